@@ -1,0 +1,37 @@
+"""riffle: neural shuffle-exchange networks, sequence layers of O(log n) depth in which every output sees every input.
+
+The paper: Freivalds, Ozoliņš, Šostaks, "Neural Shuffle-Exchange Networks - Sequence Processing in O(n log n) Time",
+NeurIPS 2019.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from riffle.models.sequence import SequenceModel as SequenceModel
+    from riffle.nn.network import ShuffleExchange as ShuffleExchange
+    from riffle.nn.switch import SwitchUnit as SwitchUnit
+    from riffle.tasks import TASKS as TASKS
+
+__version__ = "0.1.0"
+__all__ = ["TASKS", "SequenceModel", "ShuffleExchange", "SwitchUnit", "__version__"]
+
+_HOME = {
+    "ShuffleExchange": "riffle.nn.network",
+    "SwitchUnit": "riffle.nn.switch",
+    "SequenceModel": "riffle.models.sequence",
+    "TASKS": "riffle.tasks",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use, so that the command line answers ``--help`` without loading torch."""
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'riffle' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

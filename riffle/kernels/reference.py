@@ -1,0 +1,71 @@
+"""The switch layer in plain PyTorch: the definition, the CPU path and the oracle of every other kernel."""
+
+# P = pairs (any leading shape), D = features per cell, E = 2 * D features per pair
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+class SwitchWeights(NamedTuple):
+    """The parameters of a gated Switch Unit."""
+
+    gates_weight: Tensor
+    """``[3 * E, E]``: the matrices of both reset gates and the update gate, W_r^1, W_r^2 and W_u, one below the other."""
+    gates_bias: Tensor
+    """``[3 * E]``: B_r^1, B_r^2, B_u."""
+    candidates_weight: Tensor
+    """``[2, D, E]``: W_c^1 and W_c^2."""
+    candidates_bias: Tensor
+    """``[2, D]``: B_c^1 and B_c^2."""
+
+
+def swap_half(s_PE: Tensor) -> Tensor:
+    """Exchange the second halves of the two cells of every pair: ([a, b], [c, d]) -> ([a, d], [c, b]).
+
+    >>> swap_half(torch.tensor([[1, 2, 3, 4]])).tolist()
+    [[1, 4, 3, 2]]
+    """
+    a, b, c, d = s_PE.chunk(4, dim=-1)
+    return torch.cat((a, d, c, b), dim=-1)
+
+
+def gated_switch(s_PE: Tensor, weights: SwitchWeights, skip_PE: Tensor | None = None, *, swap: bool = True) -> Tensor:
+    r"""The Switch Unit on pairs of cells: :math:`u \odot \mathrm{swapHalf}(s) + (1 - u) \odot [c^1, c^2]`.
+
+    Gates and candidates read :math:`s` plus the skip connection; the copied value is :math:`s` alone, which keeps
+    every output a convex mix of a tanh and an input.
+
+    Args:
+        s_PE: The pairs, two cells side by side.
+        weights: The unit's parameters.
+        skip_PE: What the skip connection adds, already scaled.
+        swap: False copies the pair as it is instead of exchanging the second halves.
+    """
+    read_PE = s_PE if skip_PE is None else s_PE + skip_PE
+    features_E = read_PE.shape[-1]
+    gates = _sigmoid(F.linear(read_PE, weights.gates_weight, weights.gates_bias))
+    reset_PE2, update_PE = gates.split((2 * features_E, features_E), dim=-1)
+    reset_P2E = reset_PE2.unflatten(-1, (2, features_E)) * read_PE.unsqueeze(-2)
+    candidate_PE = _pairwise_linear(reset_P2E, weights.candidates_weight, weights.candidates_bias).tanh()
+    copied_PE = swap_half(s_PE) if swap else s_PE
+    return mix(update_PE, copied_PE, candidate_PE)
+
+
+def mix(update: Tensor, copied: Tensor, candidate: Tensor) -> Tensor:
+    """``update * copied + (1 - update) * candidate``, in the dtype of the cells also under autocast."""
+    return torch.lerp(candidate.to(copied.dtype), copied, update.to(copied.dtype))
+
+
+def _sigmoid(x: Tensor) -> Tensor:
+    return x.sigmoid() if torch.is_grad_enabled() else x.sigmoid_()
+
+
+def _pairwise_linear(x_P2E: Tensor, weight_2DE: Tensor, bias_2D: Tensor) -> Tensor:
+    """Cell i of every pair by its own matrix i, as one batched product."""
+    rows_2PE = x_P2E.flatten(0, -3).transpose(0, 1)
+    out_2PD = torch.baddbmm(bias_2D.unsqueeze(1), rows_2PE, weight_2DE.transpose(1, 2))
+    return out_2PD.transpose(0, 1).reshape(*x_P2E.shape[:-2], -1)

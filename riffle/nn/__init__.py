@@ -1,0 +1,6 @@
+"""Layers: the Switch Unit, its ablated variants and the whole network."""
+
+from riffle.nn.network import ShuffleExchange
+from riffle.nn.switch import UNITS, SwitchUnit
+
+__all__ = ["UNITS", "ShuffleExchange", "SwitchUnit"]

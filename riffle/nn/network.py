@@ -1,0 +1,188 @@
+"""The neural shuffle-exchange network: Beneš blocks of switch layers and shuffles."""
+
+# B = batch, N = length, D = features per cell
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from huggingface_hub import PyTorchModelHubMixin
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from riffle.kernels import BACKENDS, Backend
+from riffle.nn.forms import in_place, shuffled
+from riffle.nn.lengths import at_own_power_of_two, at_power_of_two, bits
+from riffle.nn.switch import UNITS, PairUnit, Unit, make_unit
+from riffle.shuffle import SHARINGS, Layer, Sharing, schedule
+
+
+class ShuffleExchange(nn.Module, PyTorchModelHubMixin, tags=["neural-shuffle-exchange"], license="mit"):
+    r"""A neural shuffle-exchange network: every output cell can depend on every input cell, in O(n log n).
+
+    A sequence of :math:`2^k` cells passes :math:`k-1` switch layers with unriffles between them, :math:`k-1` with
+    riffles (together one Beneš block), further blocks of the same kind, and one last switch layer. Layers of one half
+    block share their weights, so the same network runs every length. From the second block on, a scaled skip connection
+    brings each layer the input of the same layer one block before.
+
+    Args:
+        features: Feature maps per cell, :math:`m` in the paper; even.
+        blocks: Beneš blocks.
+        sharing: "block": one unit per half block and one last; "minimal": the first and the middle layer of each
+            block have units of their own, which do not swap (the paper's appendix); "full": all blocks share; "none": a
+            unit per layer, for one length only.
+        unit: "gated", or an ablation of the paper: "no-swap", "no-residual", "no-benes", "swap-gate", "two-fc",
+            "two-fc-gate".
+        dropout: Rate of dropout on a switch layer's output in training, divided by :math:`k`.
+        noise: Standard deviation of multiplicative noise in training, used in place of dropout.
+        length: The one length of a network with ``sharing="none"``.
+        order: "official" takes and gives the features as the authors' released code orders them, see
+            :meth:`from_official`.
+        backend: Which kernel computes the switch layers: "auto" or "reference".
+
+    Shape:
+        - Input and output: :math:`(B, N, D)` with any :math:`N \ge 1` and :math:`D` = ``features``. Lengths that are no
+          power of two are padded with zero cells inside and cropped back.
+
+    Examples::
+
+        >>> net = ShuffleExchange(16, blocks=2)
+        >>> net(torch.randn(3, 100, 16)).shape
+        torch.Size([3, 100, 16])
+        >>> net(torch.randn(3, 100, 16), lengths=[100, 7, 30]).shape
+        torch.Size([3, 100, 16])
+    """
+
+    def __init__(
+        self,
+        features: int,
+        blocks: int = 1,
+        *,
+        sharing: Sharing = "block",
+        unit: Unit = "gated",
+        dropout: float = 0.0,
+        noise: float = 0.0,
+        length: int | None = None,
+        order: str = "paper",
+        backend: Backend = "auto",
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        _check_choice("sharing", sharing, SHARINGS)
+        _check_choice("unit", unit, UNITS)
+        _check_choice("order", order, ("paper", "official"))
+        _check_choice("backend", backend, BACKENDS)
+        if features < 2 or features % 2:
+            raise ValueError(f"features must be even, since swapHalf exchanges half of them, got {features}")
+        if blocks < 1:
+            raise ValueError(f"blocks must be at least 1, got {blocks}")
+        if not 0 <= dropout < 1 or noise < 0:
+            raise ValueError(f"dropout must lie in [0, 1) and noise be at least 0, got {dropout} and {noise}")
+        if dropout and noise:
+            raise ValueError("noise replaces dropout: set one of the two to 0")
+        if (sharing == "none") != (length is not None):
+            raise ValueError('sharing="none" has a unit per layer and needs length=, every other sharing runs any length')
+        self.features, self.blocks, self.sharing, self.unit = features, blocks, sharing, unit
+        self.dropout, self.noise, self.length, self.order, self.backend = dropout, noise, length, order, backend
+        # Three bits have every kind of layer, so their units are the units of every length.
+        layers = self.layers(3 if length is None else bits(length))
+        with_skip = {layer.unit for layer in layers if layer.skip is not None}
+        self.units = nn.ModuleDict()
+        for name in dict.fromkeys(layer.unit for layer in layers):
+            alone = sharing == "minimal" and name.endswith(("first", "middle", "last"))
+            self.units[name] = make_unit(
+                unit, features, skip=name in with_skip, swap=not alone, backend=backend, device=device, dtype=dtype
+            )
+
+    def layers(self, k: int) -> tuple[Layer, ...]:
+        """The schedule this network follows on ``2**k`` cells."""
+        return schedule(k, self.blocks, self.sharing, benes=self.unit != "no-benes", skips=self.unit != "no-residual")
+
+    def forward(self, x_BND: Tensor, lengths: Tensor | Sequence[int] | None = None) -> Tensor:
+        """Map a sequence of cells to a sequence of cells.
+
+        Args:
+            x_BND: The cells, ``[B, N, features]``.
+            lengths: The length of every row, where they differ. Each row runs at the smallest power of two that
+                holds it, whatever it is batched with; its cells past the end are ignored and come out as zeros.
+        """
+        self._check(x_BND)
+        if self.order == "official":
+            x_BND = _exchange_halves(x_BND)
+        y_BND = at_power_of_two(self._run, x_BND) if lengths is None else at_own_power_of_two(self._run, x_BND, lengths)
+        return _exchange_halves(y_BND) if self.order == "official" else y_BND
+
+    def _run(self, x_BND: Tensor) -> Tensor:
+        k = bits(x_BND.shape[1])
+
+        def perturb(y_BND: Tensor) -> Tensor:
+            if self.training and self.dropout:
+                return F.dropout(y_BND, self.dropout / k)
+            if self.training and self.noise:
+                return y_BND * (1 + self.noise * torch.randn_like(y_BND))
+            return y_BND
+
+        # Gradients and traced graphs need every layer's output by itself; everything else can overwrite one buffer.
+        form = shuffled if torch.is_grad_enabled() or torch.compiler.is_compiling() else in_place
+        return form(x_BND, self.layers(k), self.units, perturb)  # type: ignore[arg-type]
+
+    def _check(self, x_BND: Tensor) -> None:
+        if x_BND.dim() != 3:
+            raise ValueError(f"the input must be [batch, length, features], got shape {tuple(x_BND.shape)}")
+        if x_BND.shape[2] != self.features:
+            raise ValueError(f"this network has {self.features} features per cell, the input has {x_BND.shape[2]}")
+        if x_BND.shape[1] < 1:
+            raise ValueError("the input has no cells: its length must be at least 1")
+        if self.length is not None and bits(x_BND.shape[1]) != bits(self.length):
+            raise ValueError(
+                f'sharing="none" runs at one size only, {2 ** bits(self.length)} cells, got {x_BND.shape[1]}'
+            )
+        weight = next(self.parameters())
+        if x_BND.device != weight.device:
+            raise ValueError(f"the input is on {x_BND.device}, the network on {weight.device}: move one with .to(...)")
+        if x_BND.dtype != weight.dtype and not torch.is_autocast_enabled(x_BND.device.type):
+            raise ValueError(f"the input is {x_BND.dtype}, the network {weight.dtype}: convert one with .to(...)")
+
+    @classmethod
+    def from_official(cls, variables: Mapping[str, Any], *, blocks: int | None = None) -> ShuffleExchange:
+        """The network whose weights the authors' TensorFlow code saved.
+
+        The released code exchanges the first halves of a pair where the paper exchanges the second: the same network
+        with its features relabelled. The weights are relabelled here, and ``order="official"`` does the same to
+        inputs and outputs, so that the network computes what the released code computed.
+
+        Args:
+            variables: Arrays by TensorFlow variable name, at least those of the network.
+            blocks: Beneš blocks, where the names do not tell (weights shared by all blocks).
+        """
+        from riffle.nn.official import read_variables
+
+        arguments, state = read_variables(variables, blocks)
+        net = cls(**arguments, order="official", dtype=next(iter(state.values())).dtype)
+        missing, unexpected = net.load_state_dict(state, strict=False)
+        given = {key.split(".")[1] for key in state}
+        wrong = [*unexpected, *(key for key in missing if key.split(".")[1] in given)]
+        if wrong:
+            raise ValueError(f"these variables do not make a network of {net.blocks} blocks, see {', '.join(wrong)}")
+        return net
+
+    def extra_repr(self) -> str:
+        """The arguments the network was built with."""
+        return f"{self.features}, blocks={self.blocks}, sharing={self.sharing!r}, unit={self.unit!r}"
+
+    def __getitem__(self, name: str) -> PairUnit:
+        """The unit of a name in the schedule."""
+        unit = self.units[name]
+        assert isinstance(unit, PairUnit)
+        return unit
+
+
+def _exchange_halves(x_BND: Tensor) -> Tensor:
+    return x_BND.roll(x_BND.shape[-1] // 2, -1)
+
+
+def _check_choice(what: str, value: str, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise ValueError(f"unknown {what} {value!r}; choose one of {', '.join(choices)}")

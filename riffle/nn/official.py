@@ -1,0 +1,127 @@
+"""Weights of the authors' released TensorFlow code, to and from our names and feature order."""
+
+# D = features per cell, E = 2 * D features per pair; TensorFlow kernels are [in, out], ours [out, in]
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from riffle.nn.switch import GATE_BIAS
+
+VARIABLE = re.compile(r"(?:^|/)\w+[_/]shuffle_exchange/(?P<layer>[^/]+)/(?P<what>.+?)(?::0)?$")
+"""A variable of a switch layer, whatever scopes stand before it."""
+LAYER_NAMES = {"first_layer": "first", "middle_layer": "middle", "last_layer": "last", "backward": "reverse"}
+"""Layers that the released code names otherwise in its network with minimal sharing."""
+GATES = ("reset1/c", "reset2/c", "g")
+CANDIDATES = ("cand1/c", "cand2/c")
+
+
+def read_variables(variables: Mapping[str, Any], blocks: int | None = None) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The arguments of a :class:`~riffle.nn.network.ShuffleExchange` and its state, from TensorFlow variables.
+
+    Variables outside the network (embedding, output, optimiser slots) are passed over. A graph built for two or four
+    cells never made the units that it had no layers for: those are absent from the state.
+    """
+    units: dict[str, dict[str, Tensor]] = {}
+    for name, array in variables.items():
+        match = VARIABLE.search(name)
+        if match and match["what"].rsplit("/")[-1] in ("CvK", "CvB", "residual_scale"):
+            units.setdefault(match["layer"], {})[match["what"]] = torch.as_tensor(array)
+    if not units:
+        raise ValueError("no variable of a shuffle-exchange network, such as 'steps_shuffle_exchange/last/g/CvK', found")
+    state = {
+        f"units.{_our_name(layer)}.{name}": tensor
+        for layer, parts in units.items()
+        for name, tensor in _read_unit(layer, parts).items()
+    }
+    features = next(tensor.shape[-1] for name, tensor in state.items() if name.endswith("candidates_bias"))
+    return {"features": features, **_arguments(units, blocks)}, state
+
+
+def write_variables(tensors: Mapping[str, Tensor], scope: str, *, gradients: bool = False) -> dict[str, Tensor]:
+    """The inverse of :func:`read_variables` for a state dict of a network, or for the gradients of its parameters.
+
+    Args:
+        tensors: Tensors by the names of :meth:`ShuffleExchange.state_dict`.
+        scope: What stands before the layer's name, such as "steps_shuffle_exchange".
+        gradients: Whether they are gradients, from which no constant is taken off.
+    """
+    minimal = any("_first." in name for name in tensors)
+    theirs = {ours: name for name, ours in LAYER_NAMES.items()} if minimal else {}
+    bias = 0.0 if gradients else GATE_BIAS
+    features = next(tensor.shape[-1] for name, tensor in tensors.items() if name.endswith("candidates_bias"))
+    variables: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        _, unit, part = name.split(".", 2)
+        block, _, kind = unit.removeprefix("all_").rpartition("_")
+        layer = f"{scope}/{block}{'_' if block else ''}{theirs.get(kind, kind)}"
+        match part:
+            case "skip_scale":
+                variables[f"{layer}/residual_scale"] = _relabel(tensor, features)
+            case "gates.weight":
+                for gate, matrix_EE in zip(GATES, tensor.chunk(3), strict=True):
+                    variables[f"{layer}/{gate}/CvK"] = _relabel(matrix_EE, features).T
+            case "gates.bias":
+                for gate, bias_E in zip(GATES, tensor.chunk(3), strict=True):
+                    variables[f"{layer}/{gate}/CvB"] = _relabel(bias_E, features) - bias
+            case "candidates_weight":
+                for candidate, matrix_DE in zip(CANDIDATES, tensor, strict=True):
+                    variables[f"{layer}/{candidate}/CvK"] = _relabel(matrix_DE, features).T
+            case "candidates_bias":
+                for candidate, bias_D in zip(CANDIDATES, tensor, strict=True):
+                    variables[f"{layer}/{candidate}/CvB"] = _relabel(bias_D, features)
+    return variables
+
+
+def _arguments(units: Mapping[str, Mapping[str, Tensor]], blocks: int | None) -> dict[str, Any]:
+    layers = [_our_name(layer) for layer in units]
+    numbers = [int(layer.split("_")[0]) for layer in layers if layer[0].isdigit()]
+    arguments: dict[str, Any] = {"sharing": "block"}
+    if any(layer.endswith("first") for layer in layers):
+        arguments["sharing"] = "minimal"
+    elif any(layer[-1].isdigit() for layer in layers):
+        arguments["sharing"] = "none"
+        arguments["length"] = 2 ** (1 + sum(layer.startswith("0_forward") for layer in layers))
+    elif "all_forward" in layers:
+        arguments["sharing"] = "full"
+        if blocks is None:
+            raise ValueError("all blocks share these weights, so their names do not tell how many: pass blocks=")
+    arguments["blocks"] = blocks or max(numbers, default=0) + 1
+    return arguments
+
+
+def _our_name(layer: str) -> str:
+    if layer in ("forward", "reverse"):
+        return f"all_{layer}"
+    for theirs, ours in LAYER_NAMES.items():
+        if layer.endswith(theirs):
+            return layer.removesuffix(theirs) + ours
+    return layer
+
+
+def _read_unit(layer: str, parts: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    try:
+        features = len(parts["cand1/c/CvB"])
+        state = {
+            "gates.weight": torch.cat([_relabel(parts[f"{gate}/CvK"].T, features) for gate in GATES]),
+            "gates.bias": torch.cat([_relabel(parts[f"{gate}/CvB"], features) + GATE_BIAS for gate in GATES]),
+            "candidates_weight": torch.stack([_relabel(parts[f"{cand}/CvK"].T, features) for cand in CANDIDATES]),
+            "candidates_bias": torch.stack([_relabel(parts[f"{cand}/CvB"], features) for cand in CANDIDATES]),
+        }
+    except KeyError as error:
+        raise ValueError(f"layer {layer!r} lacks the variable {error}") from None
+    if "residual_scale" in parts:
+        state["skip_scale"] = _relabel(parts["residual_scale"], features)
+    return state
+
+
+def _relabel(tensor: Tensor, features: int) -> Tensor:
+    """Exchange the two halves of every cell; each dimension holds whole cells."""
+    for dim in range(tensor.dim()):
+        cells = tensor.unflatten(dim, (-1, features))
+        tensor = cells.roll(features // 2, dim + 1).flatten(dim, dim + 1)
+    return tensor

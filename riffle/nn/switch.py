@@ -1,0 +1,194 @@
+"""The Switch Unit of the paper and the variants of its ablation study."""
+
+# B = batch, N = cells (even), P = N // 2 pairs, D = features per cell, E = 2 * D features per pair
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from riffle.kernels import Backend, resolve
+from riffle.kernels.reference import SwitchWeights, mix, swap_half
+
+Unit = Literal["gated", "no-swap", "no-residual", "no-benes", "swap-gate", "two-fc", "two-fc-gate"]
+UNITS: tuple[Unit, ...] = get_args(Unit)
+
+GATE_BIAS = 0.5
+"""Where the biases of reset and update gates start: sigmoid(0.5) = 0.62 of a cell is copied at first."""
+SKIP_SCALE = 0.5
+"""Where the learnable scale of a skip connection starts."""
+
+
+class PairUnit(nn.Module):
+    """What every unit has in common: it maps pairs of cells to pairs of cells, with an optional skip connection.
+
+    Args:
+        features: Feature maps per cell, :math:`m` in the paper; even, since swapHalf halves them.
+        skip: Whether the unit has a learnable scale for a skip connection.
+    """
+
+    def __init__(self, features: int, *, skip: bool = False, device: Any = None, dtype: Any = None) -> None:
+        super().__init__()
+        self.features = features
+        self.skip_scale = nn.Parameter(torch.empty(features, device=device, dtype=dtype)) if skip else None
+
+    def reset_parameters(self) -> None:
+        """Set the parameters to their initial values."""
+        if self.skip_scale is not None:
+            nn.init.constant_(self.skip_scale, SKIP_SCALE)
+
+    def pairs(self, s_PE: Tensor, skip_PE: Tensor | None) -> Tensor:
+        """The unit's mathematics on pairs of cells side by side."""
+        raise NotImplementedError
+
+    def forward(self, x_BND: Tensor, skip_BND: Tensor | None = None) -> Tensor:
+        """Apply the unit to adjacent pairs; ``skip_BND`` is added, scaled, to what gates and candidates read."""
+        skip_BPE = None
+        if skip_BND is not None:
+            assert self.skip_scale is not None, "this unit was built without a skip connection"
+            skip_BPE = (skip_BND * self.skip_scale).unflatten(-2, (-1, 2)).flatten(-2)
+        s_BPE = x_BND.unflatten(-2, (-1, 2)).flatten(-2)
+        return self.pairs(s_BPE, skip_BPE).unflatten(-1, (2, -1)).flatten(-3, -2)
+
+    def extra_repr(self) -> str:
+        """The arguments the unit was built with."""
+        return f"{self.features}, skip={self.skip_scale is not None}"
+
+
+class SwitchUnit(PairUnit):
+    r"""Map every adjacent pair of cells to a new pair with one gated, GRU-like unit.
+
+    .. math::
+        \begin{aligned}
+            r^i &= \sigma(W_r^i s + B_r^i), \qquad c^i = \tanh(W_c^i (r^i \odot s) + B_c^i), \qquad i = 1, 2 \\
+            u &= \sigma(W_u s + B_u), \qquad
+            [s_o^1, s_o^2] = u \odot \mathrm{swapHalf}(s^1, s^2) + (1 - u) \odot [c^1, c^2]
+        \end{aligned}
+
+    where :math:`s = [s^1, s^2]` is the pair, :math:`r^i` the reset gates, :math:`c^i` the candidates, :math:`u` the
+    update gate and swapHalf exchanges the second halves of the two cells.
+
+    Args:
+        features: Feature maps per cell, :math:`m` in the paper; even.
+        skip: Whether the unit has a learnable scale for a skip connection.
+        swap: False replaces swapHalf by the identity.
+        backend: Which kernel computes it, see :func:`riffle.kernels.resolve`.
+
+    Shape:
+        - Input and output: :math:`(B, N, D)` with even :math:`N` and :math:`D` = ``features``.
+
+    Examples::
+
+        >>> switch = SwitchUnit(8)
+        >>> switch(torch.randn(2, 16, 8)).shape
+        torch.Size([2, 16, 8])
+    """
+
+    def __init__(
+        self,
+        features: int,
+        *,
+        skip: bool = False,
+        swap: bool = True,
+        backend: Backend = "auto",
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__(features, skip=skip, device=device, dtype=dtype)
+        self.swap, self.backend = swap, backend
+        self.gates = nn.Linear(2 * features, 6 * features, device=device, dtype=dtype)
+        self.candidates_weight = nn.Parameter(torch.empty(2, features, 2 * features, device=device, dtype=dtype))
+        self.candidates_bias = nn.Parameter(torch.empty(2, features, device=device, dtype=dtype))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Glorot uniform for each matrix of the paper by itself, gate biases at 0.5, the other biases at 0."""
+        super().reset_parameters()
+        for matrix in (*self.gates.weight.chunk(3), *self.candidates_weight.unbind()):
+            nn.init.xavier_uniform_(matrix)
+        nn.init.constant_(self.gates.bias, GATE_BIAS)
+        nn.init.zeros_(self.candidates_bias)
+
+    def weights(self) -> SwitchWeights:
+        """The parameters as the kernels take them."""
+        return SwitchWeights(self.gates.weight, self.gates.bias, self.candidates_weight, self.candidates_bias)
+
+    def pairs(self, s_PE: Tensor, skip_PE: Tensor | None) -> Tensor:
+        """See the class."""
+        kernel = resolve(self.backend, s_PE)
+        return kernel.gated_switch(s_PE, self.weights(), skip_PE, swap=self.swap)
+
+    def extra_repr(self) -> str:
+        """The arguments the unit was built with."""
+        return super().extra_repr() + ("" if self.swap else ", swap=False")
+
+
+class SwapGateUnit(SwitchUnit):
+    r"""Ablation "swap-gate": a further gate :math:`g` chooses between the pair and the swapped pair to be copied.
+
+    .. math:: \tilde s = g \odot [s^1, s^2] + (1 - g) \odot [s^2, s^1], \qquad g = \sigma(W_g s + B_g)
+    """
+
+    def __init__(self, features: int, *, skip: bool = False, device: Any = None, dtype: Any = None) -> None:
+        super().__init__(features, skip=skip, swap=False, device=device, dtype=dtype)
+        self.swap_gate = nn.Linear(2 * features, 2 * features, device=device, dtype=dtype)
+        nn.init.xavier_uniform_(self.swap_gate.weight)
+        nn.init.zeros_(self.swap_gate.bias)
+
+    def pairs(self, s_PE: Tensor, skip_PE: Tensor | None) -> Tensor:
+        """The gated unit with the gate's choice in place of swapHalf."""
+        read_PE = s_PE if skip_PE is None else s_PE + skip_PE
+        straight_PE = torch.sigmoid(self.swap_gate(read_PE))
+        swapped_PE = torch.cat(s_PE.chunk(2, dim=-1)[::-1], dim=-1)
+        chosen_PE = mix(straight_PE, s_PE, swapped_PE)
+        # The kernel copies what it is given as s, so what it should read is handed over as a skip connection.
+        kernel = resolve(self.backend, s_PE)
+        return kernel.gated_switch(chosen_PE, self.weights(), read_PE - chosen_PE, swap=False)
+
+
+class TwoLayerUnit(PairUnit):
+    r"""Ablation "two-fc": two fully connected layers with one ReLU and twice the feature maps in the middle.
+
+    With ``gate`` (ablation "two-fc-gate") they replace only the part with the reset gates: their output, through tanh,
+    is the candidate and the update gate mixes it with swapHalf as in the :class:`SwitchUnit`.
+    """
+
+    def __init__(self, features: int, *, gate: bool, skip: bool = False, device: Any = None, dtype: Any = None) -> None:
+        super().__init__(features, skip=skip, device=device, dtype=dtype)
+        pair = 2 * features
+        self.first = nn.Linear(pair, 2 * pair, device=device, dtype=dtype)
+        self.second = nn.Linear(2 * pair, pair, device=device, dtype=dtype)
+        self.update = nn.Linear(pair, pair, device=device, dtype=dtype) if gate else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Glorot uniform matrices, biases at 0, the update gate's at 0.5."""
+        super().reset_parameters()
+        for layer in (self.first, self.second, self.update):
+            if layer is not None:
+                nn.init.xavier_uniform_(layer.weight)
+                nn.init.constant_(layer.bias, GATE_BIAS if layer is self.update else 0.0)
+
+    def pairs(self, s_PE: Tensor, skip_PE: Tensor | None) -> Tensor:
+        """See the class."""
+        read_PE = s_PE if skip_PE is None else s_PE + skip_PE
+        candidate_PE = self.second(F.relu(self.first(read_PE)))
+        if self.update is None:
+            return candidate_PE
+        return mix(torch.sigmoid(self.update(read_PE)), swap_half(s_PE), candidate_PE.tanh())
+
+
+def make_unit(
+    unit: Unit, features: int, *, skip: bool, swap: bool, backend: Backend, device: Any, dtype: Any
+) -> PairUnit:
+    """The unit of the given name; "no-residual" and "no-benes" change the wiring and use the gated unit."""
+    factory = {"device": device, "dtype": dtype}
+    match unit:
+        case "swap-gate":
+            return SwapGateUnit(features, skip=skip, **factory)
+        case "two-fc" | "two-fc-gate":
+            return TwoLayerUnit(features, gate=unit == "two-fc-gate", skip=skip, **factory)
+        case _:
+            return SwitchUnit(features, skip=skip, swap=swap and unit != "no-swap", backend=backend, **factory)

@@ -1,0 +1,110 @@
+"""The perfect shuffle, its inverse, and the schedule of bits that a whole network follows.
+
+Number the ``n = 2**k`` cells in binary. :func:`unriffle` deals a sequence into its even and its odd cells, which rotates
+every address one bit to the right; :func:`riffle` interleaves the two halves again, which rotates it back. A switch
+layer always joins adjacent cells, and so, followed back to where the cells started, cells that differ in one *original*
+address bit. :func:`schedule` lists that bit, the unit and the skip connection of every layer, and that is all there is
+to know about the wiring.
+"""
+
+# B = batch, N = 2**k cells, D = features per cell
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, get_args
+
+from torch import Tensor
+
+Sharing = Literal["block", "minimal", "full", "none"]
+SHARINGS: tuple[Sharing, ...] = get_args(Sharing)
+
+
+def riffle(x_BND: Tensor) -> Tensor:
+    """Interleave the two halves, as a dealer riffles a deck: ``out[i] = x[ror(i)]``.
+
+    >>> import torch
+    >>> riffle(torch.arange(8).view(1, 8, 1)).flatten().tolist()
+    [0, 4, 1, 5, 2, 6, 3, 7]
+    """
+    return x_BND.unflatten(1, (2, -1)).transpose(1, 2).flatten(1, 2)
+
+
+def unriffle(x_BND: Tensor) -> Tensor:
+    """Deal the cells into even and odd ones, the inverse of :func:`riffle`: ``out[i] = x[rol(i)]``.
+
+    >>> import torch
+    >>> unriffle(torch.arange(8).view(1, 8, 1)).flatten().tolist()
+    [0, 2, 4, 6, 1, 3, 5, 7]
+    """
+    return x_BND.unflatten(1, (-1, 2)).transpose(1, 2).flatten(1, 2)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One switch layer of the network, and the shuffle after it."""
+
+    unit: str
+    """Which switch unit: layers of the same name share their weights."""
+    bit: int
+    """The original address bit in which the two cells of a pair differ."""
+    turn: int
+    """The shuffle that follows: +1 :func:`unriffle`, -1 :func:`riffle`, 0 none."""
+    skip: int | None
+    """The layer whose input is added, scaled, to this layer's input; None without a skip connection."""
+
+
+@lru_cache(maxsize=1024)
+def schedule(
+    k: int, blocks: int = 1, sharing: Sharing = "block", *, benes: bool = True, skips: bool = True
+) -> tuple[Layer, ...]:
+    """The layers of a network of ``blocks`` Beneš blocks on ``2**k`` cells, in order.
+
+    A block is ``k - 1`` layers followed by unriffles (the forward half) and ``k - 1`` layers followed by riffles (the
+    reverse half, the mirror copy). One last layer ends the network. The skip connections join every layer to the same
+    layer of the block before; the last layer takes the input of the last block.
+
+    Args:
+        k: Address bits; the network has ``2**k`` cells.
+        blocks: Beneš blocks.
+        sharing: "block": one unit per half block; "minimal": the first and the middle layer of a block have units of
+            their own; "full": all blocks share; "none": a unit per layer.
+        benes: False turns the reverse half into another forward half (ablation "no-benes").
+        skips: False leaves the skip connections out (ablation "no-residual").
+
+    >>> [layer.bit for layer in schedule(4)]
+    [0, 1, 2, 3, 2, 1, 0]
+    >>> [layer.unit for layer in schedule(3)]
+    ['0_forward', '0_forward', '0_reverse', '0_reverse', 'last']
+    """
+    layers: list[Layer] = []
+    turned = 0
+    for block in range(blocks):
+        for half, turn in (("forward", 1), ("reverse", -1 if benes else 1)):
+            for level in range(k - 1):
+                unit = _unit(sharing, block, half, level, k)
+                skip = len(layers) - 2 * (k - 1) if skips and block > 0 else None
+                layers.append(Layer(unit, turned % k, turn, skip))
+                turned += turn
+    skip = 2 * (k - 1) * (blocks - 1) if skips and blocks > 1 and k > 1 else None
+    layers.append(Layer("last", turned % k, 0, skip))
+    return tuple(layers)
+
+
+def rotation(layers: tuple[Layer, ...]) -> int:
+    """How many unriffles the shuffles of a schedule amount to; 0 for Beneš blocks, whose halves undo each other."""
+    return sum(layer.turn for layer in layers)
+
+
+def _unit(sharing: Sharing, block: int, half: str, level: int, k: int) -> str:
+    match sharing:
+        case "block":
+            return f"{block}_{half}"
+        case "full":
+            return f"all_{half}"
+        case "none":
+            return f"{block}_{half}_{level if half == 'forward' else k - 2 - level}"
+        case "minimal":
+            if level > 0:
+                return f"{block}_{half}"
+            return f"{block}_first" if half == "forward" else f"{block}_middle"
