@@ -1,10 +1,10 @@
 """The perfect shuffle, its inverse, and the schedule of bits that a whole network follows.
 
-Number the ``n = 2**k`` cells in binary. :func:`unriffle` deals a sequence into its even and its odd cells, which rotates
-every address one bit to the right; :func:`riffle` interleaves the two halves again, which rotates it back. A switch
-layer always joins adjacent cells, and so, followed back to where the cells started, cells that differ in one *original*
-address bit. :func:`schedule` lists that bit, the unit and the skip connection of every layer, and that is all there is
-to know about the wiring.
+Number the ``n = 2**k`` cells in binary. :func:`unriffle` deals a sequence into its even and its odd cells, which
+rotates every address one bit to the right; :func:`riffle` interleaves the two halves again, which rotates it back. A
+switch layer always joins adjacent cells, and so, followed back to where the cells started, cells that differ in one
+*original* address bit. :func:`schedule` lists that bit, the unit and the skip connection of every layer, and that is
+all there is to know about the wiring.
 """
 
 # B = batch, N = 2**k cells, D = features per cell

@@ -14,7 +14,7 @@ class SwitchWeights(NamedTuple):
     """The parameters of a gated Switch Unit."""
 
     gates_weight: Tensor
-    """``[3 * E, E]``: the matrices of both reset gates and the update gate, W_r^1, W_r^2 and W_u, one below the other."""
+    """``[3 * E, E]``: the matrices of both reset gates and the update gate, W_r^1, W_r^2, W_u, one below the other."""
     gates_bias: Tensor
     """``[3 * E]``: B_r^1, B_r^2, B_u."""
     candidates_weight: Tensor
@@ -68,4 +68,4 @@ def _pairwise_linear(x_P2E: Tensor, weight_2DE: Tensor, bias_2D: Tensor) -> Tens
     """Cell i of every pair by its own matrix i, as one batched product."""
     rows_2PE = x_P2E.flatten(0, -3).transpose(0, 1)
     out_2PD = torch.baddbmm(bias_2D.unsqueeze(1), rows_2PE, weight_2DE.transpose(1, 2))
-    return out_2PD.transpose(0, 1).reshape(*x_P2E.shape[:-2], -1)
+    return out_2PD.transpose(0, 1).reshape(*x_P2E.shape[:-2], bias_2D.numel())

@@ -8,6 +8,7 @@ joins the cells that differ in its address bit; one buffer serves the whole netw
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import repeat
 
 import torch
 from torch import Tensor
@@ -46,16 +47,14 @@ def in_place(x_BND: Tensor, layers: tuple[Layer, ...], units: Units, perturb: Pe
     for index, layer in enumerate(layers):
         if index in skips:
             kept[index] = state_BND.clone()
-        if layer.skip is None:
-            chunks = ((pairs, None) for pairs in _chunks(state_BND, layer.bit))
-        else:
+        skipped: Iterator[Tensor | None] = repeat(None)
+        if layer.skip is not None:
             # Without the mirrored half, blocks end rotated: the skipped cells are elsewhere now.
             skip_BND = rotate(kept[layer.skip], layers[layer.skip].bit - layer.bit, k)
-            chunks = zip(_chunks(state_BND, layer.bit), _chunks(skip_BND, layer.bit), strict=True)
+            skipped = (pairs_HL2D.flatten(0, 2) for pairs_HL2D in _chunks(skip_BND, layer.bit))
         unit = units[layer.unit]
-        for pairs_HL2D, skip_HL2D in chunks:
-            flat = None if skip_HL2D is None else skip_HL2D.flatten(0, 2)
-            pairs_HL2D.copy_(perturb(unit(pairs_HL2D.flatten(0, 2), flat)).view_as(pairs_HL2D))
+        for pairs_HL2D, skip_ND in zip(_chunks(state_BND, layer.bit), skipped, strict=False):
+            pairs_HL2D.copy_(perturb(unit(pairs_HL2D.flatten(0, 2), skip_ND)).view_as(pairs_HL2D))
     return rotate(state_BND, rotation(layers), k)
 
 

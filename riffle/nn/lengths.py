@@ -48,7 +48,9 @@ def at_own_power_of_two(run: Run, x_BN: Tensor, lengths: Tensor | Sequence[int])
         width = 2**k
         part = pad_to(x_BN[rows, :width], width)
         ends = torch.tensor([sizes[row] for row in rows], device=x_BN.device)
-        inside = (torch.arange(width, device=x_BN.device) < ends[:, None]).view(len(rows), width, *[1] * (x_BN.dim() - 2))
+        inside = (torch.arange(width, device=x_BN.device) < ends[:, None]).view(
+            len(rows), width, *[1] * (x_BN.dim() - 2)
+        )
         result = run(torch.where(inside, part, 0))
         parts.append(pad_to(torch.where(inside, result, 0)[:, :longest], longest))
         order += rows

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 import torch
 from huggingface_hub import PyTorchModelHubMixin
@@ -83,7 +84,9 @@ class ShuffleExchange(nn.Module, PyTorchModelHubMixin, tags=["neural-shuffle-exc
         if dropout and noise:
             raise ValueError("noise replaces dropout: set one of the two to 0")
         if (sharing == "none") != (length is not None):
-            raise ValueError('sharing="none" has a unit per layer and needs length=, every other sharing runs any length')
+            raise ValueError(
+                'sharing="none" has a unit per layer and needs length=, every other sharing runs any length'
+            )
         self.features, self.blocks, self.sharing, self.unit = features, blocks, sharing, unit
         self.dropout, self.noise, self.length, self.order, self.backend = dropout, noise, length, order, backend
         # Three bits have every kind of layer, so their units are the units of every length.
@@ -116,6 +119,8 @@ class ShuffleExchange(nn.Module, PyTorchModelHubMixin, tags=["neural-shuffle-exc
 
     def _run(self, x_BND: Tensor) -> Tensor:
         k = bits(x_BND.shape[1])
+        if self.length is not None and k != bits(self.length):
+            raise ValueError(f'sharing="none" runs at one size, {2 ** bits(self.length)} cells, not at {2**k}')
 
         def perturb(y_BND: Tensor) -> Tensor:
             if self.training and self.dropout:
@@ -135,10 +140,6 @@ class ShuffleExchange(nn.Module, PyTorchModelHubMixin, tags=["neural-shuffle-exc
             raise ValueError(f"this network has {self.features} features per cell, the input has {x_BND.shape[2]}")
         if x_BND.shape[1] < 1:
             raise ValueError("the input has no cells: its length must be at least 1")
-        if self.length is not None and bits(x_BND.shape[1]) != bits(self.length):
-            raise ValueError(
-                f'sharing="none" runs at one size only, {2 ** bits(self.length)} cells, got {x_BND.shape[1]}'
-            )
         weight = next(self.parameters())
         if x_BND.device != weight.device:
             raise ValueError(f"the input is on {x_BND.device}, the network on {weight.device}: move one with .to(...)")
@@ -162,11 +163,37 @@ class ShuffleExchange(nn.Module, PyTorchModelHubMixin, tags=["neural-shuffle-exc
         arguments, state = read_variables(variables, blocks)
         net = cls(**arguments, order="official", dtype=next(iter(state.values())).dtype)
         missing, unexpected = net.load_state_dict(state, strict=False)
-        given = {key.split(".")[1] for key in state}
-        wrong = [*unexpected, *(key for key in missing if key.split(".")[1] in given)]
+        # A graph of two cells, or of four with minimal sharing, had no layers for the shared units of the half blocks.
+        absent = net.units.keys() - {key.split(".")[1] for key in state}
+        if absent == {name for name in net.units if name.endswith(("_forward", "_reverse"))}:
+            missing = [key for key in missing if key.split(".")[1] not in absent]
+        wrong = [*unexpected, *missing]
         if wrong:
             raise ValueError(f"these variables do not make a network of {net.blocks} blocks, see {', '.join(wrong)}")
         return net
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        pretrained_model_name_or_path: str | Path,
+        *,
+        strict: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+        **kwargs: Any,
+    ) -> Self:
+        """The network that :meth:`save_pretrained` wrote to a folder or a Hub repository, in evaluation mode.
+
+        Args:
+            pretrained_model_name_or_path: The folder, or the repository's name.
+            strict: Whether weights that are missing or left over are an error.
+            device: Where to put the network, whatever device it was saved from.
+            dtype: What to convert the weights to, torch's default where None.
+            **kwargs: See ``huggingface_hub.ModelHubMixin.from_pretrained``.
+        """
+        return super().from_pretrained(
+            pretrained_model_name_or_path, strict=strict, device=device, dtype=dtype, **kwargs
+        )
 
     def extra_repr(self) -> str:
         """The arguments the network was built with."""

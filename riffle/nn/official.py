@@ -32,7 +32,9 @@ def read_variables(variables: Mapping[str, Any], blocks: int | None = None) -> t
         if match and match["what"].rsplit("/")[-1] in ("CvK", "CvB", "residual_scale"):
             units.setdefault(match["layer"], {})[match["what"]] = torch.as_tensor(array)
     if not units:
-        raise ValueError("no variable of a shuffle-exchange network, such as 'steps_shuffle_exchange/last/g/CvK', found")
+        raise ValueError(
+            "no variable of a shuffle-exchange network, such as 'steps_shuffle_exchange/last/g/CvK', found"
+        )
     state = {
         f"units.{_our_name(layer)}.{name}": tensor
         for layer, parts in units.items()
@@ -40,6 +42,29 @@ def read_variables(variables: Mapping[str, Any], blocks: int | None = None) -> t
     }
     features = next(tensor.shape[-1] for name, tensor in state.items() if name.endswith("candidates_bias"))
     return {"features": features, **_arguments(units, blocks)}, state
+
+
+def read_model(variables: Mapping[str, Any], blocks: int | None = None) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The arguments of a :class:`~riffle.models.sequence.SequenceModel` and its state, from TensorFlow variables.
+
+    The embedding and the output layer are relabelled with the network, so nothing else has to be.
+    """
+    arguments, network = read_variables(variables, blocks)
+    outside = {re.sub(r"^.*?(?=embedding|output/)|:0$", "", name): array for name, array in variables.items()}
+    try:
+        embedding_SD, output_DC, output_C = (
+            torch.as_tensor(outside[name]) for name in ("embedding", "output/CvK", "output/CvB")
+        )
+    except KeyError as error:
+        raise ValueError(f"these variables lack {error}, which a whole model has beside its network") from None
+    half = arguments["features"] // 2
+    state = {
+        "embedding.weight": embedding_SD.roll(half, 1),
+        "output.weight": output_DC.T.roll(half, 1),
+        "output.bias": output_C,
+        **{f"network.{name}": tensor for name, tensor in network.items()},
+    }
+    return {"symbols": len(embedding_SD), "classes": len(output_C), **arguments}, state
 
 
 def write_variables(tensors: Mapping[str, Tensor], scope: str, *, gradients: bool = False) -> dict[str, Tensor]:

@@ -116,7 +116,6 @@ class SwitchUnit(PairUnit):
         return SwitchWeights(self.gates.weight, self.gates.bias, self.candidates_weight, self.candidates_bias)
 
     def pairs(self, s_PE: Tensor, skip_PE: Tensor | None) -> Tensor:
-        """See the class."""
         kernel = resolve(self.backend, s_PE)
         return kernel.gated_switch(s_PE, self.weights(), skip_PE, swap=self.swap)
 
@@ -172,11 +171,10 @@ class TwoLayerUnit(PairUnit):
                 nn.init.constant_(layer.bias, GATE_BIAS if layer is self.update else 0.0)
 
     def pairs(self, s_PE: Tensor, skip_PE: Tensor | None) -> Tensor:
-        """See the class."""
         read_PE = s_PE if skip_PE is None else s_PE + skip_PE
         candidate_PE = self.second(F.relu(self.first(read_PE)))
         if self.update is None:
-            return candidate_PE
+            return candidate_PE.to(s_PE.dtype)  # autocast computed it in another
         return mix(torch.sigmoid(self.update(read_PE)), swap_half(s_PE), candidate_PE.tanh())
 
 

@@ -1,0 +1,32 @@
+# make demo: install, train a small network, evaluate it on longer sequences, solve an example
+# make test: linters, type checker, the whole test suite
+
+PYTHON ?= python3
+BIN := .venv/bin
+DEMO := runs/demo-reverse
+
+.PHONY: demo test format clean
+
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+demo: .venv/installed
+	rm -rf $(DEMO)
+	$(BIN)/riffle train reverse --recipe small --out $(DEMO) --device cpu
+	$(BIN)/riffle eval $(DEMO) --lengths 8,16,32,64,128,256,512 --device cpu
+	$(BIN)/riffle solve reverse --run $(DEMO) 1 2 3 4 5 6 7 8 9 10 11 1 2 3 5 8
+
+test: .venv/installed
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/pytest --numprocesses 2
+
+format: .venv/installed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf .venv dist build

@@ -1,0 +1,118 @@
+"""The reference path on a CPU: speed against a matrix product measured in the same process, and peak memory.
+
+    python benchmarks/cpu.py [--out benchmarks/results/cpu.json]
+
+Speed: inference, float32, 96 maps, one block, batch 1, as a fraction of the rate of a 2048 x 2048 x 2048 product.
+Memory: the growth of the process's peak resident set over one inference at 2**18 cells, plus the input, over the input.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from riffle import ShuffleExchange
+from riffle.train.record import environment
+
+FEATURES = 96
+LENGTHS = (1024, 4096, 16384)
+MEMORY_LENGTH = 2**18
+SECONDS = 4.0
+"""How long each case is repeated."""
+
+
+def median_seconds(work: Callable[[], object]) -> float:
+    for _ in range(2):
+        work()
+    times: list[float] = []
+    while sum(times) < SECONDS or len(times) < 5:
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def layer_flops(length: int, features: int) -> int:
+    """Products of one switch layer: three gates of 2m x 2m and two candidates of 2m x m for each pair."""
+    pair = 2 * features
+    return length // 2 * 2 * (3 * pair * pair + 2 * pair * features)
+
+
+def network_flops(length: int, features: int, blocks: int) -> int:
+    k = length.bit_length() - 1
+    return (blocks * 2 * (k - 1) + 1) * layer_flops(length, features)
+
+
+def speed() -> dict[str, Any]:
+    matrix = torch.randn(2048, 2048)
+    net = ShuffleExchange(FEATURES).eval()
+    rows = []
+    with torch.inference_mode():
+        for length in LENGTHS:
+            x_BND = torch.randn(1, length, FEATURES)
+            # The product is timed before and after, since a shared machine's speed drifts.
+            before = median_seconds(lambda: matrix @ matrix)
+            seconds = median_seconds(lambda x_BND=x_BND: net(x_BND))  # type: ignore[misc]
+            after = median_seconds(lambda: matrix @ matrix)
+            product_rate = 2 * 2048**3 / statistics.mean((before, after))
+            rate = network_flops(length, FEATURES, 1) / seconds
+            rows.append(
+                {
+                    "length": length,
+                    "milliseconds": round(seconds * 1e3, 2),
+                    "gflops": round(rate / 1e9, 1),
+                    "product_gflops": round(product_rate / 1e9, 1),
+                    "fraction": round(rate / product_rate, 3),
+                }
+            )
+            print(rows[-1], file=sys.stderr)
+    return {"features": FEATURES, "blocks": 1, "batch": 1, "dtype": "float32", "rows": rows}
+
+
+def memory() -> dict[str, Any]:
+    """Run in a process of its own: a peak never falls again."""
+    net = ShuffleExchange(FEATURES).eval()
+    x_BND = torch.randn(1, MEMORY_LENGTH, FEATURES)
+    with torch.inference_mode():
+        net(x_BND[:, :4096])
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        net(x_BND)
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
+    size = x_BND.numel() * x_BND.element_size()
+    return {
+        "length": MEMORY_LENGTH,
+        "input_bytes": size,
+        "grown_bytes": grown,
+        "times_input": round(1 + grown / size, 2),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, help="where to write the JSON")
+    parser.add_argument("--only-memory", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.only_memory:
+        print(json.dumps(memory()))
+        return
+    command = [sys.executable, __file__, "--only-memory"]
+    measured_memory = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    result = {"speed": speed(), "memory": measured_memory, "environment": environment(torch.device("cpu"))}
+    text = json.dumps(result, indent=2) + "\n"
+    print(text)
+    if arguments.out:
+        arguments.out.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

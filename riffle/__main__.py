@@ -1,0 +1,5 @@
+"""``python -m riffle`` is ``riffle``."""
+
+from riffle.cli import main
+
+main()

@@ -1,0 +1,67 @@
+"""The command line: ``riffle train``, ``eval``, ``solve``, ``tasks``, ``info``, ``export``.
+
+One file for each command. Nothing here imports torch before a command runs, so ``--help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from riffle.cli.display import errors
+from riffle.cli.evaluate import evaluate
+from riffle.cli.export import export
+from riffle.cli.info import info
+from riffle.cli.solve import solve
+from riffle.cli.tasks import tasks
+from riffle.cli.train import train
+
+app = typer.Typer(
+    name="riffle",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Neural shuffle-exchange networks: they learn algorithms from examples and run them on far longer sequences.",
+    epilog="A first session: [bold]riffle train reverse --recipe small[/], then [bold]riffle eval runs/reverse[/] and "
+    "[bold]riffle solve reverse 7 3 9 1[/].",
+)
+
+
+@app.callback()
+def options(debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False) -> None:
+    """Neural shuffle-exchange networks: they learn algorithms from examples and run them on far longer sequences."""
+    global _debug
+    _debug = debug
+
+
+_debug = False
+
+app.command("train")(train)
+app.command("eval")(evaluate)
+app.command("solve")(solve)
+app.command("tasks")(tasks)
+app.command("info")(info)
+app.command("export")(export)
+
+
+def main() -> None:
+    """Run the command line; a mistake of the user or of the machine ends in one sentence, not in a traceback."""
+    try:
+        app()
+    except (ValueError, OSError, ImportError) as error:
+        if _debug:
+            raise
+        errors.print(f"[bold red]error:[/] {_sentence(error)}", highlight=False, soft_wrap=True)
+        sys.exit(1)
+
+
+def _sentence(error: Exception) -> str:
+    from rich.markup import escape
+
+    if isinstance(error, OSError) and error.strerror:
+        where = f" ({error.filename})" if error.filename else ""
+        return escape(f"{error.strerror}{where}")
+    return escape(str(error))

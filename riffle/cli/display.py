@@ -1,0 +1,121 @@
+"""What the commands print and draw: tables, progress bars, plots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from riffle.train.evaluate import Score
+
+output = Console()
+"""Results, on standard output."""
+errors = Console(stderr=True)
+"""Progress bars, notes and errors, on standard error, where they do not disturb ``--json``."""
+
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON instead of for people.")]
+Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...; auto takes a GPU where there is one.")]
+
+
+def print_json(value: object) -> None:
+    """Print a result for programs."""
+    import json
+
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def choose_device(name: str) -> str:
+    """The device a name stands for; refuses one that is not there."""
+    import torch
+
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ValueError(f"unknown device {name!r}: use cpu, cuda, cuda:0 or auto") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device {name!r} was asked for, but torch sees no GPU here: use --device cpu")
+    return name
+
+
+def progress_bar(*columns: TextColumn) -> Progress:
+    """A progress bar on standard error."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=None),
+        MofNCompleteColumn(),
+        *columns,
+        TimeRemainingColumn(),
+        console=errors,
+        expand=True,
+    )
+
+
+def percent(share: float) -> str:
+    """A share as a percentage that says 100% only of everything.
+
+    >>> percent(1.0), percent(0.99999), percent(0.5)
+    ('100%', '99.99%', '50.00%')
+    """
+    return "100%" if share == 1 else f"{int(share * 1e4) / 100:.2f}%"
+
+
+def score_table(title: str, scores: Sequence[Score], trained_length: int) -> Table:
+    """Accuracy per length for uniform examples: symbols and whole sequences."""
+    table = Table(title=title, title_justify="left", header_style="bold")
+    for column in ("length", "x trained", "symbols right", "sequences right"):
+        table.add_column(column, justify="right")
+    for score in scores:
+        accuracy = (percent(score.symbol_accuracy), percent(score.sequence_accuracy))
+        table.add_row(str(score.length), f"{score.length / trained_length:g}", *accuracy)
+    return table
+
+
+def worst_case_table(scores: Sequence[Score]) -> Table:
+    """Accuracy per length for every worst case of a task, symbols above whole sequences."""
+    splits = list(dict.fromkeys(score.split for score in scores))
+    table = Table(title="worst cases: symbols / sequences right", title_justify="left", header_style="bold")
+    table.add_column("length", justify="right")
+    for split in splits:
+        table.add_column(split, justify="right")
+    for length in dict.fromkeys(score.length for score in scores):
+        row = [next(s for s in scores if s.length == length and s.split == split) for split in splits]
+        table.add_row(str(length), *(f"{percent(s.symbol_accuracy)} / {percent(s.sequence_accuracy)}" for s in row))
+    return table
+
+
+def plot_scores(path: Path, title: str, scores: Sequence[Score], trained_length: int) -> None:
+    """Draw accuracy over length, with the trained lengths shaded."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
+    lengths = sorted({score.length for score in scores})
+    axes.axvspan(min(lengths) / 2**0.5, trained_length * 2**0.25, color="0.93", zorder=0)
+    axes.text(min(lengths) / 2**0.4, 0.02, "trained", color="0.4", fontsize=9)
+    for index, split in enumerate(dict.fromkeys(score.split for score in scores)):
+        mine = sorted((score for score in scores if score.split == split), key=lambda score: score.length)
+        xs = [score.length for score in mine]
+        symbols, sequences = [s.symbol_accuracy for s in mine], [s.sequence_accuracy for s in mine]
+        if split == "uniform":
+            axes.plot(xs, symbols, "o-", color="C0", linewidth=2, zorder=4, label="symbols right")
+            axes.plot(xs, sequences, "o--", color="C0", markersize=4, zorder=3, label="whole sequences right")
+        else:
+            axes.plot(xs, symbols, "x:", color=f"C{index}", markersize=4, label=f"symbols, {split}")
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(lengths, [str(length) for length in lengths])
+    axes.set(xlim=(min(lengths) / 2**0.5, max(lengths) * 2**0.5), ylim=(-0.02, 1.03))
+    axes.set(xlabel="length of the input", ylabel="accuracy", title=title)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=9, loc="best")
+    figure.savefig(path, dpi=150)
+    plt.close(figure)

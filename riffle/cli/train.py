@@ -1,0 +1,125 @@
+"""``riffle train``: learn a task from examples."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.progress import TextColumn
+from rich.table import Table
+
+from riffle.cli.display import Device, Json, choose_device, errors, output, percent, print_json, progress_bar
+
+if TYPE_CHECKING:
+    from riffle.config import Experiment
+
+
+def train(
+    task: Annotated[str, typer.Argument(help="What to learn; [bold]riffle tasks[/] lists the tasks.", metavar="TASK")],
+    recipe: Annotated[
+        str, typer.Option(help="[bold]paper[/]: 192 maps, lengths to 64, for a GPU; [bold]small[/]: two CPU minutes.")
+    ] = "paper",
+    out: Annotated[Path | None, typer.Option(help="Folder of the run.", show_default="runs/TASK")] = None,
+    steps: Annotated[int | None, typer.Option(help="Same as --set train.steps=N.")] = None,
+    features: Annotated[int | None, typer.Option(help="Feature maps; same as --set model.features=N.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Same as --set train.seed=N.")] = None,
+    precision: Annotated[str | None, typer.Option(help="fp32, tf32 or bf16; same as --set train.precision=P.")] = None,
+    change: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help="Change any field of the recipe, e.g. --set model.blocks=2; see --show.", metavar="KEY=VALUE"
+        ),
+    ] = None,
+    show: Annotated[bool, typer.Option("--show", help="Print the configuration with its meaning, and stop.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in the folder where it stopped.")] = False,
+    device: Device = "auto",
+    graph: Annotated[bool, typer.Option(help="On a GPU, replay each step as one CUDA graph.")] = True,
+    json: Json = False,
+) -> None:
+    """Learn a task from examples and leave a run folder behind.
+
+    The folder holds config.json, environment.json, metrics.jsonl, checkpoint.safetensors and TensorBoard curves.
+    Ctrl-C saves and stops; [bold]--resume[/] goes on from there, to the same result.
+    """
+    from riffle.tasks import get_task
+
+    get_task(task)
+    folder = out or Path("runs") / task
+    named = {"train.steps": steps, "model.features": features, "train.seed": seed, "train.precision": precision}
+    changes = [f"{name}={value}" for name, value in named.items() if value is not None] + (change or [])
+    experiment = _experiment(task, recipe, changes, folder if resume else None)
+    if show:
+        _show(experiment, json)
+        return
+    _train(experiment, folder, resume, choose_device(device), graph, json)
+
+
+def _experiment(task: str, recipe: str, changes: list[str], resumed: Path | None) -> Experiment:
+    from dataclasses import replace
+
+    from riffle.config import RECIPES
+    from riffle.overrides import override
+    from riffle.train.run import Run
+
+    if resumed is not None:
+        return override(replace(Run(resumed).experiment, task=task), changes)
+    if recipe not in RECIPES:
+        raise ValueError(f"unknown recipe {recipe!r}; choose one of {', '.join(RECIPES)}")
+    return override(RECIPES[recipe](task), changes)
+
+
+def _show(experiment: Experiment, json: bool) -> None:
+    from dataclasses import asdict
+
+    from riffle.overrides import fields
+
+    if json:
+        print_json(asdict(experiment))
+        return
+    table = Table("field", "value", "meaning", header_style="bold")
+    for name, (value, meaning) in fields(experiment).items():
+        table.add_row(name, ",".join(map(str, value)) if isinstance(value, tuple) else str(value), meaning)
+    output.print(table)
+
+
+def _train(experiment: Experiment, folder: Path, resume: bool, device: str, graph: bool, json: bool) -> None:
+    from riffle.train.loop import Interrupted, NonFiniteLoss
+    from riffle.train.loop import train as run_training
+    from riffle.train.record import read_metrics
+    from riffle.train.run import Run
+
+    run = Run.resume(folder, experiment) if resume else Run.create(folder, experiment)
+
+    bar = progress_bar(
+        TextColumn("loss {task.fields[loss]:.4f}"),
+        TextColumn("accuracy {task.fields[accuracy]}"),
+        TextColumn("{task.fields[rate]:.0f} steps/s"),
+    )
+    with bar:
+        job = bar.add_task(experiment.task, total=experiment.train.steps, loss=float("nan"), accuracy="-", rate=0.0)
+
+        def on_log(step: int, values: dict[str, float]) -> None:
+            accuracy = percent(values["accuracy"])
+            bar.update(job, completed=step, loss=values["loss"], accuracy=accuracy, rate=values["steps_per_second"])
+
+        def on_evaluation(step: int, accuracy: dict[int, float]) -> None:
+            held_out = ", ".join(f"{percent(value)} at {length}" for length, value in accuracy.items())
+            bar.console.print(f"step {step}: symbols right on held-out examples: {held_out}", highlight=False)
+
+        try:
+            run_training(run, device=device, graph=graph, on_log=on_log, on_evaluation=on_evaluation)
+        except NonFiniteLoss as error:
+            raise ValueError(str(error)) from error
+        except Interrupted as stop:
+            bar.stop()
+            errors.print(
+                f"{stop}. Continue with: riffle train {experiment.task} --resume --out {folder}", soft_wrap=True
+            )
+            raise typer.Exit(128 + stop.signal_number) from None
+    if json:
+        print_json(
+            {"task": experiment.task, "run": str(folder), "device": device, "metrics": read_metrics(folder)[-2:]}
+        )
+    else:
+        errors.print(f"The run is in {folder}. See how far it generalises: riffle eval {folder}", soft_wrap=True)

@@ -1,0 +1,121 @@
+"""The configuration of a run: a small tree of frozen dataclasses, and recipes that fill it in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+Precision = Literal["fp32", "tf32", "bf16"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """What is trained."""
+
+    kind: str = "shuffle-exchange"
+    """An entry of riffle.models.build.MODELS."""
+    features: int = 192
+    """Feature maps per cell (m in the paper)."""
+    blocks: int = 1
+    """Beneš blocks."""
+    sharing: Literal["block", "minimal", "full"] = "block"
+    """Which layers share their weights."""
+    unit: Literal["gated", "no-swap", "no-residual", "no-benes", "swap-gate", "two-fc", "two-fc-gate"] = "gated"
+    """The switch unit: the paper's, or one of its ablations."""
+    dropout: float = 0.1
+    """Dropout on every switch layer's output, divided by the layer's address bits."""
+    noise: float = 0.0
+    """Multiplicative Gaussian noise in place of dropout."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """What it is trained on."""
+
+    bins: tuple[int, ...] = (8, 16, 32, 64)
+    """Lengths the network is instantiated for; an example trains in the smallest bin that holds it."""
+    batch: int = 64
+    """Examples of every bin in one step."""
+    shorter: float = 0.05
+    """Share of a bin's examples that would fit a smaller bin."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """How it is trained."""
+
+    steps: int = 20_000
+    """Optimiser steps."""
+    learning_rate: float = 0.00125
+    """At 96 features; scaled by sqrt(96 / features), then falling linearly to 0."""
+    weight_decay: float = 0.01
+    """Decoupled decay of the matrices."""
+    label_smoothing: float = 0.0
+    """Probability spread over all classes."""
+    precision: Precision = "fp32"
+    """Arithmetic of the matrix products: fp32, tf32 or bf16 (autocast)."""
+    seed: int = 0
+    """Seed of weights, examples and dropout."""
+    log_every: int = 50
+    """Steps between two lines of metrics.jsonl."""
+    evaluate_every: int = 1000
+    """Steps between two evaluations on held-out examples; 0 for none."""
+    evaluate_lengths: tuple[int, ...] = (64, 512)
+    """Lengths of those evaluations."""
+    checkpoint_every: int = 1000
+    """Steps between two checkpoints; one is always written at the end."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """A whole run."""
+
+    task: str
+    """An entry of riffle.tasks.TASKS."""
+    model: ModelConfig = field(default_factory=ModelConfig)
+    """What is trained."""
+    data: DataConfig = field(default_factory=DataConfig)
+    """What it is trained on."""
+    train: TrainConfig = field(default_factory=TrainConfig)
+    """How it is trained."""
+
+
+def paper(task: str) -> Experiment:
+    """The paper's configuration: one block of 192 maps; two of 384 and lengths to 128 for multiplication."""
+    experiment = Experiment(task=task)
+    if task in ("reverse", "duplicate"):
+        # Routing alone generalises further when nothing is dropped on the way.
+        experiment = replace(experiment, model=ModelConfig(dropout=0.0, noise=0.001))
+    if task == "multiply":
+        experiment = replace(
+            experiment,
+            model=ModelConfig(features=384, blocks=2),
+            data=DataConfig(bins=(8, 16, 32, 64, 128)),
+            train=TrainConfig(steps=50_000, evaluate_lengths=(128,)),
+        )
+    return experiment
+
+
+def small(task: str) -> Experiment:
+    """A network that learns the easy tasks on a CPU within two minutes.
+
+    Strong decay of the matrices is what lets so small a network run far beyond the lengths it saw.
+    """
+    return Experiment(
+        task=task,
+        model=ModelConfig(features=48),
+        data=DataConfig(bins=(8, 16, 32), batch=32),
+        train=TrainConfig(
+            steps=1000,
+            learning_rate=0.0025,
+            weight_decay=1.0,
+            log_every=20,
+            evaluate_every=500,
+            evaluate_lengths=(32, 256),
+            checkpoint_every=500,
+        ),
+    )
+
+
+RECIPES: dict[str, Callable[[str], Experiment]] = {"paper": paper, "small": small}

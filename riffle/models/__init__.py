@@ -1,0 +1,5 @@
+"""Models: an embedding, a network and an output layer."""
+
+from riffle.models.sequence import SequenceModel
+
+__all__ = ["SequenceModel"]

@@ -1,0 +1,139 @@
+"""Looking values up by key: one key among symbols (search), many keys in a shuffled memory (memory-index)."""
+
+# B = batch, N = width of the padded rows, K = keys that exist
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from riffle.tasks.base import BLANK, Task
+from riffle.tasks.rows import chances, columns, first_column, keep, row_lengths, take, uniform
+from riffle.tasks.symbols import SymbolTask
+from riffle.tasks.text import parse_pair, parse_symbol, render_chars, tokens, trim
+
+
+def pairs_and_keys(words: Sequence[str], syntax: str) -> tuple[list[str], list[str]]:
+    """Cut ``3:9 5:2 5`` into its pairs and the keys after them; a ``?`` before the keys is allowed."""
+    parts = tokens([word.replace("?", " ") for word in words])
+    pairs = [token for token in parts if ":" in token]
+    keys = parts[len(pairs) :]
+    if parts[: len(pairs)] != pairs:
+        raise ValueError(f"{pairs[-1]!r} comes after a key asked for, pairs come first; {syntax}")
+    if not keys:
+        raise ValueError(f"no key is asked for in {' '.join(words)!r}; {syntax}")
+    return pairs, keys
+
+
+@dataclass(frozen=True)
+class Search(SymbolTask):
+    """Find a key among key, value pairs and give its value, or a blank if it is not there.
+
+    An input of length ``l`` holds ``(l - 1) // 2`` pairs and then the key asked for. Of several pairs with that key the
+    first counts. People write ``3:9 5:2 7:4 5``, pairs and then the key, and read ``2`` or ``not found``.
+    """
+
+    name = "search"
+    summary = "Find the value of a key among key, value pairs."
+    example = ("3:9", "5:2", "7:4", "5")
+    syntax = "type pairs key:value and then the key to find, for example: 3:9 5:2 7:4 5"
+
+    def filled(self, lengths_B: Tensor) -> Tensor:
+        return (lengths_B - 1) // 2 * 2 + 1
+
+    def answer(self, inputs_BN: Tensor) -> Tensor:
+        column_N = columns(inputs_BN)
+        last_B1 = row_lengths(inputs_BN)[:, None] - 1
+        wanted_B1 = take(inputs_BN, last_B1)
+        match_BN = (inputs_BN == wanted_B1) & (column_N % 2 == 0) & (column_N < last_B1)
+        value_B1 = take(inputs_BN, first_column(match_BN)[:, None] + 1)
+        return torch.where((column_N == 0) & match_BN.any(dim=1, keepdim=True), value_B1, BLANK)
+
+    def solve(self, symbols: list[int]) -> list[int]:
+        if not symbols:
+            return []
+        *pairs, wanted = symbols
+        for key, value in zip(pairs[::2], pairs[1::2], strict=True):
+            if key == wanted:
+                return [value]
+        return []
+
+    def parse(self, words: Sequence[str]) -> list[int]:
+        pairs, keys = pairs_and_keys(words, self.syntax)
+        if len(keys) > 1:
+            raise ValueError(f"only one key can be asked for, got {' '.join(keys)}; {self.syntax}")
+        highest = self.symbols - 1
+        symbols = [symbol for pair in pairs for symbol in parse_pair(pair, highest, self.syntax)]
+        return [*symbols, parse_symbol(keys[0], highest, self.syntax)]
+
+    def render(self, output: list[int]) -> str:
+        return super().render(output) or "not found"
+
+
+@dataclass(frozen=True)
+class MemoryIndex(Task):
+    """Read a memory: cells in random order, each a key with a bit, then the keys to read; give their bits in order.
+
+    Key ``k`` (from 0) with bit ``d`` is one symbol, ``3 * k + d + 1``, and asking for it is the symbol ``3 * k + 3``.
+    An input of length ``l`` has ``l // 2`` cells with different keys (at most as many as there are keys) and asks for
+    each once, in random order. The answer gives bit ``d`` as ``d + 1``. People count keys from 1 and write
+    ``3:1 7:0 5:1 7 3``, cells and then keys, and read ``0 1``; a key that is not in the memory reads as a blank, ``_``.
+    """
+
+    name = "memory-index"
+    summary = "Read bits from a shuffled memory by their keys."
+    example = ("3:1", "7:0", "5:1", "7", "3", "5")
+    syntax = "type cells key:bit and then the keys to read, for example: 3:1 7:0 5:1 7 3"
+    symbols: int = 388
+    classes: int = 3
+
+    @property
+    def keys(self) -> int:
+        """How many keys there are."""
+        return (self.symbols - 1) // 3
+
+    def draw(self, lengths_B: Tensor, width: int, *, generator: torch.Generator) -> Tensor:
+        batch = lengths_B.shape[0]
+        cells_B = (lengths_B // 2).clamp(max=self.keys)
+        shuffled_BK = chances((batch, self.keys), generator).argsort(dim=1)
+        bits_BK = uniform(0, 2, (batch, self.keys), generator)
+        chance_BK = chances((batch, self.keys), generator)
+        used_BK = torch.arange(self.keys, device=lengths_B.device) < cells_B[:, None]
+        order_BK = torch.where(used_BK, chance_BK, 2.0).argsort(dim=1)  # a second shuffle, of the used keys only
+        cells_BK = take(3 * shuffled_BK + bits_BK + 1, order_BK)
+        column_BN = torch.arange(width, device=lengths_B.device).expand(batch, width)
+        asked_BN = take(3 * shuffled_BK + 3, column_BN - cells_B[:, None])
+        rows_BN = torch.where(column_BN < cells_B[:, None], take(cells_BK, column_BN), asked_BN)
+        return keep(rows_BN, 2 * cells_B)
+
+    def answer(self, inputs_BN: Tensor) -> Tensor:
+        key_BN, kind_BN = (inputs_BN - 1).clamp(min=0) // 3, (inputs_BN - 1) % 3
+        cell_BN = (inputs_BN != BLANK) & (kind_BN < 2)
+        memory_BK = torch.zeros_like(inputs_BN[:, :1]).expand(-1, self.keys + 1)  # the last one takes what is no cell
+        memory_BK = memory_BK.scatter(1, torch.where(cell_BN, key_BN, self.keys), kind_BN + 1)
+        cells_B = cell_BN.sum(dim=1)
+        asked_BN = take(key_BN, columns(inputs_BN) + cells_B[:, None])
+        return keep(take(memory_BK, asked_BN), row_lengths(inputs_BN) - cells_B)
+
+    def solve(self, symbols: list[int]) -> list[int]:
+        memory = {(symbol - 1) // 3: (symbol - 1) % 3 + 1 for symbol in symbols if symbol % 3}
+        return trim([memory.get((symbol - 1) // 3, BLANK) for symbol in symbols if not symbol % 3])
+
+    def parse(self, words: Sequence[str]) -> list[int]:
+        pairs, asked = pairs_and_keys(words, self.syntax)
+        memory: dict[int, int] = {}
+        for pair in pairs:
+            text, _, bit = pair.partition(":")
+            key = parse_symbol(text, self.keys, self.syntax)
+            if bit not in ("0", "1"):
+                raise ValueError(f"{bit!r} in {pair!r} is not a bit 0 or 1; {self.syntax}")
+            if key in memory:
+                raise ValueError(f"key {key} has two cells; {self.syntax}")
+            memory[key] = int(bit)
+        cells = [3 * key + bit - 2 for key, bit in memory.items()]
+        return cells + [3 * parse_symbol(text, self.keys, self.syntax) for text in asked]
+
+    def render(self, output: list[int]) -> str:
+        return " ".join(render_chars(output, "01"))

@@ -1,0 +1,166 @@
+"""Sorting a list of words, and merging two sorted lists."""
+
+# B = batch, N = width of the padded rows
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from riffle.tasks.base import Task
+from riffle.tasks.rows import coin, columns, first_column, keep, last_column_so_far, take, uniform
+from riffle.tasks.text import LETTERS, render_chars, tokens
+from riffle.tasks.word_order import sort_words
+
+
+def draw_words(lengths_B: Tensor, width: int, letters: int, divider: int, generator: torch.Generator) -> Tensor:
+    """Words of letters 1..letters with one divider between them, ``lengths_B`` cells in all.
+
+    From left to right every cell but the first and the last of a row becomes a divider with probability
+    ``1 / sqrt(length)`` (at most one half), unless there is a divider just before it.
+    """
+    batch = lengths_B.shape[0]
+    rows_BN = uniform(1, letters + 1, (batch, width), generator)
+    column_N = columns(rows_BN)
+    chance_B1 = lengths_B[:, None].clamp(min=4).double().rsqrt()
+    heads_BN = coin(chance_B1, (batch, width), generator) & (column_N > 0) & (column_N < lengths_B[:, None] - 1)
+    odd_BN = (column_N - last_column_so_far(~heads_BN)) % 2 == 1  # the first, third, ... of neighbouring heads
+    return keep(torch.where(heads_BN & odd_BN, divider, rows_BN), lengths_B)
+
+
+def cut(symbols: Sequence[int], divider: int) -> list[list[int]]:
+    """The words between dividers; no word at all if there is no symbol."""
+    words: list[list[int]] = [[]] if symbols else []
+    for symbol in symbols:
+        if symbol == divider:
+            words.append([])
+        else:
+            words[-1].append(symbol)
+    return words
+
+
+def join(words: Sequence[Sequence[int]], divider: int) -> list[int]:
+    """Undo :func:`cut`."""
+    return [symbol for word in words for symbol in (*word, divider)][:-1]
+
+
+@dataclass(frozen=True)
+class WordTask(Task):
+    """A task on words; letters are 1, 2, ... (typed a, b, ...) and the highest symbol stands between words."""
+
+    letters_below_divider: ClassVar[int] = 0
+    """How many symbols below the divider are no letters."""
+    symbols: int = 13
+    classes: int = 13
+
+    @property
+    def divider(self) -> int:
+        """The symbol between words."""
+        return self.symbols - 1
+
+    @property
+    def alphabet(self) -> str:
+        """The letters in the order of their symbols."""
+        return LETTERS[: self.divider - 1 - self.letters_below_divider]
+
+    def spell(self, word: str) -> list[int]:
+        """The letters of one typed word."""
+        for letter in word:
+            if letter not in self.alphabet:
+                raise ValueError(
+                    f"letter {letter!r} in {word!r} is outside {self.alphabet[0]}..{self.alphabet[-1]}; {self.syntax}"
+                )
+        return [self.alphabet.index(letter) + 1 for letter in word]
+
+
+@dataclass(frozen=True)
+class WordSort(WordTask):
+    """Sort words by the parities of their letters, an even letter (b, d, ...) before an odd one (a, c, ...).
+
+    Words are compared letter by letter like in a dictionary, only that letters of equal parity count as equal; words
+    that compare equal keep their order. People write ``bad cab add`` with the letters a to k.
+    """
+
+    name = "word-sort"
+    summary = "Sort words by the parities of their letters."
+    example = ("bad", "kid", "add", "bee")
+    syntax = "type words separated by spaces, for example: bad kid add bee"
+
+    def draw(self, lengths_B: Tensor, width: int, *, generator: torch.Generator) -> Tensor:
+        return draw_words(lengths_B, width, self.divider - 1, self.divider, generator)
+
+    def answer(self, inputs_BN: Tensor) -> Tensor:
+        return sort_words(inputs_BN, inputs_BN % 2 + 1, self.divider)
+
+    def solve(self, symbols: list[int]) -> list[int]:
+        words = cut(symbols, self.divider)
+        return join(sorted(words, key=lambda word: [letter % 2 for letter in word]), self.divider)
+
+    def parse(self, words: Sequence[str]) -> list[int]:
+        typed = tokens(words)
+        if not typed:
+            raise ValueError(f"there is no word in the input; {self.syntax}")
+        return join([self.spell(word) for word in typed], self.divider)
+
+    def render(self, output: list[int]) -> str:
+        return render_chars(output, self.alphabet + " ")
+
+
+@dataclass(frozen=True)
+class Merge(WordTask):
+    """Merge two sorted lists of words, with a word of the one symbol :attr:`middle` between them, into one.
+
+    The order is that of a dictionary, and the middle word, higher than every letter, comes last in the answer. The
+    first list has half of the words, rounded down. The shortest input has three symbols; where the width does not
+    allow it, both lists are empty. People write ``bad dig / ace fig`` with the letters a to j, and read
+    ``ace bad dig fig /``.
+    """
+
+    name = "merge"
+    summary = "Merge two sorted lists of words."
+    example = ("bad", "dig", "/", "ace", "fig")
+    syntax = "type two sorted lists of words with / between them, for example: bad dig / ace fig"
+    letters_below_divider = 1
+
+    @property
+    def middle(self) -> int:
+        """The symbol of the word between the lists."""
+        return self.divider - 1
+
+    def draw(self, lengths_B: Tensor, width: int, *, generator: torch.Generator) -> Tensor:
+        if width < 3:
+            middle_BN = torch.full((lengths_B.shape[0], width), self.middle, device=generator.device)
+            return keep(middle_BN, lengths_B.clamp(max=1))
+        lengths_B = lengths_B.clamp(min=3)
+        words_BN = draw_words(lengths_B - 2, width, self.middle - 1, self.divider, generator)
+        divider_BN = words_BN == self.divider
+        word_BN = divider_BN.long().cumsum(dim=1) - divider_BN.long()  # the number of the word a cell belongs to
+        half_B1 = (divider_BN.sum(dim=1, keepdim=True) + 1) // 2
+        place_BN = columns(words_BN) - first_column(word_BN >= half_B1)[:, None]
+        rows_BN = take(words_BN, columns(words_BN) - torch.where(place_BN < 0, 0, 2))
+        rows_BN = torch.where(place_BN == 0, self.middle, rows_BN)
+        rows_BN = keep(torch.where(place_BN == 1, self.divider, rows_BN), lengths_B)
+        list_BN = (place_BN >= 0).long() + (place_BN >= 2)
+        return sort_words(rows_BN, rows_BN, self.divider, list_BN)
+
+    def answer(self, inputs_BN: Tensor) -> Tensor:
+        return sort_words(inputs_BN, inputs_BN, self.divider)
+
+    def solve(self, symbols: list[int]) -> list[int]:
+        return join(sorted(cut(symbols, self.divider)), self.divider)
+
+    def parse(self, words: Sequence[str]) -> list[int]:
+        lists = [tokens([text]) for text in " ".join(words).replace("|", "/").split("/")]
+        if len(lists) != 2 or not any(lists):
+            raise ValueError(f"two lists of words are needed, got {' '.join(words)!r}; {self.syntax}")
+        for typed in lists:
+            if typed != sorted(typed):
+                raise ValueError(f"the list {' '.join(typed)!r} is not sorted; {self.syntax}")
+        first, second = ([self.spell(word) for word in typed] for typed in lists)
+        return join([*first, [self.middle], *second], self.divider)
+
+    def render(self, output: list[int]) -> str:
+        return render_chars(output, self.alphabet + "/ ")

@@ -1,0 +1,1 @@
+"""Training, evaluation, checkpoints and the record of a run."""

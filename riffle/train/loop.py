@@ -1,0 +1,146 @@
+"""The training loop: steps, log lines, evaluations, checkpoints, and a clean end whatever happens."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import torch
+
+from riffle.config import Experiment
+from riffle.models.build import build
+from riffle.tasks import get_task
+from riffle.train.checkpoint import write_json
+from riffle.train.evaluate import evaluate
+from riffle.train.record import Metrics, environment
+from riffle.train.run import Run
+from riffle.train.step import TrainStep, set_matrix_precision
+
+OnLog = Callable[[int, dict[str, float]], None]
+OnEvaluation = Callable[[int, dict[int, float]], None]
+
+
+class Interrupted(Exception):
+    """The run was asked to stop, and saved its state."""
+
+    def __init__(self, run: Run, step: int, signal_number: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(signal_number).name} after step {step}; everything is saved")
+        self.run, self.step, self.signal_number = run, step, signal_number
+
+
+class NonFiniteLoss(Exception):
+    """The loss became infinite or NaN."""
+
+    def __init__(self, run: Run, step: int) -> None:
+        saved = run.saved_step()
+        good = f"the last good checkpoint is {run.checkpoint} at step {saved}" if saved else "no checkpoint exists yet"
+        super().__init__(
+            f"the loss is not finite at step {step}; {good}. Try a smaller learning rate (train.learning_rate), "
+            "train.precision=fp32, or another seed (train.seed)"
+        )
+        self.step = step
+
+
+def train(
+    run: Run,
+    *,
+    device: str | torch.device = "cpu",
+    graph: bool = True,
+    on_log: OnLog = lambda step, values: None,
+    on_evaluation: OnEvaluation = lambda step, accuracy: None,
+) -> None:
+    """Train the model of a run, from its checkpoint where there is one, and leave the result in its folder.
+
+    Args:
+        run: The run's folder, see :meth:`Run.create` and :meth:`Run.resume`.
+        device: Where to train.
+        graph: On a GPU, replay each step as one CUDA graph.
+        on_log: Called with the step and the values of every line of metrics.jsonl.
+        on_evaluation: Called with the step and the symbol accuracy per length of every evaluation.
+    """
+    device = torch.device(device)
+    experiment = run.experiment
+    settings = experiment.train
+    task = get_task(experiment.task)
+    write_json(run.folder / "environment.json", {**environment(device), "continued_from_step": run.saved_step()})
+    set_matrix_precision(settings.precision)
+    torch.manual_seed(settings.seed)
+    model = build(experiment.model, task, device=device)
+    step = TrainStep(experiment, model, task, graph=graph)
+    done = run.load(model, step) if run.checkpoint.exists() else 0
+    metrics = Metrics(run.folder, done)
+    try:
+        with _signals() as received:
+            since, logged = time.perf_counter(), done
+            while done < settings.steps:
+                step()
+                done += 1
+                finished = done == settings.steps
+                if finished or done % settings.log_every == 0 or received:
+                    progress = step.read()
+                    if progress.first_bad is not None:
+                        raise NonFiniteLoss(run, progress.first_bad)
+                    now = time.perf_counter()
+                    values = {
+                        "loss": progress.loss,
+                        "accuracy": progress.accuracy,
+                        "learning_rate": float(step.learning_rate),
+                        "steps_per_second": (done - logged) / (now - since),
+                    }
+                    since, logged = now, done
+                    metrics.write(done, **values)
+                    on_log(done, values)
+                if settings.evaluate_every and (finished or done % settings.evaluate_every == 0):
+                    accuracy = _evaluate(step, experiment)
+                    metrics.write(done, **{f"accuracy/{length}": value for length, value in accuracy.items()})
+                    on_evaluation(done, accuracy)
+                if finished or done % settings.checkpoint_every == 0 or received:
+                    _save(run, step)
+                if received and not finished:
+                    raise Interrupted(run, done, received[0])
+    finally:
+        metrics.close()
+
+
+def _evaluate(step: TrainStep, experiment: Experiment) -> dict[int, float]:
+    scores = evaluate(
+        step.model,
+        step.task,
+        experiment.train.evaluate_lengths,
+        examples=256,
+        trained_length=max(experiment.data.bins),
+    )
+    return {score.length: score.symbol_accuracy for score in scores}
+
+
+def _save(run: Run, step: TrainStep) -> None:
+    # Weights are only worth keeping if every loss behind them was finite.
+    first_bad = int(step.first_bad)
+    if first_bad >= 0:
+        raise NonFiniteLoss(run, first_bad)
+    run.save(step.model, step)
+
+
+@contextmanager
+def _signals() -> Iterator[list[int]]:
+    """Collect SIGINT and SIGTERM in a list for the loop to see; a second one takes effect at once."""
+    received: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+    try:
+        before = {each: signal.signal(each, note) for each in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # not the main thread: signals are somebody else's
+        yield received
+        return
+    try:
+        yield received
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)

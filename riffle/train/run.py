@@ -1,0 +1,112 @@
+"""A run's folder: config.json, environment.json, metrics.jsonl, checkpoint.safetensors, tensorboard/."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from riffle.config import Experiment
+from riffle.models.build import build
+from riffle.overrides import differences, from_dict
+from riffle.tasks import get_task
+from riffle.train.checkpoint import read_checkpoint, write_checkpoint, write_json
+
+if TYPE_CHECKING:
+    from riffle.train.step import TrainStep
+
+
+class Run:
+    """A trained or half-trained model in its folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = Path(folder)
+        if not self.folder.is_dir():
+            raise FileNotFoundError(
+                f"there is no run folder {self.folder}; train one with: riffle train TASK --out {self.folder}"
+            )
+        if not self.config.is_file():
+            raise FileNotFoundError(f"{self.folder} is no run folder: it has no config.json")
+
+    @property
+    def config(self) -> Path:
+        """The configuration."""
+        return self.folder / "config.json"
+
+    @property
+    def checkpoint(self) -> Path:
+        """Weights and training state."""
+        return self.folder / "checkpoint.safetensors"
+
+    @cached_property
+    def experiment(self) -> Experiment:
+        """The run's configuration."""
+        try:
+            return from_dict(Experiment, json.loads(self.config.read_text()))
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{self.config} is no configuration of a run: {error}") from None
+
+    @classmethod
+    def create(cls, folder: Path, experiment: Experiment) -> Run:
+        """A new run in a new or empty folder."""
+        folder = Path(folder)
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise FileExistsError(
+                f"{folder} exists already: continue it with --resume, or choose another folder with --out"
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / "config.json", asdict(experiment))
+        return cls(folder)
+
+    @classmethod
+    def resume(cls, folder: Path, experiment: Experiment) -> Run:
+        """The run in a folder, which has to be of the same configuration."""
+        run = cls(folder)
+        changed = differences(run.experiment, experiment)
+        if changed:
+            lines = "; ".join(f"{name} is {old!r} there and {new!r} here" for name, (old, new) in changed.items())
+            raise ValueError(f"{folder} belongs to another configuration: {lines}")
+        return run
+
+    def saved_step(self) -> int:
+        """The step of the checkpoint; 0 without one."""
+        return int(read_checkpoint(self.checkpoint, "step")[""]) if self.checkpoint.exists() else 0
+
+    def save(self, model: nn.Module, step: TrainStep) -> None:
+        """Write the checkpoint."""
+        weights = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
+        write_checkpoint(self.checkpoint, {**weights, **step.state()})
+
+    def load(self, model: nn.Module, step: TrainStep) -> int:
+        """Read the checkpoint into a model and its training state; gives the step."""
+        tensors = read_checkpoint(self.checkpoint)
+        self._load_weights(model, {n.removeprefix("model."): t for n, t in tensors.items() if n.startswith("model.")})
+        step.load_state(tensors)
+        return int(step.step)
+
+    def model(self, device: str | torch.device = "cpu") -> nn.Module:
+        """The trained model, ready to be used."""
+        model = build(self.experiment.model, get_task(self.experiment.task), device=device)
+        self._load_weights(model, read_checkpoint(self.checkpoint, "model."))
+        return model.eval()
+
+    def _load_weights(self, model: nn.Module, weights: dict[str, torch.Tensor]) -> None:
+        try:
+            model.load_state_dict(weights)
+        except RuntimeError as error:
+            raise ValueError(f"{self.checkpoint} does not fit the model in {self.config}: {error}") from None
+
+
+def find_run(task: str, root: Path) -> Run | None:
+    """The most recently trained run of a task below ``root``."""
+    checkpoints = sorted(root.glob("*/checkpoint.safetensors"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in checkpoints:
+        run = Run(path.parent)
+        if run.experiment.task == task:
+            return run
+    return None

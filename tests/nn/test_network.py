@@ -1,0 +1,383 @@
+"""The network as a layer: any length, rows of different length, bounds, dependence, training noise, PyTorch's tools."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from riffle import ShuffleExchange, SwitchUnit
+from riffle.nn import UNITS
+from riffle.nn.official import write_variables
+from riffle.shuffle import SHARINGS
+
+from .golden import load_json
+
+STATS = load_json("init_and_trainmode_stats")
+LENGTHS = [1, 2, 3, 5, 7, 8, 100]
+BOUNDED = [unit for unit in UNITS if unit != "two-fc"]
+
+
+def cells(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.rand(shape, dtype=dtype) * 2 - 1
+
+
+def network(features: int = 4, blocks: int = 2, *, dtype: torch.dtype = torch.float64, **arguments) -> ShuffleExchange:
+    return ShuffleExchange(features, blocks, dtype=dtype, **arguments)
+
+
+# Any length
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("unit", UNITS)
+def test_any_length(unit: str, length: int) -> None:
+    net, x_BND = network(unit=unit), cells(2, length, 4)
+    y_BND = net(x_BND)
+    assert y_BND.shape == x_BND.shape
+    assert y_BND.isfinite().all()
+    with torch.no_grad():
+        torch.testing.assert_close(net(x_BND), y_BND, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("length", "width"), [(1, 2), (3, 4), (5, 8), (7, 8), (100, 128)])
+def test_other_lengths_are_padded_with_zeros_and_cropped(length: int, width: int) -> None:
+    net, x_BND = network(), cells(2, length, 4)
+    padded = torch.zeros(2, width, 4, dtype=torch.float64)
+    padded[:, :length] = x_BND
+    assert torch.equal(net(x_BND), net(padded)[:, :length])
+
+
+def test_an_empty_batch() -> None:
+    net = network()
+    assert net(cells(0, 5, 4)).shape == (0, 5, 4)
+    with torch.no_grad():
+        assert net(cells(0, 5, 4)).shape == (0, 5, 4)
+
+
+def test_without_sharing_the_length_fixes_the_size() -> None:
+    net = network(sharing="none", length=13)
+    assert len(net.units) == len(net.layers(4))
+    for length in (9, 13, 16):
+        assert net(cells(1, length, 4)).shape == (1, length, 4)
+
+
+# Rows of different length
+
+
+@pytest.mark.parametrize("sharing", ["block", "minimal", "full"])
+def test_a_row_with_a_length_is_the_row_alone(sharing: str) -> None:
+    net, lengths = network(sharing=sharing), [1, 2, 3, 5, 8, 13, 16, 20, 7, 1]
+    x_BND = cells(len(lengths), 20, 4).requires_grad_()
+    weight = cells(len(lengths), 20, 4)
+    y_BND = net(x_BND, lengths=lengths)
+    (gradient,) = torch.autograd.grad((y_BND * weight).sum(), x_BND)
+    for row, length in enumerate(lengths):
+        alone = x_BND[row : row + 1, :length].detach().requires_grad_()
+        y_alone = net(alone)
+        (gradient_alone,) = torch.autograd.grad((y_alone * weight[row, :length]).sum(), alone)
+        torch.testing.assert_close(y_BND[row : row + 1, :length], y_alone, rtol=0, atol=1e-12)
+        torch.testing.assert_close(gradient[row : row + 1, :length], gradient_alone, rtol=0, atol=1e-12)
+        assert not y_BND[row, length:].any()
+        assert not gradient[row, length:].any()
+    with torch.no_grad():
+        torch.testing.assert_close(net(x_BND, lengths=torch.tensor(lengths)), y_BND, rtol=0, atol=1e-12)
+
+
+def test_weights_learn_from_every_row_as_if_it_were_alone() -> None:
+    net, lengths = network(), [3, 8, 1]
+    x_BND, weight = cells(3, 8, 4), cells(3, 8, 4)
+    parameters = list(net.parameters())
+    together = torch.autograd.grad((net(x_BND, lengths=lengths) * weight).sum(), parameters)
+    rows = [
+        torch.autograd.grad(
+            (net(x_BND[row : row + 1, :length]) * weight[row, :length]).sum(), parameters, materialize_grads=True
+        )
+        for row, length in enumerate(lengths)
+    ]
+    for gradient, alone in zip(together, zip(*rows, strict=True), strict=True):
+        torch.testing.assert_close(gradient, sum(alone), rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("garbage", [0.0, 1e30, float("inf"), float("nan")])
+def test_garbage_past_a_row_is_never_read(garbage: float) -> None:
+    net, lengths = network(), [3, 8, 5]
+    x_BND = cells(3, 8, 4)
+    spoilt = x_BND.clone()
+    spoilt[0, 3:] = spoilt[2, 5:] = garbage
+    spoilt.requires_grad_()
+    y_BND = net(spoilt, lengths=lengths)
+    assert torch.equal(y_BND, net(x_BND, lengths=lengths))
+    y_BND.sum().backward()
+    assert spoilt.grad is not None
+    assert spoilt.grad.isfinite().all()
+    assert not spoilt.grad[0, 3:].any()
+    with torch.no_grad():
+        assert torch.equal(net(spoilt, lengths=lengths), net(x_BND, lengths=lengths))
+
+
+def test_batch_mates_do_not_matter() -> None:
+    net, lengths = network(), [3, 8, 5]
+    x_BND, other = cells(3, 8, 4), cells(3, 8, 4)
+    other[0] = x_BND[0]
+    assert torch.equal(net(x_BND, lengths=lengths)[0], net(other, lengths=lengths)[0])
+    changed = net(x_BND, lengths=[3, 2, 7])[0]
+    torch.testing.assert_close(changed, net(x_BND, lengths=lengths)[0], rtol=0, atol=1e-12)
+
+
+# Bounds and dependence
+
+
+@given(
+    seed=st.integers(0, 2**31),
+    scale=st.floats(0.1, 20),
+    skip=st.floats(-3, 3),
+    unit=st.sampled_from(BOUNDED),
+    sharing=st.sampled_from(["block", "minimal", "full"]),
+    length=st.integers(1, 40),
+)
+def test_outputs_stay_between_minus_one_and_one(
+    seed: int, scale: float, skip: float, unit: str, sharing: str, length: int
+) -> None:
+    torch.manual_seed(seed)
+    net = network(blocks=3, unit=unit, sharing=sharing, dtype=torch.float32)
+    with torch.no_grad():
+        for name, parameter in net.named_parameters():
+            if name.endswith("skip_scale"):
+                parameter.fill_(skip)
+            else:
+                parameter.mul_(scale)
+        x_BND = cells(2, length, 4, dtype=torch.float32)
+        x_BND[0] = x_BND[0].sign()
+        assert net(x_BND).abs().max() <= 1
+    assert net(x_BND).abs().max() <= 1
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_every_output_cell_depends_on_every_input_cell(unit: str) -> None:
+    net = network(blocks=1, unit=unit)
+    jacobian = torch.func.jacrev(lambda x_ND: net(x_ND[None])[0])(cells(16, 4))
+    assert jacobian.shape == (16, 4, 16, 4)
+    assert (jacobian.abs().amax(dim=(1, 3)) > 0).all()
+    # Feature by feature, too, except where a ReLU cuts some of the ways.
+    assert (jacobian != 0).all() or unit == "two-fc"
+
+
+# Training: dropout, noise
+
+
+@pytest.mark.parametrize("keep", ["0.9", "0.5", "1"])
+@pytest.mark.parametrize("length", [8, 64])
+@pytest.mark.parametrize("gradients", [True, False])
+def test_training_perturbs_as_the_released_code_does(length: int, keep: str, gradients: bool) -> None:
+    facts = STATS[f"trainmode_keep{keep}_L{length}"]
+    arguments = {"noise": 0.001} if keep == "1" else {"dropout": 1 - float(keep)}
+    net = ShuffleExchange(96, 1, **arguments)
+    undisturbed: list[Tensor] = []
+    net["last"].register_forward_hook(lambda unit, inputs, output: undisturbed.append(output))
+    with torch.set_grad_enabled(gradients):
+        y = net(torch.rand(8, length, 96) * 2 - 1).detach()
+    before = torch.cat([output.detach().view(-1, 96) for output in undisturbed]).view_as(y)
+    kept = y != 0
+    rate, count = facts["expected_rate"], y.numel()
+    spread = (rate * (1 - rate) / count) ** 0.5
+    assert abs((~kept).double().mean().item() - rate) <= 5 * spread
+    ratio = (y / before)[kept & (before.abs() > 1e-3)].double()
+    assert ratio.mean().item() == pytest.approx(facts["ratio_mean"], abs=1e-4)
+    assert ratio.std().item() == pytest.approx(facts["ratio_std"], rel=0.05, abs=1e-5)
+
+
+@pytest.mark.parametrize("perturbation", [{"dropout": 0.5}, {"noise": 0.1}])
+def test_evaluation_is_deterministic_and_training_is_not(perturbation: dict[str, float]) -> None:
+    net, x_BND = network(**perturbation), cells(2, 8, 4)
+    assert not torch.equal(net(x_BND), net(x_BND))
+    net.eval()
+    plain = network()
+    plain.load_state_dict(net.state_dict())
+    assert torch.equal(net(x_BND), net(x_BND))
+    assert torch.equal(net(x_BND), plain(x_BND))
+
+
+def test_every_layer_is_perturbed() -> None:
+    calls = []
+    net = network(blocks=2, dropout=0.3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(F, "dropout", lambda y, rate: calls.append(rate) or y)
+        net(cells(1, 16, 4))
+    assert calls == [pytest.approx(0.3 / 4)] * len(net.layers(4))
+
+
+# Parameters
+
+
+def test_initialisation_is_that_of_the_released_code() -> None:
+    net = ShuffleExchange(96, blocks=2)
+    scope = "var_lengths/steps_shuffle_exchange"
+    variables = write_variables(net.state_dict(), scope)
+    facts = {name: fact for name, fact in STATS["init_m96_b2"].items() if name.startswith(scope)}
+    assert variables.keys() == facts.keys()
+    for name, variable in variables.items():
+        fact = facts[name]
+        assert list(variable.shape) == fact["shape"]
+        limit = fact.get("sqrt(6/(fan_in+fan_out))")
+        if limit is None:
+            assert variable.min().item() == variable.max().item() == fact["mean"]
+        else:
+            assert 0.99 * limit < variable.abs().max().item() <= limit
+            assert variable.std().item() == pytest.approx(fact["std"], rel=0.02)
+            assert variable.mean().item() == pytest.approx(0, abs=0.02 * limit)
+
+
+def test_gate_biases_start_at_one_half() -> None:
+    unit = SwitchUnit(8, skip=True)
+    assert (unit.gates.bias == 0.5).all()
+    assert (unit.candidates_bias == 0).all()
+    assert (unit.skip_scale == 0.5).all()
+
+
+@pytest.mark.parametrize("features", [2, 6, 96])
+def test_number_of_parameters(features: int) -> None:
+    def count(module: nn.Module) -> int:
+        return sum(parameter.numel() for parameter in module.parameters())
+
+    unit = 16 * features**2 + 8 * features
+    assert count(SwitchUnit(features)) == unit
+    assert count(SwitchUnit(features, skip=True)) == unit + features
+    # One block: two half blocks and the last layer. Two: five units, of which three have skip connections.
+    assert count(ShuffleExchange(features)) == 3 * unit
+    assert count(ShuffleExchange(features, 2)) == 5 * unit + 3 * features
+    assert count(ShuffleExchange(features, 2, unit="no-residual")) == 5 * unit
+    assert count(ShuffleExchange(features, 2, sharing="full")) == 3 * unit + 3 * features
+    assert count(ShuffleExchange(features, 2, sharing="minimal")) == 9 * unit + 5 * features
+    assert count(ShuffleExchange(features, 2, sharing="none", length=16)) == 13 * unit + 7 * features
+
+
+def test_with_minimal_sharing_first_middle_and_last_layers_do_not_swap() -> None:
+    net = ShuffleExchange(4, 2, sharing="minimal")
+    swapping = {name for name, unit in net.units.items() if unit.swap}
+    assert swapping == {"0_forward", "0_reverse", "1_forward", "1_reverse"}
+    assert all(unit.swap for unit in ShuffleExchange(4, 2).units.values())
+
+
+# Gradients
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_gradcheck(unit: str) -> None:
+    net = network(2, unit=unit, sharing="minimal")
+    names = [name for name, _ in net.named_parameters()]
+
+    def run(x_BND: Tensor, *parameters: Tensor) -> Tensor:
+        return torch.func.functional_call(net, dict(zip(names, parameters, strict=True)), (x_BND,))
+
+    x_BND = cells(2, 8, 2).requires_grad_()
+    assert torch.autograd.gradcheck(run, (x_BND, *net.parameters()), fast_mode=True)
+    assert torch.autograd.gradcheck(net, (x_BND,))
+
+
+# PyTorch's tools
+
+
+def compiled(net: nn.Module, x_BND: Tensor, backend: str) -> Tensor:
+    torch.compiler.reset()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # deprecations inside the compiler
+        return torch.compile(net, fullgraph=True, backend=backend)(x_BND)
+
+
+@pytest.mark.parametrize("unit", ["gated", "no-benes", "two-fc-gate"])
+def test_compiled_in_one_graph_with_gradients(unit: str) -> None:
+    net, x_BND = network(unit=unit), cells(2, 6, 4)
+    expected = torch.autograd.grad(net(x_BND).sum(), list(net.parameters()))
+    y_BND = compiled(net, x_BND, "aot_eager")
+    torch.testing.assert_close(y_BND, net(x_BND), rtol=0, atol=1e-12)
+    actual = torch.autograd.grad(y_BND.sum(), list(net.parameters()))
+    for gradient, reference in zip(actual, expected, strict=True):
+        torch.testing.assert_close(gradient, reference, rtol=0, atol=1e-12)
+
+
+def test_compiled_by_inductor() -> None:
+    net, x_BND = network(blocks=1, dtype=torch.float32).requires_grad_(False), cells(1, 4, 4, dtype=torch.float32)
+    torch.testing.assert_close(compiled(net, x_BND, "inductor"), net(x_BND), rtol=0, atol=1e-6)
+
+
+def test_exported_at_one_length() -> None:
+    net, x_BND = network().eval(), cells(2, 12, 4)
+    program = torch.export.export(net, (x_BND,))
+    other = cells(2, 12, 4)
+    torch.testing.assert_close(program.module()(other), net(other), rtol=0, atol=1e-12)
+
+
+def test_on_the_meta_device() -> None:
+    net = ShuffleExchange(4, 2, device="meta")
+    assert {parameter.device.type for parameter in net.parameters()} == {"meta"}
+    assert net(torch.empty(3, 10, 4, device="meta")).shape == (3, 10, 4)
+    real = net.to_empty(device="cpu")
+    real.load_state_dict(ShuffleExchange(4, 2).state_dict())
+    assert real(torch.zeros(1, 10, 4)).isfinite().all()
+
+
+@pytest.mark.parametrize("sharing", SHARINGS)
+def test_state_dict_moves_between_dtypes(sharing: str) -> None:
+    length = 8 if sharing == "none" else None
+    wide, x_BND = network(sharing=sharing, length=length), cells(2, 8, 4)
+    for dtype, tolerance in ((torch.float32, 1e-5), (torch.bfloat16, 0.1)):
+        narrow = network(sharing=sharing, length=length, dtype=dtype)
+        narrow.load_state_dict(wide.state_dict())
+        y_BND = narrow(x_BND.to(dtype))
+        assert y_BND.dtype == dtype
+        torch.testing.assert_close(y_BND.double(), wide(x_BND), rtol=0, atol=tolerance)
+        back = network(sharing=sharing, length=length)
+        back.load_state_dict(narrow.state_dict())
+        for name, parameter in back.state_dict().items():
+            assert torch.equal(parameter, wide.state_dict()[name].to(dtype).double())
+
+
+def test_moves_with_to() -> None:
+    net, x_BND = network(), cells(2, 8, 4)
+    expected = net(x_BND)
+    torch.testing.assert_close(net.to(torch.float32)(x_BND.float()).double(), expected, rtol=0, atol=1e-5)
+    assert net.bfloat16()(x_BND.bfloat16()).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_autocast_keeps_the_dtype_of_the_cells(unit: str) -> None:
+    net, x_BND = network(8, unit=unit, dtype=torch.float32), cells(2, 20, 8, dtype=torch.float32)
+    expected = net(x_BND)
+    with torch.autocast("cpu", torch.bfloat16):
+        trained = net(x_BND)
+        with torch.no_grad():
+            evaluated = net(x_BND)
+    assert trained.dtype == evaluated.dtype == torch.float32
+    scale = expected.abs().max().item()
+    torch.testing.assert_close(trained, expected, rtol=0, atol=0.02 * scale)
+    torch.testing.assert_close(evaluated, expected, rtol=0, atol=0.02 * scale)
+    assert not torch.equal(trained, expected)
+
+
+def test_deepcopy_is_equal_and_independent() -> None:
+    net, x_BND = network(sharing="minimal"), cells(2, 8, 4)
+    twin = copy.deepcopy(net)
+    expected = net(x_BND)
+    assert torch.equal(twin(x_BND), expected)
+    with torch.no_grad():
+        for parameter in twin.parameters():
+            parameter.zero_()
+    assert torch.equal(net(x_BND), expected)
+
+
+def test_functional_call() -> None:
+    net, other, x_BND = network(), network(), cells(2, 8, 4)
+    assert torch.equal(torch.func.functional_call(net, dict(other.named_parameters()), (x_BND,)), other(x_BND))
+
+
+def test_units_can_be_looked_up() -> None:
+    net = network()
+    assert net["0_forward"] is net.units["0_forward"]
+    assert [layer.unit for layer in net.layers(2)] == ["0_forward", "0_reverse", "1_forward", "1_reverse", "last"]

@@ -1,0 +1,133 @@
+"""The perfect shuffle, and the schedule of bits: what it says must be what the shuffles do."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from riffle.shuffle import SHARINGS, Layer, riffle, rotation, schedule, unriffle
+
+from .golden import load_json
+
+PERMUTATIONS = load_json("shuffle_permutations")
+SIZES = {"k": st.integers(1, 8), "blocks": st.integers(1, 4), "sharing": st.sampled_from(SHARINGS)}
+
+
+def permute(shuffle, cells: list[int]) -> list[int]:
+    return shuffle(torch.tensor(cells).view(1, -1, 1)).flatten().tolist()
+
+
+@pytest.mark.parametrize("length", PERMUTATIONS)
+def test_shuffles_are_those_of_the_released_code(length: str) -> None:
+    cells = list(range(int(length)))
+    assert permute(unriffle, cells) == PERMUTATIONS[length]["rol"]
+    assert permute(riffle, cells) == PERMUTATIONS[length]["ror"]
+
+
+@given(k=st.integers(1, 8), features=st.integers(1, 3))
+def test_unriffle_undoes_riffle(k: int, features: int) -> None:
+    x_BND = torch.randn(2, 2**k, features)
+    assert torch.equal(unriffle(riffle(x_BND)), x_BND)
+    assert torch.equal(riffle(unriffle(x_BND)), x_BND)
+
+
+def test_shuffles_are_bit_rotations() -> None:
+    k, n = 5, 32
+    assert permute(unriffle, list(range(n))) == [((i << 1) | (i >> (k - 1))) % n for i in range(n)]
+    assert permute(riffle, list(range(n))) == [(i >> 1) | ((i & 1) << (k - 1)) for i in range(n)]
+
+
+@given(**SIZES)
+def test_bits_follow_the_formula(k: int, blocks: int, sharing: str) -> None:
+    forward, reverse = list(range(k - 1)), list(range(k - 1, 0, -1))
+    layers = schedule(k, blocks, sharing)
+    assert [layer.bit for layer in layers] == (forward + reverse) * blocks + [0]
+    assert [layer.turn for layer in layers] == ([1] * (k - 1) + [-1] * (k - 1)) * blocks + [0]
+    assert len(layers) == 2 * (k - 1) * blocks + 1
+    assert rotation(layers) == 0
+
+
+@given(**SIZES, benes=st.booleans())
+def test_bits_are_what_the_shuffles_do(k: int, blocks: int, sharing: str, benes: bool) -> None:
+    """Followed through the shuffles, adjacent cells differ in the layer's bit, the one with the bit clear first."""
+    shuffles = {1: unriffle, -1: riffle, 0: lambda x: x}
+    layers = schedule(k, blocks, sharing, benes=benes)
+    origin = list(range(2**k))
+    for layer in layers:
+        for first, second in zip(origin[::2], origin[1::2], strict=True):
+            assert second == first | (1 << layer.bit)
+            assert not first & (1 << layer.bit)
+        origin = permute(shuffles[layer.turn], origin)
+    assert (origin == list(range(2**k))) == (rotation(layers) % k == 0)
+
+
+@given(**SIZES)
+def test_skips_join_the_same_layer_one_block_before(k: int, blocks: int, sharing: str) -> None:
+    layers = schedule(k, blocks, sharing)
+    *inner, last = layers
+    size = 2 * (k - 1)
+    for index, layer in enumerate(inner):
+        assert layer.skip == (index - size if index >= size else None)
+        if layer.skip is not None:
+            assert layers[layer.skip].bit == layer.bit
+    # The last layer takes the input of the last block, where there is a block before it.
+    assert last.skip == (size * (blocks - 1) if blocks > 1 and k > 1 else None)
+
+
+@given(**SIZES)
+def test_no_skips(k: int, blocks: int, sharing: str) -> None:
+    with_skips, without = schedule(k, blocks, sharing), schedule(k, blocks, sharing, skips=False)
+    assert all(layer.skip is None for layer in without)
+    assert [(layer.unit, layer.bit, layer.turn) for layer in without] == [
+        (layer.unit, layer.bit, layer.turn) for layer in with_skips
+    ]
+
+
+def test_units_of_every_sharing() -> None:
+    def units(sharing: str) -> list[str]:
+        return [layer.unit for layer in schedule(4, 2, sharing)]
+
+    assert units("block") == [*["0_forward"] * 3, *["0_reverse"] * 3, *["1_forward"] * 3, *["1_reverse"] * 3, "last"]
+    assert units("full") == [*(["all_forward"] * 3 + ["all_reverse"] * 3) * 2, "last"]
+    assert units("minimal") == [
+        *["0_first", "0_forward", "0_forward", "0_middle", "0_reverse", "0_reverse"],
+        *["1_first", "1_forward", "1_forward", "1_middle", "1_reverse", "1_reverse"],
+        "last",
+    ]
+    assert units("none") == [
+        *["0_forward_0", "0_forward_1", "0_forward_2", "0_reverse_2", "0_reverse_1", "0_reverse_0"],
+        *["1_forward_0", "1_forward_1", "1_forward_2", "1_reverse_2", "1_reverse_1", "1_reverse_0"],
+        "last",
+    ]
+
+
+@given(k=st.integers(3, 10), blocks=st.integers(1, 4), sharing=st.sampled_from(["block", "minimal", "full"]))
+def test_units_of_three_bits_serve_every_length(k: int, blocks: int, sharing: str) -> None:
+    def units(bits: int) -> dict[str, bool]:
+        kinds: dict[str, bool] = {}
+        for layer in schedule(bits, blocks, sharing):
+            kinds[layer.unit] = kinds.get(layer.unit, False) or layer.skip is not None
+        return kinds
+
+    assert units(k) == units(3)
+
+
+@given(k=st.integers(2, 10), blocks=st.integers(1, 4))
+def test_without_sharing_every_layer_has_its_own_unit(k: int, blocks: int) -> None:
+    units = [layer.unit for layer in schedule(k, blocks, "none")]
+    assert len(set(units)) == len(units)
+
+
+def test_no_benes_never_turns_back() -> None:
+    layers = schedule(4, 2, benes=False)
+    assert [layer.bit for layer in layers] == [0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0]
+    assert [layer.turn for layer in layers] == [1] * 12 + [0]
+    assert rotation(layers) == 12
+
+
+@pytest.mark.parametrize("sharing", SHARINGS)
+@pytest.mark.parametrize("blocks", [1, 2, 3])
+def test_two_cells_have_one_layer(blocks: int, sharing: str) -> None:
+    assert schedule(1, blocks, sharing) == (Layer("last", 0, 0, None),)

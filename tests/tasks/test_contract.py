@@ -1,0 +1,96 @@
+"""One suite over every task: the contract of :class:`riffle.tasks.Task`."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from riffle.tasks import TASKS, Task, get_task
+
+from . import contract
+
+SPLITS = [(name, split) for name, task in TASKS.items() for split in task.splits]
+
+
+@pytest.fixture(params=TASKS)
+def task(request: pytest.FixtureRequest) -> Task:
+    return TASKS[request.param]
+
+
+def test_names() -> None:
+    assert all(task.name == name for name, task in TASKS.items())
+    assert list(TASKS)[:5] == ["duplicate", "reverse", "sort", "add", "multiply"]
+    assert len(TASKS) == 25
+
+
+def test_described(task: Task) -> None:
+    assert task.summary.endswith(".")
+    assert task.example
+    assert "for example" in task.syntax
+    assert type(task).__doc__
+    assert hash(task) == hash(type(task)())
+    assert task == type(task)()
+
+
+@pytest.mark.parametrize("length", contract.LENGTHS)
+def test_sample(task: Task, length: int) -> None:
+    contract.check_sample(task, length)
+
+
+@pytest.mark.parametrize(("longest", "width"), [(1, 1), (2, 5), (13, 16), (64, 64), (100, 131)])
+def test_mixed_lengths(task: Task, longest: int, width: int) -> None:
+    contract.check_mixed_lengths(task, longest, width)
+
+
+def test_room(task: Task) -> None:
+    contract.check_room(task)
+
+
+def test_padding(task: Task) -> None:
+    contract.check_padding(task)
+
+
+def test_seeds(task: Task) -> None:
+    contract.check_seeds(task)
+
+
+@pytest.mark.parametrize("length", [1, 2, 16])
+def test_no_sync(task: Task, length: int) -> None:
+    contract.check_no_sync(task, length)
+
+
+def test_pure(task: Task) -> None:
+    contract.check_pure(task)
+
+
+def test_blank_row(task: Task) -> None:
+    contract.check_blank_row(task)
+
+
+def test_text(task: Task) -> None:
+    contract.check_text(task)
+
+
+def test_bad_text(task: Task) -> None:
+    contract.check_bad_text(task)
+
+
+@pytest.mark.parametrize(("name", "split"), SPLITS)
+@pytest.mark.parametrize("length", [1, 2, 3, 8, 33, 64])
+def test_split(name: str, split: str, length: int) -> None:
+    contract.check_split(TASKS[name], split, length)
+
+
+@pytest.mark.parametrize("name", ["duplicate", "reverse", "sort", "add", "multiply"])
+def test_the_papers_tasks_have_worst_cases(name: str) -> None:
+    assert len(TASKS[name].splits) >= 3
+
+
+def test_unknown_names() -> None:
+    assert get_task("sort") is TASKS["sort"]
+    with pytest.raises(ValueError, match=r"no task 'srot'; did you mean 'sort'\? tasks are duplicate, reverse, sort"):
+        get_task("srot")
+    with pytest.raises(ValueError, match=r"no task 'zzz'; tasks are duplicate"):
+        get_task("zzz")
+    with pytest.raises(ValueError, match="has no split 'sorted'; it has uniform, longest-carry"):
+        TASKS["add"].sample(2, 8, generator=torch.Generator(), split="sorted")

@@ -1,0 +1,138 @@
+"""The vectorised draws against the step-by-step processes they stand for."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+
+import pytest
+import torch
+
+from riffle.tasks import TASKS, Task
+from riffle.tasks.brackets import draw_balanced, random_heights
+from riffle.tasks.text import trim
+from riffle.tasks.words import cut, draw_words
+
+from .contract import seeded
+
+DRAWS = 6000
+
+
+def frequencies(rows: list[tuple[int, ...]]) -> dict[tuple[int, ...], float]:
+    return {row: count / len(rows) for row, count in Counter(rows).items()}
+
+
+def assert_same_distribution(ours: list[tuple[int, ...]], theirs: list[tuple[int, ...]]) -> None:
+    """Every frequency agrees within five standard errors of the difference."""
+    mine, other = frequencies(ours), frequencies(theirs)
+    for row in mine.keys() | other.keys():
+        p = (mine.get(row, 0) + other.get(row, 0)) / 2
+        error = math.sqrt(p * (1 / len(ours) + 1 / len(theirs)))
+        assert abs(mine.get(row, 0) - other.get(row, 0)) <= 5 * error + 1e-3, row
+
+
+def draw(task: Task, length: int) -> list[tuple[int, ...]]:
+    rows = task.draw(torch.full((DRAWS,), length), length, generator=seeded(length))
+    return [tuple(trim(row)) for row in rows.tolist()]
+
+
+def nested(rng: random.Random, length: int) -> list[int]:
+    """Balanced brackets of two kinds: open one of either kind or close the innermost, until the rest must close."""
+    word: list[int] = []
+    stack: list[int] = []
+    while len(word) + len(stack) < length:
+        choice = rng.choice([1, 3, *stack[-1:]])
+        word.append(choice)
+        if choice % 2:
+            stack.append(choice + 1)
+        else:
+            stack.pop()
+    return word + stack[::-1]
+
+
+def test_heights_are_a_walk_that_rises_from_zero() -> None:
+    heights = random_heights(200, 70, 2, seeded(0))
+    steps = heights.diff(dim=1)
+    assert (heights[:, 0] == 0).all()
+    assert (heights >= 0).all()
+    assert (steps.abs() == 1).all()
+    assert (steps[heights[:, :-1] == 0] == 1).all()
+    ups = (steps[heights[:, :-1] > 0] == 1).double().mean().item()
+    assert ups == pytest.approx(2 / 3, abs=0.02)
+
+
+def test_balanced_brackets() -> None:
+    rng = random.Random(0)
+    ours = draw_balanced(torch.full((DRAWS,), 6), 8, 2, seeded(1))
+    assert_same_distribution([tuple(trim(row)) for row in ours.tolist()], [tuple(nested(rng, 6)) for _ in range(DRAWS)])
+
+
+@pytest.mark.parametrize("length", [2, 7, 20])
+def test_half_of_the_bracket_rows_are_balanced(length: int) -> None:
+    task = TASKS["dyck"]
+    share = sum(task.solve(list(row)) == [2] for row in draw(task, length)) / DRAWS
+    assert share == pytest.approx(0.5, abs=0.03)
+
+
+def test_open_brackets() -> None:
+    rng = random.Random(0)
+    theirs = []
+    for _ in range(DRAWS):
+        word: list[int] = []
+        stack: list[int] = []
+        for _ in range(4):
+            choice = rng.choice([1, 3, *stack[-1:]])
+            word.append(choice)
+            if choice % 2:
+                stack.append(choice + 1)
+            else:
+                stack.pop()
+        theirs.append((*word, rng.choice([1, 3])))
+    assert_same_distribution(draw(TASKS["dyck-continue"], 5), theirs)
+
+
+@pytest.mark.parametrize("length", [3, 6, 25])
+def test_dividers_of_words(length: int) -> None:
+    rng = random.Random(0)
+    theirs = []
+    for _ in range(DRAWS):
+        row, i = [0] * length, 1
+        while i < length - 1:
+            row[i] = int(rng.random() < min(0.5, length**-0.5))
+            i += 1 + row[i]
+        theirs.append(tuple(row))
+    rows = draw_words(torch.full((DRAWS,), length), length, 11, 12, seeded(2))
+    ours = [tuple(row) for row in (rows == 12).long().tolist()]
+    if length < 10:
+        assert_same_distribution(ours, theirs)
+    assert sum(map(sum, ours)) / DRAWS == pytest.approx(sum(map(sum, theirs)) / DRAWS, rel=0.05)
+
+
+def test_lists_to_merge_are_sorted_halves() -> None:
+    for row in draw(TASKS["merge"], 20)[:500]:
+        words = cut(row, 12)
+        at = words.index([11])
+        first, second = words[:at], words[at + 1 :]
+        assert first == sorted(first)
+        assert second == sorted(second)
+        assert len(first) == (len(words) - 1) // 2
+        assert all(max(word) <= 10 for word in first + second)
+
+
+def test_divisors_are_uniform_without_zero() -> None:
+    rows = [row[-2:] for row in draw(TASKS["divide"], 5) if row[2] == 12]
+    assert {row: round(share, 1) for row, share in frequencies(rows).items()} == {
+        (1, 2): 0.3,
+        (2, 1): 0.3,
+        (2, 2): 0.3,
+    }
+
+
+def test_memory_asks_for_every_cell_once() -> None:
+    for length in (2, 9, 64, 300):
+        for row in draw(TASKS["memory-index"], length)[:50]:
+            cells, asked = row[: len(row) // 2], row[len(row) // 2 :]
+            assert len(row) == 2 * min(length // 2, 129)
+            assert sorted((cell - 1) // 3 for cell in cells) == sorted(key // 3 - 1 for key in asked)
+            assert len(set(asked)) == len(asked)

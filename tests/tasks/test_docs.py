@@ -1,0 +1,67 @@
+"""The worked example of docs/adding-a-task.md is code that runs and a task that keeps the contract."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import riffle.tasks
+from riffle.tasks import TASKS, Task
+from riffle.tasks import rows as row_helpers
+
+from . import contract
+
+PAGE = (Path(__file__).parents[2] / "docs" / "adding-a-task.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, flags=re.DOTALL | re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def task() -> Task:
+    """The task the page defines, after everything on the page has run."""
+    namespace: dict[str, object] = {"__name__": "running_max"}
+    for block in blocks("python"):
+        # the page's own code; not inheriting this file's future import shows that it stands alone
+        exec(compile(block, "adding-a-task.md", "exec", dont_inherit=True), namespace)
+    task = namespace["task"]
+    assert isinstance(task, Task)
+    return task
+
+
+@pytest.mark.parametrize("length", contract.LENGTHS)
+def test_samples(task: Task, length: int) -> None:
+    contract.check_sample(task, length)
+
+
+def test_contract(task: Task) -> None:
+    assert task.name not in TASKS
+    contract.check_mixed_lengths(task, 40, 64)
+    contract.check_room(task)
+    contract.check_padding(task)
+    contract.check_seeds(task)
+    contract.check_no_sync(task, 16)
+    contract.check_pure(task)
+    contract.check_blank_row(task)
+    contract.check_text(task)
+    contract.check_bad_text(task)
+
+
+def test_the_list_is_where_the_page_says(task: Task) -> None:
+    source = Path(riffle.tasks.__file__).read_text(encoding="utf-8")
+    (diff,) = blocks("diff")
+    for line in diff.splitlines():
+        assert (line[0] == " ") == (line[1:] in source.splitlines())
+    assert f"+    {type(task).__name__}()," in diff.splitlines()
+
+
+def test_the_page_names_what_exists(task: Task) -> None:
+    root = Path(__file__).parents[2]
+    for path in re.findall(r"`((?:riffle|tests)/[\w/]+\.py)`", PAGE):
+        assert (root / path).exists() or path.endswith("running_max.py")
+    helpers = re.search(r"the usual pieces: (.*?)\. The suite", PAGE, flags=re.DOTALL)
+    assert helpers is not None
+    assert all(hasattr(row_helpers, name) for name in re.findall(r"`(\w+)`", helpers[1]))

@@ -1,0 +1,64 @@
+"""The drawing has a box for every switch, an arc for every skip connection, and is the same every time."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+from riffle.draw import draw_network
+from riffle.shuffle import SHARINGS, schedule
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+def boxes(svg: str) -> list[str]:
+    return re.findall(r'id="(switch-\d+-\d+)"', svg)
+
+
+@pytest.mark.parametrize(("k", "blocks"), [(1, 2), (2, 3), (3, 1), (4, 2)])
+@pytest.mark.parametrize("sharing", SHARINGS)
+def test_one_box_per_switch_and_one_arc_per_skip(k: int, blocks: int, sharing: str, tmp_path: Path) -> None:
+    file = tmp_path / "network.svg"
+    draw_network(k, blocks, sharing, path=file)
+    svg, layers = file.read_text(), schedule(k, blocks, sharing)
+    assert len(set(boxes(svg))) == len(boxes(svg)) == len(layers) * 2**k // 2
+    arcs = set(re.findall(r'id="skip-(\d+)"', svg))
+    assert arcs == {str(index) for index, layer in enumerate(layers) if layer.skip is not None}
+    for unit in {layer.unit for layer in layers}:
+        assert f"<!-- {unit} × " in svg or f"<!-- {unit} ×" in svg
+
+
+def test_a_colour_per_unit(tmp_path: Path) -> None:
+    file = tmp_path / "network.svg"
+    draw_network(3, 2, "minimal", path=file)
+    colours = {}
+    for layer, colour in re.findall(r'id="switch-(\d+)-0">.*?fill: (#[0-9a-f]{6})', file.read_text(), re.DOTALL):
+        colours.setdefault(schedule(3, 2, "minimal")[int(layer)].unit, set()).add(colour)
+    assert len(colours) == 9
+    assert all(len(used) == 1 for used in colours.values())
+    assert len(set.union(*colours.values())) == 9
+
+
+@pytest.mark.parametrize("kind", ["svg", "png"])
+def test_the_same_network_gives_the_same_file(kind: str, tmp_path: Path) -> None:
+    for name in "ab":
+        draw_network(2, path=tmp_path / f"{name}.{kind}")
+    assert (tmp_path / f"a.{kind}").read_bytes() == (tmp_path / f"b.{kind}").read_bytes()
+
+
+def test_command_writes_every_file_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [tmp_path / "network.svg", tmp_path / "network.png"]
+    monkeypatch.setattr("sys.argv", ["draw", *map(str, files), "--bits", "2", "--blocks", "1", "--sharing", "full"])
+    with pytest.raises(SystemExit, match="0"), pytest.warns(RuntimeWarning, match="sys.modules"):
+        runpy.run_module("riffle.draw", run_name="__main__")
+    assert len(boxes(files[0].read_text())) == 3 * 2
+    assert files[1].read_bytes().startswith(b"\x89PNG")
+
+
+def test_drawing_of_the_documentation_is_the_paper_s_network() -> None:
+    """16 cells, two blocks; the boxes are counted, since fonts differ between versions of matplotlib."""
+    assert len(boxes((DOCS / "network.svg").read_text())) == len(schedule(4, 2)) * 8
+    assert (DOCS / "network.png").stat().st_size > 0
