@@ -3,6 +3,7 @@
 # B = batch, N = length
 from __future__ import annotations
 
+import io
 import logging
 import warnings
 from collections.abc import Callable
@@ -16,7 +17,9 @@ def to_torch(model: nn.Module, path: Path, length: int) -> None:
     """Write a torch.export program for one length and any batch."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # torch's own serialisation uses names it has deprecated
-        torch.export.save(program(model, length), path)
+        content = io.BytesIO()  # a path that cannot be written is then an OSError like every other
+        torch.export.save(program(model, length), content)
+    path.write_bytes(content.getvalue())
 
 
 def to_onnx(model: nn.Module, path: Path, length: int) -> None:
@@ -26,9 +29,11 @@ def to_onnx(model: nn.Module, path: Path, length: int) -> None:
     except ImportError:
         raise ImportError("ONNX export needs onnx and onnxscript: pip install 'riffle-nn[export]'") from None
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # or it lists the operators of absent libraries
-    exported = torch.onnx.export(
-        program(model, length), input_names=["symbols"], output_names=["scores"], dynamo=True, verbose=False
-    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # as above
+        exported = torch.onnx.export(
+            program(model, length), input_names=["symbols"], output_names=["scores"], dynamo=True, verbose=False
+        )
     assert exported is not None
     exported.save(path)
 

@@ -23,11 +23,15 @@ def override(config: T, assignments: Iterable[str]) -> T:
         if not sign:
             raise ValueError(f"{assignment!r} is no assignment: write it as train.steps=1000")
         known = fields(config)
-        if name.strip() not in known:
-            near = difflib.get_close_matches(name, known, n=1) or [k for k in known if k.split(".")[-1] == name]
+        name = name.strip()
+        if name not in known:
+            by_last = {each.split(".")[-1]: each for each in known}
+            near = difflib.get_close_matches(name, known, n=1) or [
+                by_last[last] for last in difflib.get_close_matches(name.split(".")[-1], by_last, n=1)
+            ]
             hint = f"did you mean {near[0]}? " if near else ""
-            raise ValueError(f"unknown option {name!r}; {hint}The options are {', '.join(known)}")
-        config = _replace(config, name.strip(), text.strip())
+            raise ValueError(f"unknown option {name!r}; {hint}options are {', '.join(known)}")
+        config = _replace(config, name, text.strip())
     return config
 
 
@@ -66,10 +70,13 @@ def from_dict(cls: type[T], values: Mapping[str, Any]) -> T:
     return cls(**arguments)
 
 
-def _replace(config: T, name: str, text: str) -> T:
+def _replace(config: T, name: str, text: str, prefix: str = "") -> T:
     head, _, rest = name.partition(".")
     kind = get_type_hints(type(config))[head]
-    value = _replace(getattr(config, head), rest, text) if rest else _parse(kind, text, name)
+    if rest:
+        value = _replace(getattr(config, head), rest, text, f"{prefix}{head}.")
+    else:
+        value = _parse(kind, text, prefix + name)
     return dataclasses.replace(config, **{head: value})  # type: ignore[type-var]
 
 

@@ -6,6 +6,7 @@ One file for each command. Nothing here imports torch before a command runs, so 
 from __future__ import annotations
 
 import sys
+import threading
 from typing import Annotated
 
 import typer
@@ -49,6 +50,7 @@ app.command("export")(export)
 
 def main() -> None:
     """Run the command line; a mistake of the user or of the machine ends in one sentence, not in a traceback."""
+    threading.excepthook = _thread_failed
     try:
         app()
     except (ValueError, OSError, ImportError) as error:
@@ -56,6 +58,18 @@ def main() -> None:
             raise
         errors.print(f"[bold red]error:[/] {_sentence(error)}", highlight=False, soft_wrap=True)
         sys.exit(1)
+    except RuntimeError as error:
+        # torch has no class of its own for a CPU that runs out of memory
+        if _debug or "memory" not in str(error):
+            raise
+        errors.print("[bold red]error:[/] out of memory: choose shorter lengths or a smaller batch", soft_wrap=True)
+        sys.exit(1)
+
+
+def _thread_failed(failure: threading.ExceptHookArgs) -> None:
+    # TensorBoard writes from a thread and raises what went wrong there again at its next use, so once is enough.
+    if _debug or not issubclass(failure.exc_type, OSError):
+        threading.__excepthook__(failure)
 
 
 def _sentence(error: Exception) -> str:

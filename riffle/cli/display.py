@@ -39,9 +39,13 @@ def choose_device(name: str) -> str:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise ValueError(f"unknown device {name!r}: use cpu, cuda, cuda:0 or auto") from None
+        device = None
+    if device is None or device.type not in ("cpu", "cuda"):
+        raise ValueError(f"unknown device {name!r}: use cpu, cuda, cuda:0 or auto")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"device {name!r} was asked for, but torch sees no GPU here: use --device cpu")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ValueError(f"device {name!r} was asked for, but torch sees {torch.cuda.device_count()} GPUs here")
     return name
 
 

@@ -87,7 +87,7 @@ def evaluate(
     worst = [each for each in scores if each.split != "uniform"]
     if worst:
         output.print(worst_case_table(worst))
-    errors.print(f"plot: {picture}   numbers: {run / 'evaluation.json'}", soft_wrap=True)
+    errors.print(f"plot: {picture}   numbers: {run / 'evaluation.json'}", markup=False, soft_wrap=True)
 
 
 def _lengths(text: str) -> list[int]:

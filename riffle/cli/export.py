@@ -33,8 +33,10 @@ def export(
         raise ValueError(f"unknown format {format!r}; choose one of {', '.join(FORMATS)}")
     write, ending = FORMATS[format]
     path = out or run / f"model-{length}{ending}"
-    write(Run(run).model(), path, length)
+    model = Run(run).model()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write(model, path, length)
     if json:
         print_json({"run": str(run), "format": format, "length": length, "path": str(path)})
     else:
-        errors.print(f"wrote {path}", soft_wrap=True)
+        errors.print(f"wrote {path}", markup=False, soft_wrap=True)

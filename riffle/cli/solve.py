@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from riffle.cli.display import Json, errors, output, print_json
 
@@ -32,7 +33,8 @@ def solve(
     trained = Run(run) if run else find_run(task, runs)
     if trained is None:
         raise ValueError(
-            f"no run of {task!r} below {runs}: train one with `riffle train {task} --recipe small`, or name one by --run"
+            f"no run of {task!r} below {runs}: train one with `riffle train {task} --recipe small`, "
+            "or name one by --run"
         )
     if trained.experiment.task != task:
         raise ValueError(f"{trained.folder} was trained to {trained.experiment.task!r}, not to {task!r}")
@@ -49,5 +51,8 @@ def solve(
         print_json(result)
         return
     output.print(result["output"], highlight=False, markup=False, soft_wrap=True)
-    verdict = "[green]right[/]" if result["correct"] else f"[red]wrong[/], the answer is {result['expected']}"
-    errors.print(f"{verdict} (by {trained.folder}, step {trained.saved_step()})", highlight=False, soft_wrap=True)
+    verdict = (
+        "[green]right[/]" if result["correct"] else f"[red]wrong[/], the answer is {escape(str(result['expected']))}"
+    )
+    by = escape(f"(by {trained.folder}, step {trained.saved_step()})")
+    errors.print(f"{verdict} {by}", highlight=False, soft_wrap=True)

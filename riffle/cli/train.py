@@ -97,7 +97,14 @@ def _train(experiment: Experiment, folder: Path, resume: bool, device: str, grap
         TextColumn("{task.fields[rate]:.0f} steps/s"),
     )
     with bar:
-        job = bar.add_task(experiment.task, total=experiment.train.steps, loss=float("nan"), accuracy="-", rate=0.0)
+        job = bar.add_task(
+            experiment.task,
+            total=experiment.train.steps,
+            completed=run.saved_step(),
+            loss=float("nan"),
+            accuracy="-",
+            rate=0.0,
+        )
 
         def on_log(step: int, values: dict[str, float]) -> None:
             accuracy = percent(values["accuracy"])
@@ -114,7 +121,9 @@ def _train(experiment: Experiment, folder: Path, resume: bool, device: str, grap
         except Interrupted as stop:
             bar.stop()
             errors.print(
-                f"{stop}. Continue with: riffle train {experiment.task} --resume --out {folder}", soft_wrap=True
+                f"{stop}. Continue with: riffle train {experiment.task} --resume --out {folder}",
+                markup=False,
+                soft_wrap=True,
             )
             raise typer.Exit(128 + stop.signal_number) from None
     if json:
@@ -122,4 +131,6 @@ def _train(experiment: Experiment, folder: Path, resume: bool, device: str, grap
             {"task": experiment.task, "run": str(folder), "device": device, "metrics": read_metrics(folder)[-2:]}
         )
     else:
-        errors.print(f"The run is in {folder}. See how far it generalises: riffle eval {folder}", soft_wrap=True)
+        errors.print(
+            f"The run is in {folder}. See how far it generalises: riffle eval {folder}", markup=False, soft_wrap=True
+        )

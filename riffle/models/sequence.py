@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 import torch
 from huggingface_hub import PyTorchModelHubMixin
@@ -81,7 +82,8 @@ class SequenceModel(nn.Module, PyTorchModelHubMixin, tags=["neural-shuffle-excha
             raise ValueError("the input has no symbols: its length must be at least 1")
         if lengths is None:
             return at_power_of_two(self._run, symbols_BN)
-        return at_own_power_of_two(self._run, symbols_BN, lengths)
+        # Rows are cut and padded as cells, which have a last dimension: here it holds the symbol.
+        return at_own_power_of_two(lambda cells_BN1: self._run(cells_BN1[..., 0]), symbols_BN[..., None], lengths)
 
     def _run(self, symbols_BN: Tensor) -> Tensor:
         cells_BND = torch.tanh(EMBEDDING_SCALE * self.embedding(symbols_BN))
@@ -96,3 +98,21 @@ class SequenceModel(nn.Module, PyTorchModelHubMixin, tags=["neural-shuffle-excha
         model = cls(**arguments, dtype=state["output.weight"].dtype)
         model.load_state_dict(state)
         return model
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        pretrained_model_name_or_path: str | Path,
+        *,
+        strict: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+        **kwargs: Any,
+    ) -> Self:
+        """The model that ``save_pretrained`` wrote to a folder or a Hub repository, in evaluation mode.
+
+        Takes what :meth:`ShuffleExchange.from_pretrained` takes.
+        """
+        return super().from_pretrained(
+            pretrained_model_name_or_path, strict=strict, device=device, dtype=dtype, **kwargs
+        )

@@ -26,9 +26,11 @@ def write_atomically(path: Path, content: bytes) -> None:
             os.fsync(file.fileno())
         os.chmod(name, 0o644)
         os.replace(name, path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             os.unlink(name)
+        if isinstance(error, OSError):
+            error.filename, error.filename2 = str(path), None  # what the user knows, not our temporary name
         raise
     folder = os.open(path.parent, os.O_RDONLY)
     try:
@@ -57,7 +59,10 @@ def read_checkpoint(path: Path, prefix: str = "") -> dict[str, Tensor]:
         with safe_open(path, framework="pt") as file:
             form = (file.metadata() or {}).get("format")
             if form != FORMAT:
-                raise ValueError(f"{path} is no checkpoint of riffle: its format is {form!r}, not {FORMAT!r}")
+                raise ValueError(
+                    f"{path} is no checkpoint of riffle: its format is {form!r}, not {FORMAT!r}; "
+                    "restore it or train again"
+                )
             names = [name for name in file.keys() if name.startswith(prefix)]  # noqa: SIM118, it is no dict
             return {name.removeprefix(prefix): file.get_tensor(name) for name in names}
     except FileNotFoundError:

@@ -44,7 +44,9 @@ def held_out(inputs_BN: Tensor) -> Tensor:
 
 def sample_held_out(task: Task, batch: int, length: int, *, generator: torch.Generator, rounds: int = 8) -> Batch:
     """Test examples of one length: held-out ones, as far as the space of inputs has them."""
-    inputs_RN = torch.cat([task.sample(4 * batch, length, generator=generator).inputs for _ in range(rounds)])
+    # Twice as many held-out candidates as asked for, on average, and some more, which a small batch needs.
+    candidates = 4 * batch + 32
+    inputs_RN = torch.cat([task.sample(candidates, length, generator=generator).inputs for _ in range(rounds)])
     first = held_out(inputs_RN).int().argsort(descending=True, stable=True)[:batch]
     inputs_BN = inputs_RN[first]
     return Batch(inputs_BN, task.answer(inputs_BN))

@@ -32,13 +32,13 @@ class Interrupted(Exception):
 
 
 class NonFiniteLoss(Exception):
-    """The loss became infinite or NaN."""
+    """The loss, or the weights, became infinite or NaN."""
 
-    def __init__(self, run: Run, step: int) -> None:
+    def __init__(self, run: Run, step: int, what: str = "the loss is") -> None:
         saved = run.saved_step()
         good = f"the last good checkpoint is {run.checkpoint} at step {saved}" if saved else "no checkpoint exists yet"
         super().__init__(
-            f"the loss is not finite at step {step}; {good}. Try a smaller learning rate (train.learning_rate), "
+            f"{what} not finite at step {step}; {good}. Try a smaller learning rate (train.learning_rate), "
             "train.precision=fp32, or another seed (train.seed)"
         )
         self.step = step
@@ -79,7 +79,7 @@ def train(
                 step()
                 done += 1
                 finished = done == settings.steps
-                if finished or done % settings.log_every == 0 or received:
+                if finished or done % settings.log_every == 0:
                     progress = step.read()
                     if progress.first_bad is not None:
                         raise NonFiniteLoss(run, progress.first_bad)
@@ -117,10 +117,12 @@ def _evaluate(step: TrainStep, experiment: Experiment) -> dict[int, float]:
 
 
 def _save(run: Run, step: TrainStep) -> None:
-    # Weights are only worth keeping if every loss behind them was finite.
+    # Weights are only worth keeping if every loss behind them was finite, and they are themselves.
     first_bad = int(step.first_bad)
     if first_bad >= 0:
         raise NonFiniteLoss(run, first_bad)
+    if not all(parameter.isfinite().all() for parameter in step.model.parameters()):
+        raise NonFiniteLoss(run, int(step.step), "the weights are")
     run.save(step.model, step)
 
 

@@ -67,14 +67,18 @@ class Metrics:
         self.path = folder / "metrics.jsonl"
         kept = [line for line in read_metrics(folder) if line["step"] <= step]
         write_atomically(self.path, "".join(json.dumps(line) + "\n" for line in kept).encode())
-        self.curves = SummaryWriter(folder / "tensorboard", purge_step=step)
+        self.curves = SummaryWriter(folder / "tensorboard", purge_step=step + 1)
 
     def write(self, step: int, **values: float) -> None:
         """Record values at a step."""
-        with self.path.open("a") as file:
-            file.write(json.dumps({"step": step, **values}) + "\n")
-        for name, value in values.items():
-            self.curves.add_scalar(name, value, step)
+        try:
+            with self.path.open("a") as file:
+                file.write(json.dumps({"step": step, **values}) + "\n")
+            for name, value in values.items():
+                self.curves.add_scalar(name, value, step)
+        except OSError as error:
+            error.filename = error.filename or str(self.path.parent)
+            raise
 
     def close(self) -> None:
         """Flush everything to disk."""

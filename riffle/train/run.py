@@ -15,6 +15,7 @@ from riffle.config import Experiment
 from riffle.models.build import build
 from riffle.overrides import differences, from_dict
 from riffle.tasks import get_task
+from riffle.train.check import check
 from riffle.train.checkpoint import read_checkpoint, write_checkpoint, write_json
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class Run:
             raise FileExistsError(
                 f"{folder} exists already: continue it with --resume, or choose another folder with --out"
             )
+        check(experiment)
         folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / "config.json", asdict(experiment))
         return cls(folder)
@@ -86,7 +88,10 @@ class Run:
         """Read the checkpoint into a model and its training state; gives the step."""
         tensors = read_checkpoint(self.checkpoint)
         self._load_weights(model, {n.removeprefix("model."): t for n, t in tensors.items() if n.startswith("model.")})
-        step.load_state(tensors)
+        try:
+            step.load_state(tensors)
+        except (KeyError, ValueError) as error:
+            raise ValueError(f"{self.checkpoint} lacks training state ({error}); restore it or train again") from None
         return int(step.step)
 
     def model(self, device: str | torch.device = "cpu") -> nn.Module:

@@ -84,8 +84,8 @@ class TrainStep:
         loss.backward()
         self.optimizer.step()
         fresh_bad = ~loss.detach().isfinite() & (self.first_bad < 0)
-        self.first_bad.copy_(torch.where(fresh_bad, self.step, self.first_bad))
         self.step += 1
+        self.first_bad.copy_(torch.where(fresh_bad, self.step, self.first_bad))
 
     def _loss(self) -> Tensor:
         data, train = self.experiment.data, self.experiment.train
@@ -115,7 +115,8 @@ class TrainStep:
 
     def state(self) -> dict[str, Tensor]:
         """Everything a step depends on besides the model's weights, as named tensors."""
-        tensors = {"step": self.step, "random.sample": self.generator.get_state(), "random.cpu": torch.get_rng_state()}
+        tensors = {"step": self.step, "sums": self.sums}
+        tensors |= {"random.sample": self.generator.get_state(), "random.cpu": torch.get_rng_state()}
         if self.step.is_cuda:
             tensors["random.cuda"] = torch.cuda.get_rng_state(self.step.device)
         for index, slots in self.optimizer.state_dict()["state"].items():
@@ -125,6 +126,7 @@ class TrainStep:
     def load_state(self, tensors: dict[str, Tensor]) -> None:
         """Take up where :meth:`state` was taken."""
         self.step.copy_(tensors["step"])
+        self.sums.copy_(tensors["sums"])
         self.generator.set_state(tensors["random.sample"].cpu())
         torch.set_rng_state(tensors["random.cpu"].cpu())
         if self.step.is_cuda and "random.cuda" in tensors:

@@ -1,0 +1,35 @@
+"""Whether a configuration can be trained at all, asked before anything is written."""
+
+from __future__ import annotations
+
+import math
+
+from riffle.config import Experiment
+from riffle.models.build import build
+from riffle.overrides import fields
+from riffle.tasks import get_task
+
+
+def check(experiment: Experiment) -> None:
+    """Raise a ``ValueError`` that names the first field with an impossible value, and says what it takes."""
+    data, train = experiment.data, experiment.train
+    rules = {
+        "data.bins": (
+            data.bins and min(data.bins) >= 1 and list(data.bins) == sorted(set(data.bins)),
+            "rising lengths",
+        ),
+        "data.batch": (data.batch >= 1, "at least 1"),
+        "data.shorter": (0 <= data.shorter <= 1, "within 0..1"),
+        "train.steps": (train.steps >= 1, "at least 1"),
+        "train.learning_rate": (0 < train.learning_rate < math.inf, "above 0"),
+        "train.weight_decay": (0 <= train.weight_decay < math.inf, "at least 0"),
+        "train.label_smoothing": (0 <= train.label_smoothing <= 1, "within 0..1"),
+        "train.log_every": (train.log_every >= 1, "at least 1"),
+        "train.evaluate_every": (train.evaluate_every >= 0, "at least 1, or 0 for no evaluation"),
+        "train.evaluate_lengths": (min(train.evaluate_lengths, default=1) >= 1, "lengths of at least 1"),
+        "train.checkpoint_every": (train.checkpoint_every >= 1, "at least 1"),
+    }
+    for name, (holds, expected) in rules.items():
+        if not holds:
+            raise ValueError(f"{name} must be {expected}, got {fields(experiment)[name][0]}")
+    build(experiment.model, get_task(experiment.task), device="meta")  # the model checks its own arguments

@@ -1,0 +1,196 @@
+"""What every model must do that a run can train, and how models are saved and loaded."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from riffle import SequenceModel
+from riffle.config import ModelConfig
+from riffle.models.build import MODELS, build
+from riffle.tasks import get_task
+
+TASK = get_task("multiply")
+CONFIG = ModelConfig(features=8, blocks=2)
+LENGTHS = (1, 2, 3, 4, 5, 8, 13, 16, 33)
+
+
+def make(kind: str) -> nn.Module:
+    return build(replace(CONFIG, kind=kind), TASK)
+
+
+def symbols(batch: int, length: int) -> Tensor:
+    return torch.randint(0, TASK.symbols, (batch, length))
+
+
+@pytest.fixture(params=MODELS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_any_length(kind: str, length: int) -> None:
+    model = make(kind)
+    for mode in (True, False):
+        scores_BNC = model.train(mode)(symbols(3, length))
+        assert scores_BNC.shape == (3, length, TASK.classes)
+        assert scores_BNC.dtype == torch.float32
+        assert scores_BNC.isfinite().all()
+
+
+def test_what_is_no_batch_of_symbols_is_an_error(kind: str) -> None:
+    model = make(kind)
+    with pytest.raises(ValueError, match=r"\[batch, length\] symbols, got shape \(3,\)"):
+        model(torch.tensor([1, 2, 3]))
+    with pytest.raises(ValueError, match="at least 1"):
+        model(symbols(2, 0))
+
+
+def test_one_set_of_weights_tells_lengths_apart(kind: str) -> None:
+    model = make(kind).eval()
+    long_BN = symbols(2, 16)
+    assert not torch.allclose(model(long_BN)[:, :8], model(long_BN[:, :8])), "the second half must matter"
+
+
+@pytest.mark.parametrize("grad", [True, False])
+def test_a_row_is_independent_of_its_batch_mates(kind: str, grad: bool) -> None:
+    model = make(kind).eval()
+    sizes = [1, 5, 16, 2, 11, 5]
+    rows_BN = symbols(len(sizes), 20)  # what follows a row's end is noise, which must not matter either
+    with torch.set_grad_enabled(grad):
+        together = model(rows_BN, lengths=sizes)
+        assert together.shape == (len(sizes), 20, TASK.classes)
+        for row, size in enumerate(sizes):
+            alone = model(rows_BN[[row], :size])
+            torch.testing.assert_close(together[[row], :size], alone, rtol=1e-5, atol=1e-6)
+            assert (together[row, size:] == 0).all()
+        reordered = model(rows_BN.flip(0), lengths=torch.tensor(sizes[::-1]))
+        torch.testing.assert_close(reordered.flip(0), together, rtol=1e-5, atol=1e-6)
+
+
+def test_gradients_reach_every_parameter(kind: str) -> None:
+    model = make(kind).train()
+    scores_BNC = model(torch.arange(TASK.symbols).repeat(4, 2))
+    (scores_BNC * torch.randn_like(scores_BNC)).sum().backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
+        assert (parameter.grad != 0).any(), name
+
+
+def test_evaluation_is_deterministic_and_dropout_is_not(kind: str) -> None:
+    model, inputs_BN = make(kind), symbols(2, 16)
+    assert torch.equal(model.eval()(inputs_BN), model(inputs_BN))
+    assert not torch.equal(model.train()(inputs_BN), model(inputs_BN))
+
+
+def test_same_seed_same_weights(kind: str) -> None:
+    def states(seed: int) -> list[Tensor]:
+        torch.manual_seed(seed)
+        return list(make(kind).state_dict().values())
+
+    assert all(torch.equal(a, b) for a, b in zip(states(1), states(1), strict=True))
+    assert not all(torch.equal(a, b) for a, b in zip(states(1), states(2), strict=True))
+
+
+def test_state_dict_round_trip(kind: str) -> None:
+    model, other = make(kind).eval(), make(kind).eval()
+    inputs_BN = symbols(2, 16)
+    assert not torch.equal(model(inputs_BN), other(inputs_BN))
+    other.load_state_dict(model.state_dict())
+    assert torch.equal(model(inputs_BN), other(inputs_BN))
+
+
+def test_hub_folder_round_trip(kind: str, tmp_path: Path) -> None:
+    model = make(kind)
+    model.save_pretrained(tmp_path)
+    files = {path.name for path in tmp_path.iterdir()}
+    assert {"config.json", "model.safetensors"} <= files <= {"config.json", "model.safetensors", "README.md"}
+    loaded = type(model).from_pretrained(tmp_path)
+    assert not loaded.training
+    inputs_BN = symbols(2, 16)
+    assert torch.equal(loaded(inputs_BN), model.eval()(inputs_BN))
+
+
+def test_unknown_kind_lists_the_names() -> None:
+    with pytest.raises(ValueError, match="unknown model 'transfomer'; choose one of ") as error:
+        make("transfomer")
+    assert all(name in str(error.value) for name in MODELS)
+
+
+CONFIGS = [
+    {"blocks": 2, "dropout": 0.1},
+    {"blocks": 3, "sharing": "minimal"},
+    {"blocks": 2, "sharing": "full", "noise": 0.001},
+    {"unit": "no-swap"},
+    {"unit": "two-fc-gate", "blocks": 2},
+]
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
+def test_sequence_model_keeps_its_arguments(config: dict, tmp_path: Path) -> None:
+    model = SequenceModel(7, 5, 6, **config)
+    model.save_pretrained(tmp_path)
+    saved = json.loads((tmp_path / "config.json").read_text())
+    assert {key: saved[key] for key in ("symbols", "classes", "features", *config)} == {
+        "symbols": 7,
+        "classes": 5,
+        "features": 6,
+        **config,
+    }
+    loaded = SequenceModel.from_pretrained(tmp_path)
+    assert (loaded.embedding.num_embeddings, loaded.output.out_features) == (7, 5)
+    for name in ("features", "blocks", "sharing", "unit", "dropout", "noise"):
+        assert getattr(loaded.network, name) == getattr(model.network, name), name
+    inputs_BN = torch.randint(0, 7, (3, 12))
+    assert torch.equal(loaded(inputs_BN), model.eval()(inputs_BN))
+
+
+def test_build_hands_every_field_on() -> None:
+    config = ModelConfig(features=10, blocks=3, sharing="full", unit="no-swap", dropout=0.0, noise=0.25)
+    model = build(config, TASK, dtype=torch.float64)
+    assert isinstance(model, SequenceModel)
+    assert (model.embedding.num_embeddings, model.output.out_features) == (TASK.symbols, TASK.classes)
+    for name in ("features", "blocks", "sharing", "unit", "dropout", "noise"):
+        assert getattr(model.network, name) == getattr(config, name), name
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float64}
+
+
+def test_weights_that_do_not_fit_are_an_error(tmp_path: Path) -> None:
+    SequenceModel(7, 5, 6, device="cpu").save_pretrained(tmp_path)
+    file = tmp_path / "model.safetensors"
+    whole = file.read_bytes()
+    tensors = load_file(file)
+    del tensors["output.bias"]
+    save_file(tensors, file)
+    with pytest.raises(RuntimeError, match=r"output\.bias"):
+        SequenceModel.from_pretrained(tmp_path)
+    file.write_bytes(whole[:-1])
+    with pytest.raises(SafetensorError):
+        SequenceModel.from_pretrained(tmp_path)
+    file.unlink()
+    with pytest.raises(FileNotFoundError):
+        SequenceModel.from_pretrained(tmp_path)
+
+
+def test_device_and_dtype_are_the_callers(tmp_path: Path) -> None:
+    SequenceModel(7, 5, 6, device="cpu", dtype=torch.float64).save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "device": "cuda:7"}))
+    for dtype in (torch.float32, torch.float64):
+        loaded = SequenceModel.from_pretrained(tmp_path, dtype=dtype)
+        assert {(parameter.device.type, parameter.dtype) for parameter in loaded.parameters()} == {("cpu", dtype)}
+
+
+def test_initial_embedding_and_output() -> None:
+    model = SequenceModel(500, 40, 64)
+    assert 0.0099 < model.embedding.weight.abs().max() <= 0.01
+    assert model.output.weight.abs().max() <= (6 / (64 + 40)) ** 0.5
+    assert (model.output.bias == 0).all()
