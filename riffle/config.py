@@ -27,6 +27,8 @@ class ModelConfig:
     """Dropout on every switch layer's output, divided by the layer's address bits."""
     noise: float = 0.0
     """Multiplicative Gaussian noise in place of dropout."""
+    backend: Literal["auto", "reference", "fused"] = "auto"
+    """Which kernels compute the switch layers."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Settings of the whole suite: one thread, repeatable examples, and the same bf16 products on every CPU."""
+"""Settings of the whole suite: one thread, repeatable examples, the same bf16 products on every CPU, Triton's too."""
 
 from __future__ import annotations
 
@@ -11,9 +11,20 @@ import pytest
 import torch
 from hypothesis import settings
 
+if not torch.cuda.is_available():
+    # Read when a kernel is defined: without a GPU, Triton's interpreter runs the kernels on CPU tensors.
+    os.environ["TRITON_INTERPRET"] = "1"
 torch.set_num_threads(1)
 settings.register_profile("riffle", deadline=None, derandomize=True, max_examples=20, database=None)
 settings.load_profile("riffle")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs a GPU where there is none."""
+    if not torch.cuda.is_available():
+        for item in items:
+            if item.get_closest_marker("gpu"):
+                item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
 
 
 @pytest.fixture(autouse=True)

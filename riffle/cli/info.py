@@ -19,7 +19,7 @@ def info(json: Json = False) -> None:
         {
             "device": name,
             "name": device_name(torch.device(name)),
-            "backend": resolve("auto", torch.empty(0, device=name)).__name__.rsplit(".", 1)[-1],
+            "backend": resolve("auto", torch.empty(0, device=name)),
         }
         for name in names
     ]

@@ -96,36 +96,32 @@ def _train(experiment: Experiment, folder: Path, resume: bool, device: str, grap
         TextColumn("accuracy {task.fields[accuracy]}"),
         TextColumn("{task.fields[rate]:.0f} steps/s"),
     )
-    with bar:
-        job = bar.add_task(
-            experiment.task,
-            total=experiment.train.steps,
-            completed=run.saved_step(),
-            loss=float("nan"),
-            accuracy="-",
-            rate=0.0,
-        )
 
-        def on_log(step: int, values: dict[str, float]) -> None:
-            accuracy = percent(values["accuracy"])
-            bar.update(job, completed=step, loss=values["loss"], accuracy=accuracy, rate=values["steps_per_second"])
+    def on_log(step: int, values: dict[str, float]) -> None:
+        accuracy = percent(values["accuracy"])
+        bar.update(job, completed=step, loss=values["loss"], accuracy=accuracy, rate=values["steps_per_second"])
 
-        def on_evaluation(step: int, accuracy: dict[int, float]) -> None:
-            held_out = ", ".join(f"{percent(value)} at {length}" for length, value in accuracy.items())
-            bar.console.print(f"step {step}: symbols right on held-out examples: {held_out}", highlight=False)
+    def on_evaluation(step: int, accuracy: dict[int, float]) -> None:
+        held_out = ", ".join(f"{percent(value)} at {length}" for length, value in accuracy.items())
+        bar.console.print(f"step {step}: symbols right on held-out examples: {held_out}", highlight=False)
 
-        try:
-            run_training(run, device=device, graph=graph, on_log=on_log, on_evaluation=on_evaluation)
-        except NonFiniteLoss as error:
-            raise ValueError(str(error)) from error
-        except Interrupted as stop:
-            bar.stop()
-            errors.print(
-                f"{stop}. Continue with: riffle train {experiment.task} --resume --out {folder}",
-                markup=False,
-                soft_wrap=True,
+    try:
+        with bar:
+            job = bar.add_task(
+                experiment.task,
+                total=experiment.train.steps,
+                completed=run.saved_step(),
+                loss=float("nan"),
+                accuracy="-",
+                rate=0.0,
             )
-            raise typer.Exit(128 + stop.signal_number) from None
+            run_training(run, device=device, graph=graph, on_log=on_log, on_evaluation=on_evaluation)
+    except NonFiniteLoss as error:
+        raise ValueError(str(error)) from error
+    except Interrupted as stop:
+        again = f"riffle train {experiment.task} --resume --out {folder}"
+        errors.print(f"{stop}. Continue with: {again}", markup=False, soft_wrap=True)
+        raise typer.Exit(128 + stop.signal_number) from None
     if json:
         print_json(
             {"task": experiment.task, "run": str(folder), "device": device, "metrics": read_metrics(folder)[-2:]}

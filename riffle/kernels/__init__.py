@@ -2,19 +2,43 @@
 
 from __future__ import annotations
 
-from types import ModuleType
+from importlib.util import find_spec
 from typing import Literal, get_args
 
+import torch
 from torch import Tensor
 
-from riffle.kernels import reference
-
-Backend = Literal["auto", "reference"]
+Backend = Literal["auto", "reference", "fused"]
 BACKENDS: tuple[Backend, ...] = get_args(Backend)
+FUSED_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+HAS_TRITON = find_spec("triton") is not None
 
 
-def resolve(backend: Backend, x: Tensor) -> ModuleType:
-    """The kernel module that serves ``x``: the one place where a kernel is chosen."""
-    if backend not in BACKENDS:
-        raise ValueError(f"unknown backend {backend!r}; this version has {', '.join(BACKENDS)}")
-    return reference
+def resolve(backend: Backend, x: Tensor) -> Literal["reference", "fused"]:
+    """The kernels that serve ``x``: the one place where they are chosen."""
+    if backend == "auto":
+        return "fused" if x.is_cuda and _obstacle(x) is None else "reference"
+    if backend == "fused" and (obstacle := _obstacle(x)):
+        raise RuntimeError(f"backend='fused' {obstacle}; backend='auto' would use the reference here")
+    return backend
+
+
+def _obstacle(x: Tensor) -> str | None:
+    """Why the fused kernels cannot run on ``x``; None if they can."""
+    if not HAS_TRITON:
+        return "needs Triton, which is not installed"
+    if not x.is_cuda and not _interpreted():
+        return f"needs a CUDA tensor, got one on {x.device}"
+    if x.is_cuda and torch.cuda.get_device_capability(x.device) < (8, 0):
+        return "needs a GPU of compute capability 8.0 or later"
+    if x.dtype not in FUSED_DTYPES:
+        return f"takes float32, bfloat16 or float16, got {x.dtype}"
+    return None
+
+
+@torch.compiler.assume_constant_result
+def _interpreted() -> bool:
+    """Whether Triton runs its kernels on the CPU, as the tests do."""
+    import triton
+
+    return bool(triton.knobs.runtime.interpret)

@@ -12,6 +12,8 @@ class Blocks(NamedTuple):
 
     pairs: int
     """Pairs of a tile."""
+    columns: int
+    """Columns of a block of outputs, a power of two."""
     inner: int
     """Columns of one step along the sum of a product."""
     warps: int
@@ -20,18 +22,21 @@ class Blocks(NamedTuple):
     """Steps whose loads are in flight."""
 
 
-def forward_blocks(features: int, bytes_per_element: int) -> Blocks:
-    """For the kernels that form candidates; all columns of a cell are one block."""
-    wide = triton.next_power_of_2(features) > 256
-    inner = 64 if bytes_per_element == 2 else 32
-    return Blocks(64 if wide else 128, min(inner, max(16, triton.next_power_of_2(2 * features))), 8, 3)
+def candidate_blocks(features: int, bytes_per_element: int) -> Blocks:
+    """For the kernels that form candidates; at most four blocks of columns make a cell."""
+    power = min(128, features & -features)  # 64 for 192: what divides a cell without waste
+    wasteless = power >= 16 and features <= 4 * power
+    columns = power if wasteless else max(16, triton.next_power_of_2(triton.cdiv(features, 4)))
+    inner = largest_divisor(2 * features, 64 if bytes_per_element == 2 else 32)
+    return Blocks(64, columns, inner, 4 if features <= 192 else 8, 2 if features <= 128 else 3)
 
 
 def reset_blocks(features: int, bytes_per_element: int) -> Blocks:
-    """For the kernel behind the reset gates; columns are cut into blocks of 64."""
-    inner = 64 if bytes_per_element == 2 else 32
-    return Blocks(128, min(inner, max(16, triton.next_power_of_2(features))), 8, 3)
+    """For the kernel behind the reset gates."""
+    inner = largest_divisor(features, 64 if bytes_per_element == 2 else 32)
+    return Blocks(64, largest_divisor(2 * features, 64), inner, 4, 3)
 
 
-RESET_COLUMNS = 64
-"""Columns of a block in the kernel behind the reset gates."""
+def largest_divisor(width: int, most: int) -> int:
+    """The largest power of two up to ``most`` that divides ``width``, or 16 where masks are needed anyway."""
+    return max(16, min(most, width & -width))

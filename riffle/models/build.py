@@ -23,6 +23,7 @@ def shuffle_exchange(config: ModelConfig, task: Task, **factory: Any) -> nn.Modu
         unit=config.unit,
         dropout=config.dropout,
         noise=config.noise,
+        backend=config.backend,
         **factory,
     )
 

@@ -82,8 +82,7 @@ class SequenceModel(nn.Module, PyTorchModelHubMixin, tags=["neural-shuffle-excha
             raise ValueError("the input has no symbols: its length must be at least 1")
         if lengths is None:
             return at_power_of_two(self._run, symbols_BN)
-        # Rows are cut and padded as cells, which have a last dimension: here it holds the symbol.
-        return at_own_power_of_two(lambda cells_BN1: self._run(cells_BN1[..., 0]), symbols_BN[..., None], lengths)
+        return at_own_power_of_two(self._run, symbols_BN, lengths)
 
     def _run(self, symbols_BN: Tensor) -> Tensor:
         cells_BND = torch.tanh(EMBEDDING_SCALE * self.embedding(symbols_BN))

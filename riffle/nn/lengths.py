@@ -1,6 +1,6 @@
 """Any length on a network of powers of two: pad and crop, and rows of different length side by side."""
 
-# B = batch, N = length, W = 2**k the width a row is run at
+# B = batch, N = length, R = rows of one group, W = 2**k the width they are run at
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -48,14 +48,17 @@ def at_own_power_of_two(run: Run, x_BN: Tensor, lengths: Tensor | Sequence[int])
         width = 2**k
         part = pad_to(x_BN[rows, :width], width)
         ends = torch.tensor([sizes[row] for row in rows], device=x_BN.device)
-        inside = (torch.arange(width, device=x_BN.device) < ends[:, None]).view(
-            len(rows), width, *[1] * (x_BN.dim() - 2)
-        )
-        result = run(torch.where(inside, part, 0))
-        parts.append(pad_to(torch.where(inside, result, 0)[:, :longest], longest))
+        inside_RW = torch.arange(width, device=x_BN.device) < ends[:, None]
+        result = _only(inside_RW, run(_only(inside_RW, part)))
+        parts.append(pad_to(result[:, :longest], longest))
         order += rows
     back = torch.tensor(order, device=x_BN.device).argsort()
     return torch.cat(parts)[back]
+
+
+def _only(inside_RW: Tensor, x_RW: Tensor) -> Tensor:
+    """``x_RW``, whatever dimensions it has beyond these two, with zeros where it is not inside."""
+    return torch.where(inside_RW.view(*inside_RW.shape, *[1] * (x_RW.dim() - 2)), x_RW, 0)
 
 
 def _checked(lengths: Tensor | Sequence[int], batch: int, longest: int) -> list[int]:

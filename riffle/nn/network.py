@@ -10,12 +10,11 @@ from typing import Any, Self
 import torch
 from huggingface_hub import PyTorchModelHubMixin
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from riffle.kernels import BACKENDS, Backend
-from riffle.nn.forms import in_place, shuffled
+from riffle.kernels import BACKENDS, Backend, resolve
+from riffle.nn.forms import fused, in_place, shuffled
 from riffle.nn.lengths import at_own_power_of_two, at_power_of_two, bits
-from riffle.nn.switch import UNITS, PairUnit, Unit, make_unit
+from riffle.nn.switch import FUSED_UNITS, UNITS, PairUnit, Unit, make_unit
 from riffle.shuffle import SHARINGS, Layer, Sharing, schedule
 
 
@@ -40,7 +39,8 @@ class ShuffleExchange(nn.Module, PyTorchModelHubMixin, tags=["neural-shuffle-exc
         length: The one length of a network with ``sharing="none"``.
         order: "official" takes and gives the features as the authors' released code orders them, see
             :meth:`from_official`.
-        backend: Which kernel computes the switch layers: "auto" or "reference".
+        backend: Which kernels compute the switch layers: "reference" (plain PyTorch), "fused" (Triton, on a GPU) or
+            "auto", the fused ones where they can run.
 
     Shape:
         - Input and output: :math:`(B, N, D)` with any :math:`N \ge 1` and :math:`D` = ``features``. Lengths that are no
@@ -75,6 +75,8 @@ class ShuffleExchange(nn.Module, PyTorchModelHubMixin, tags=["neural-shuffle-exc
         _check_choice("unit", unit, UNITS)
         _check_choice("order", order, ("paper", "official"))
         _check_choice("backend", backend, BACKENDS)
+        if backend == "fused" and unit not in FUSED_UNITS:
+            raise ValueError(f"unit {unit!r} has no fused kernel: use backend='auto' or 'reference'")
         if features < 2 or features % 2:
             raise ValueError(f"features must be even, since swapHalf exchanges half of them, got {features}")
         if blocks < 1:
@@ -96,7 +98,7 @@ class ShuffleExchange(nn.Module, PyTorchModelHubMixin, tags=["neural-shuffle-exc
         for name in dict.fromkeys(layer.unit for layer in layers):
             alone = sharing == "minimal" and name.endswith(("first", "middle", "last"))
             self.units[name] = make_unit(
-                unit, features, skip=name in with_skip, swap=not alone, backend=backend, device=device, dtype=dtype
+                unit, features, skip=name in with_skip, swap=not alone, device=device, dtype=dtype
             )
 
     def layers(self, k: int) -> tuple[Layer, ...]:
@@ -121,17 +123,14 @@ class ShuffleExchange(nn.Module, PyTorchModelHubMixin, tags=["neural-shuffle-exc
         k = bits(x_BND.shape[1])
         if self.length is not None and k != bits(self.length):
             raise ValueError(f'sharing="none" runs at one size, {2 ** bits(self.length)} cells, not at {2**k}')
-
-        def perturb(y_BND: Tensor) -> Tensor:
-            if self.training and self.dropout:
-                return F.dropout(y_BND, self.dropout / k)
-            if self.training and self.noise:
-                return y_BND * (1 + self.noise * torch.randn_like(y_BND))
-            return y_BND
-
-        # Gradients and traced graphs need every layer's output by itself; everything else can overwrite one buffer.
-        form = shuffled if torch.is_grad_enabled() or torch.compiler.is_compiling() else in_place
-        return form(x_BND, self.layers(k), self.units, perturb)  # type: ignore[arg-type]
+        if self.unit in FUSED_UNITS and resolve(self.backend, x_BND) == "fused":
+            form = fused
+        elif torch.is_grad_enabled() or torch.compiler.is_compiling():
+            form = shuffled
+        else:  # nothing needs a layer's output by itself, so the layers can overwrite one buffer
+            form = in_place
+        dropout, noise = (self.dropout / k, self.noise) if self.training else (0.0, 0.0)
+        return form(x_BND, self.layers(k), self.units, dropout, noise)  # type: ignore[arg-type]
 
     def _check(self, x_BND: Tensor) -> None:
         if x_BND.dim() != 3:

@@ -9,11 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from riffle.kernels import Backend, resolve
-from riffle.kernels.reference import SwitchWeights, mix, swap_half
+from riffle.kernels.reference import SwitchWeights, gated_switch, mix, swap_half
 
 Unit = Literal["gated", "no-swap", "no-residual", "no-benes", "swap-gate", "two-fc", "two-fc-gate"]
 UNITS: tuple[Unit, ...] = get_args(Unit)
+FUSED_UNITS: tuple[Unit, ...] = ("gated", "no-swap", "no-residual", "no-benes")
+"""Units that are the gated unit, whatever the wiring around them, and so can run on the fused kernels."""
 
 GATE_BIAS = 0.5
 """Where the biases of reset and update gates start: sigmoid(0.5) = 0.62 of a cell is copied at first."""
@@ -74,7 +75,6 @@ class SwitchUnit(PairUnit):
         features: Feature maps per cell, :math:`m` in the paper; even.
         skip: Whether the unit has a learnable scale for a skip connection.
         swap: False replaces swapHalf by the identity.
-        backend: Which kernel computes it, see :func:`riffle.kernels.resolve`.
 
     Shape:
         - Input and output: :math:`(B, N, D)` with even :math:`N` and :math:`D` = ``features``.
@@ -92,12 +92,11 @@ class SwitchUnit(PairUnit):
         *,
         skip: bool = False,
         swap: bool = True,
-        backend: Backend = "auto",
         device: Any = None,
         dtype: Any = None,
     ) -> None:
         super().__init__(features, skip=skip, device=device, dtype=dtype)
-        self.swap, self.backend = swap, backend
+        self.swap = swap
         self.gates = nn.Linear(2 * features, 6 * features, device=device, dtype=dtype)
         self.candidates_weight = nn.Parameter(torch.empty(2, features, 2 * features, device=device, dtype=dtype))
         self.candidates_bias = nn.Parameter(torch.empty(2, features, device=device, dtype=dtype))
@@ -116,8 +115,7 @@ class SwitchUnit(PairUnit):
         return SwitchWeights(self.gates.weight, self.gates.bias, self.candidates_weight, self.candidates_bias)
 
     def pairs(self, s_PE: Tensor, skip_PE: Tensor | None) -> Tensor:
-        kernel = resolve(self.backend, s_PE)
-        return kernel.gated_switch(s_PE, self.weights(), skip_PE, swap=self.swap)
+        return gated_switch(s_PE, self.weights(), skip_PE, swap=self.swap)
 
     def extra_repr(self) -> str:
         """The arguments the unit was built with."""
@@ -142,9 +140,8 @@ class SwapGateUnit(SwitchUnit):
         straight_PE = torch.sigmoid(self.swap_gate(read_PE))
         swapped_PE = torch.cat(s_PE.chunk(2, dim=-1)[::-1], dim=-1)
         chosen_PE = mix(straight_PE, s_PE, swapped_PE)
-        # The kernel copies what it is given as s, so what it should read is handed over as a skip connection.
-        kernel = resolve(self.backend, s_PE)
-        return kernel.gated_switch(chosen_PE, self.weights(), read_PE - chosen_PE, swap=False)
+        # The unit copies what it is given as s, so what it should read is handed over as a skip connection.
+        return gated_switch(chosen_PE, self.weights(), read_PE - chosen_PE, swap=False)
 
 
 class TwoLayerUnit(PairUnit):
@@ -178,9 +175,7 @@ class TwoLayerUnit(PairUnit):
         return mix(torch.sigmoid(self.update(read_PE)), swap_half(s_PE), candidate_PE.tanh())
 
 
-def make_unit(
-    unit: Unit, features: int, *, skip: bool, swap: bool, backend: Backend, device: Any, dtype: Any
-) -> PairUnit:
+def make_unit(unit: Unit, features: int, *, skip: bool, swap: bool, device: Any, dtype: Any) -> PairUnit:
     """The unit of the given name; "no-residual" and "no-benes" change the wiring and use the gated unit."""
     factory = {"device": device, "dtype": dtype}
     match unit:
@@ -189,4 +184,4 @@ def make_unit(
         case "two-fc" | "two-fc-gate":
             return TwoLayerUnit(features, gate=unit == "two-fc-gate", skip=skip, **factory)
         case _:
-            return SwitchUnit(features, skip=skip, swap=swap and unit != "no-swap", backend=backend, **factory)
+            return SwitchUnit(features, skip=skip, swap=swap and unit != "no-swap", **factory)

@@ -67,7 +67,9 @@ def evaluate(
                 generator = torch.Generator(device).manual_seed(seed * 1_000_003 + length)
                 counts = _count(model, task, length, split, examples, length <= trained_length, generator, on_progress)
                 right, symbols, perfect, sequences = (int(number) for number in counts)
-                scores.append(Score(length, split, sequences, right / max(symbols, 1), perfect / max(sequences, 1)))
+                # Inputs so short that every answer is blank leave nothing to get wrong.
+                symbol_accuracy = right / symbols if symbols else 1.0
+                scores.append(Score(length, split, sequences, symbol_accuracy, perfect / sequences))
     model.train(was_training)
     return scores
 

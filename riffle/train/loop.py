@@ -93,12 +93,14 @@ def train(
                     since, logged = now, done
                     metrics.write(done, **values)
                     on_log(done, values)
+                pause = time.perf_counter()
                 if settings.evaluate_every and (finished or done % settings.evaluate_every == 0):
                     accuracy = _evaluate(step, experiment)
                     metrics.write(done, **{f"accuracy/{length}": value for length, value in accuracy.items()})
                     on_evaluation(done, accuracy)
                 if finished or done % settings.checkpoint_every == 0 or received:
                     _save(run, step)
+                since += time.perf_counter() - pause
                 if received and not finished:
                     raise Interrupted(run, done, received[0])
     finally:

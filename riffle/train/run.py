@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import asdict
 from functools import cached_property
@@ -77,7 +78,7 @@ class Run:
 
     def saved_step(self) -> int:
         """The step of the checkpoint; 0 without one."""
-        return int(read_checkpoint(self.checkpoint, "step")[""]) if self.checkpoint.exists() else 0
+        return int(read_checkpoint(self.checkpoint, "step").get("", 0)) if self.checkpoint.exists() else 0
 
     def save(self, model: nn.Module, step: TrainStep) -> None:
         """Write the checkpoint."""
@@ -104,14 +105,16 @@ class Run:
         try:
             model.load_state_dict(weights)
         except RuntimeError as error:
-            raise ValueError(f"{self.checkpoint} does not fit the model in {self.config}: {error}") from None
+            reason = " ".join(str(error).split())  # torch lists them line by line
+            raise ValueError(f"{self.checkpoint} does not fit the model in {self.config}: {reason}") from None
 
 
 def find_run(task: str, root: Path) -> Run | None:
     """The most recently trained run of a task below ``root``."""
     checkpoints = sorted(root.glob("*/checkpoint.safetensors"), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in checkpoints:
-        run = Run(path.parent)
-        if run.experiment.task == task:
-            return run
+        with contextlib.suppress(FileNotFoundError, ValueError):  # a damaged run is no reason to give up
+            run = Run(path.parent)
+            if run.experiment.task == task:
+                return run
     return None

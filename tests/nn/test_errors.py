@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from riffle import ShuffleExchange, SwitchUnit
+from riffle import ShuffleExchange
 from riffle.kernels import BACKENDS
 from riffle.nn import UNITS
 from riffle.shuffle import SHARINGS
@@ -33,11 +33,6 @@ def test_no_blocks(blocks: int) -> None:
 def test_an_unknown_choice_lists_the_choices(what: str, choices: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match=f"unknown {what} 'other'.*{', '.join(choices)}"):
         ShuffleExchange(4, **{what: "other"})
-
-
-def test_an_unknown_backend_of_a_unit_lists_the_choices() -> None:
-    with pytest.raises(ValueError, match=f"unknown backend 'other'.*{', '.join(BACKENDS)}"):
-        SwitchUnit(4, backend="other")(torch.zeros(1, 2, 4))
 
 
 @pytest.mark.parametrize("arguments", [{"dropout": 1.0}, {"dropout": -0.1}, {"noise": -1.0}])

@@ -1,0 +1,166 @@
+"""Every command from beginning to end: train, evaluate, solve, export, and use what was exported."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from riffle import SequenceModel
+from riffle.cli.display import percent
+from riffle.tasks import TASKS
+from riffle.train.checkpoint import read_checkpoint, write_checkpoint
+from riffle.train.run import Run
+
+from .riffle_command import TINY, riffle, succeed
+
+
+def test_tasks() -> None:
+    rows = succeed("tasks", "--json").json
+    assert [row["task"] for row in rows] == list(TASKS)
+    for row in rows:
+        assert row.keys() == {"task", "summary", "example", "answer", "symbols", "classes", "splits"}
+        assert row["splits"][0] == "uniform"
+    assert next(row for row in rows if row["task"] == "reverse")["answer"] == "1 9 3 7"
+    table = succeed("tasks").out
+    assert all(name in table for name in TASKS)
+
+
+def test_info() -> None:
+    facts = succeed("info", "--json").json
+    assert facts["versions"]["torch"] == torch.__version__
+    assert facts["devices"][0] == {"device": "cpu", "name": facts["devices"][0]["name"], "backend": "reference"}
+    assert len(facts["devices"]) == 1 + torch.cuda.device_count()
+    assert "reference" in succeed("info").out
+
+
+def test_train_leaves_a_run(trained: Path) -> None:
+    assert json.loads((trained / "config.json").read_text())["data"]["bins"] == [4, 8]
+    environment = json.loads((trained / "environment.json").read_text())
+    assert environment["command"][:3] == ["riffle", "train", "reverse"]
+    assert environment["versions"]["torch"] == torch.__version__
+    assert Run(trained).saved_step() == 6
+    assert len(list((trained / "tensorboard").iterdir())) == 1
+
+
+def test_train_prints_json(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "run"
+    result = succeed("train", "sort", *TINY, "--steps", 2, "--out", folder, "--json")
+    assert (result.json["task"], result.json["run"], result.json["device"]) == ("sort", str(folder), "cpu")
+    assert result.json["metrics"][-1]["step"] == 2
+
+
+def test_train_says_where_the_run_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = succeed("train", "sort", *TINY, "--steps", 1, "--features", 4, "--seed", 3, "--precision", "fp32")
+    assert result.out == ""
+    assert "The run is in runs/sort. See how far it generalises: riffle eval runs/sort" in result.err
+    experiment = Run(Path("runs/sort")).experiment
+    assert (experiment.train.steps, experiment.model.features, experiment.train.seed) == (1, 4, 3)
+
+
+def test_names_with_brackets_are_shown_as_they_are(tmp_path: Path) -> None:
+    folder = tmp_path / "a[b]c[/]"
+    assert str(folder) in succeed("train", "sort", *TINY, "--steps", 1, "--out", folder).err
+    again = riffle("train", "sort", *TINY, "--steps", 1, "--out", folder)
+    assert again.code == 1
+    assert f"{folder} exists already" in again.err
+    assert f"(by {folder}, step 1)" in succeed("solve", "sort", 2, 1, "--run", folder).err
+
+
+def test_show_prints_the_configuration_and_trains_nothing(tmp_path: Path) -> None:
+    arguments = ("train", "sort", "--show", "--set", "model.blocks=3", "--out", tmp_path / "run")
+    assert succeed(*arguments, "--json").json["model"]["blocks"] == 3
+    table = succeed(*arguments).out
+    assert "train.learning_rate" in table
+    assert "Optimiser steps." in table
+    assert not (tmp_path / "run").exists()
+
+
+def test_resume_takes_the_configuration_of_the_folder(run: Path) -> None:
+    (run / "checkpoint.safetensors").unlink()
+    succeed("train", "reverse", "--resume", "--out", run, "--device", "cpu")
+    assert Run(run).saved_step() == 6
+    finished = succeed("train", "reverse", "--resume", "--out", run, "--steps", 6, "--device", "cpu")
+    assert "6/6" in finished.err
+
+
+def test_eval(run: Path) -> None:
+    arguments = ("eval", run, "--lengths", "4,8,20", "--examples", 16, "--device", "cpu")
+    result = succeed(*arguments, "--json").json
+    assert result == json.loads((run / "evaluation.json").read_text())
+    splits = ["uniform", *TASKS["reverse"].splits]
+    assert [(s["split"], s["length"]) for s in result["scores"]] == [(s, n) for s in splits for n in (4, 8, 20)]
+    assert all(0 <= s["symbol_accuracy"] <= 1 and s["examples"] == 16 for s in result["scores"])
+    assert (run / "accuracy.png").read_bytes()[:4] == b"\x89PNG"
+
+    again = succeed(*arguments, "--no-worst-case", "--plot", run / "other.svg")
+    uniform = [s for s in result["scores"] if s["split"] == "uniform"]
+    for score in uniform:
+        shown = [percent(score["symbol_accuracy"]), percent(score["sequence_accuracy"])]
+        assert any(all(part in line for part in (f" {score['length']} ", *shown)) for line in again.out.splitlines())
+    assert "worst" not in again.out
+    assert (run / "other.svg").exists()
+
+
+def test_solve(run: Path) -> None:
+    solved = succeed("solve", "reverse", "1", "2", "3", "--run", run, "--json").json
+    assert solved.keys() == {"task", "input", "output", "expected", "correct", "model"}
+    assert (solved["task"], solved["input"], solved["expected"]) == ("reverse", "1 2 3", "3 2 1")
+    assert solved["correct"] == (solved["output"] == "3 2 1")
+    assert solved["model"] == str(run)
+    shown = succeed("solve", "reverse", "1", "2", "3", "--run", run)
+    assert shown.out == solved["output"] + "\n"
+    assert ("right" if solved["correct"] else "wrong, the answer is 3 2 1") in shown.err
+    assert "step 6" in shown.err
+    assert succeed("solve", "reverse", "1 2 3", "--json").json == {**solved, "model": "runs/reverse"}, (
+        "not found by task"
+    )
+
+
+def test_solve_says_when_it_is_right(run: Path) -> None:
+    tensors = read_checkpoint(run / "checkpoint.safetensors")
+    tensors["model.output.weight"].zero_()
+    tensors["model.output.bias"] = torch.nn.functional.one_hot(torch.tensor(5), 12).float()
+    write_checkpoint(run / "checkpoint.safetensors", tensors)
+    assert succeed("solve", "reverse", "5", "5", "--json").json["correct"]
+    result = succeed("solve", "reverse", "5", "5")
+    assert result.out == "5 5\n"
+    assert result.err.startswith("right (by runs/reverse")
+
+
+def some_symbols(batch: int, length: int) -> Tensor:
+    return torch.randint(0, TASKS["reverse"].symbols, (batch, length))
+
+
+@pytest.mark.parametrize("length", [8, 13])
+def test_export_to_onnx(run: Path, length: int) -> None:
+    pytest.importorskip("onnxscript")
+    onnxruntime = pytest.importorskip("onnxruntime")
+    path = succeed("export", run, "--format", "onnx", "--length", length, "--json").json["path"]
+    assert path == str(run / f"model-{length}.onnx")
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    model = Run(run).model()
+    for batch in (1, 3):
+        inputs_BN = some_symbols(batch, length)
+        (scores_BNC,) = session.run(["scores"], {"symbols": inputs_BN.numpy()})
+        torch.testing.assert_close(torch.from_numpy(scores_BNC), model(inputs_BN), rtol=1e-4, atol=1e-5)
+
+
+def test_export_to_torch(run: Path) -> None:
+    result = succeed("export", run, "--format", "torch", "--length", 8, "--out", "new/program.pt2")
+    assert result.err.strip() == "wrote new/program.pt2"
+    program, model = torch.export.load("new/program.pt2").module(), Run(run).model()
+    for batch in (1, 3):
+        inputs_BN = some_symbols(batch, 8)
+        torch.testing.assert_close(program(inputs_BN), model(inputs_BN), rtol=1e-5, atol=1e-6)
+
+
+def test_export_to_the_hub_format(run: Path) -> None:
+    path = succeed("export", run, "--format", "hub", "--out", "hub", "--json").json["path"]
+    loaded, model = SequenceModel.from_pretrained(path), Run(run).model()
+    inputs_BN = some_symbols(3, 21)
+    assert torch.equal(loaded(inputs_BN), model(inputs_BN))

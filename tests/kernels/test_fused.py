@@ -1,0 +1,173 @@
+"""The Triton kernels against the reference in float64: on a GPU in every dtype, elsewhere by the interpreter in fp32.
+
+A kernel may stray from the float64 truth at most twice as far as eager PyTorch in the same dtype does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from riffle import ShuffleExchange
+
+pytest.importorskip("triton", reason="Triton has no build for this platform")
+
+from riffle.kernels import fused, reference
+from riffle.kernels.reference import SwitchWeights
+from riffle.shuffle import riffle, unriffle
+
+GPU = torch.cuda.is_available()
+DEVICE = "cuda" if GPU else "cpu"
+DTYPES = [torch.float32, *([torch.bfloat16, torch.float16] if GPU else [])]
+SHAPES = [(1, 2, 16), (3, 8, 12), (5, 4, 2), (1, 64, 24), (2, 32, 48)]
+if GPU:
+    SHAPES = [(3, 8, 12), (1, 2, 16), (1, 4096, 96), (3, 128, 192), (7, 64, 384), (1, 32, 512), (3, 16, 250)]
+CASES = [(turn, swap) for turn in (1, -1, 0) for swap in (True, False)]
+if GPU:  # each case is compiled for each shape and dtype there
+    CASES = [(1, True), (-1, True), (0, False)]
+SHUFFLES = {1: unriffle, -1: riffle, 0: lambda x: x}
+
+
+def assert_as_accurate(name: str, actual: Tensor, eager: Tensor, exact: Tensor, factor: float = 2.0) -> None:
+    """``actual`` may stray from the float64 truth at most ``factor`` times as far as eager PyTorch does.
+
+    Eight roundings in float32 are always allowed: a few pairs of cells have too few numbers for errors to average.
+    """
+    error = (actual.double() - exact).norm().item()
+    floor = 8 * torch.finfo(torch.float32).eps * exact.norm().item()
+    allowed = max(factor * (eager.double() - exact).norm().item(), floor)
+    assert error <= allowed, f"{name}: {error:.2e} from the float64 reference, {allowed:.2e} allowed"
+
+
+class Case:
+    """Random inputs of one layer, and its result and gradients by either kernel."""
+
+    def __init__(self, batch: int, cells: int, features: int, skip: bool) -> None:
+        generator = torch.Generator().manual_seed(0)
+
+        def draw(*shape: int, scale: float = 1.0) -> Tensor:
+            return (scale * torch.randn(*shape, generator=generator)).double().to(DEVICE)
+
+        pair, self.names = 2 * features, ["x", "W_gates", "B_gates", "W_c", "B_c"]
+        self.tensors = [draw(batch, cells, features).clamp(-1, 1), draw(3 * pair, pair, scale=pair**-0.5)]
+        self.tensors += [draw(3 * pair), draw(2, features, pair, scale=pair**-0.5), draw(2, features)]
+        if skip:
+            self.names += ["skip", "skip scale"]
+            self.tensors += [draw(batch, cells, features).clamp(-1, 1), draw(features)]
+        self.grad = draw(batch, cells, features)
+
+    def run(self, kernel: str, dtype: torch.dtype, turn: int, swap: bool) -> list[Tensor]:
+        # Parameters stay as they are in eager PyTorch; the fused kernels take them in float32, as `prepare` gives them.
+        leaves = [tensor.to(dtype).clone().requires_grad_() for tensor in self.tensors]
+        x_BND, weights, skip = leaves[0], SwitchWeights(*leaves[1:5]), leaves[5:]
+        if kernel == "fused":
+            unit = fused.prepare(weights, skip[1] if skip else None, dtype)
+            y_BND = fused.switch_and_shuffle(x_BND, unit, turn=turn, swap=swap, skip_BND=skip[0] if skip else None)
+        else:
+            pairs = (*x_BND.shape[:1], -1, 2 * x_BND.shape[2])
+            skip_BPE = (skip[0] * skip[1]).reshape(pairs) if skip else None
+            y_BPE = reference.gated_switch(x_BND.reshape(pairs), weights, skip_BPE, swap=swap)
+            y_BND = SHUFFLES[turn](y_BPE.reshape(x_BND.shape))
+        return [y_BND.detach(), *torch.autograd.grad(y_BND, leaves, self.grad.to(dtype))]
+
+
+@pytest.fixture(autouse=True)
+def _poison() -> Iterator[None]:
+    """Fill fresh buffers with NaN, so that an element nobody writes is seen."""
+    before = torch.are_deterministic_algorithms_enabled(), torch.utils.deterministic.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = True
+    yield
+    torch.use_deterministic_algorithms(before[0])
+    torch.utils.deterministic.fill_uninitialized_memory = before[1]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_layer_and_every_gradient(shape: tuple[int, int, int], dtype: torch.dtype) -> None:
+    for skip in (False, True):
+        case = Case(*shape, skip)
+        for turn, swap in CASES:
+            exact, eager, actual = (
+                case.run(kernel, kind, turn, swap)
+                for kernel, kind in (("reference", torch.float64), ("reference", dtype), ("fused", dtype))
+            )
+            for name, *results in zip(["y", *case.names], actual, eager, exact, strict=True):
+                assert_as_accurate(f"{name}, turn {turn}, swap {swap}, skip {skip}", *results)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("sharing", ["block", "minimal"])
+def test_network(sharing: str) -> None:
+    nets = {}
+    for backend in ("fused", "reference"):
+        nets[backend] = ShuffleExchange(12, 2, sharing=sharing, backend=backend, device=DEVICE)
+        nets[backend].load_state_dict(nets["fused"].state_dict())
+    x_BND = torch.rand(3, 11, 12, device=DEVICE) * 2 - 1
+    outputs = {backend: net(x_BND) for backend, net in nets.items()}
+    torch.testing.assert_close(outputs["fused"], outputs["reference"], rtol=0, atol=1e-5)
+    with torch.no_grad():
+        torch.testing.assert_close(nets["fused"](x_BND), outputs["fused"], rtol=0, atol=1e-6)
+    for y_BND in outputs.values():
+        y_BND.square().sum().backward()
+    for (name, a), b in zip(nets["fused"].named_parameters(), nets["reference"].parameters(), strict=True):
+        torch.testing.assert_close(a.grad, b.grad, rtol=1e-4, atol=1e-5, msg=name)
+
+
+def test_an_empty_batch() -> None:
+    net = ShuffleExchange(4, backend="fused", device=DEVICE)
+    x_BND = torch.zeros(0, 4, 4, device=DEVICE, requires_grad=True)
+    net(x_BND).sum().backward()
+    assert x_BND.grad is not None
+    assert x_BND.grad.shape == (0, 4, 4)
+
+
+@pytest.mark.parametrize("turn", [1, -1, 0])
+def test_dropout(turn: int) -> None:
+    features, rate = 16, 0.25
+    torch.manual_seed(0)
+    unit = ShuffleExchange(features, device=DEVICE)["last"]
+    prepared = fused.prepare(unit.weights(), None, torch.float32)
+    x_BND = (torch.rand(2, 64, features, device=DEVICE) * 2 - 1).requires_grad_()
+    plain = fused.switch_and_shuffle(x_BND, prepared, turn=turn)
+    torch.manual_seed(1)
+    dropped = fused.switch_and_shuffle(x_BND, prepared, turn=turn, dropout=rate)
+    kept = dropped != 0
+    assert abs(kept.float().mean().item() - (1 - rate)) < 0.03
+    torch.testing.assert_close(dropped[kept], plain[kept] / (1 - rate))
+    # Backward drops the same features: gradients equal those of the plain layer masked by hand.
+    grad = torch.randn_like(plain)
+    (actual,) = torch.autograd.grad(dropped, x_BND, grad)
+    (expected,) = torch.autograd.grad(plain, x_BND, grad * kept / (1 - rate))
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
+    torch.manual_seed(2)
+    other = fused.switch_and_shuffle(x_BND, prepared, turn=turn, dropout=rate)
+    assert not torch.equal(other != 0, kept)
+
+
+def test_the_operator_is_registered_correctly() -> None:
+    unit = ShuffleExchange(4, 2, device=DEVICE)["last"]
+    prepared = fused.prepare(unit.weights(), unit.skip_scale, torch.float32)
+    x_BND = torch.rand(1, 4, 4, device=DEVICE, requires_grad=True)
+    skip_BND = torch.rand(1, 4, 4, device=DEVICE, requires_grad=True)
+    for skip in ((None, None), (skip_BND, prepared.skip_scale)):
+        arguments = (x_BND, *skip, *prepared.parameters, *prepared.weights, None, 1, True, 0.0)
+        torch.library.opcheck(torch.ops.riffle.switch.default, arguments, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_compiles_whole(backend: str) -> None:
+    net = ShuffleExchange(4, 2, backend="fused", device=DEVICE)
+    x_BND = torch.rand(1, 8, 4, device=DEVICE)
+    torch.testing.assert_close(torch.compile(net, fullgraph=True, backend=backend)(x_BND), net(x_BND))
+
+
+def test_low_precision_parameters_sum_their_gradients_in_float32() -> None:
+    unit = ShuffleExchange(4, device=DEVICE, dtype=torch.bfloat16)["last"]
+    prepared = fused.prepare(unit.weights(), None, torch.bfloat16)
+    assert {parameter.dtype for parameter in prepared.parameters} == {torch.float32}
+    assert {weight.dtype for weight in prepared.weights} == {torch.bfloat16}

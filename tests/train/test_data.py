@@ -1,0 +1,118 @@
+"""Bins of lengths, and the line between training and test examples."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from riffle.tasks import get_task
+from riffle.train.data import ALWAYS_TRAINED, draw_bin, draw_lengths, held_out, sample_held_out
+
+BINS = (8, 16, 32)
+
+
+def seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def lengths_of(index: int, shorter: float, rows: int = 20_000) -> torch.Tensor:
+    """Lengths of many examples of a bin; an input of ``reverse`` has as many symbols as it is long."""
+    batch = draw_bin(get_task("reverse"), BINS, index, rows, shorter, generator=seeded(index))
+    assert batch.inputs.shape == batch.targets.shape == (rows, BINS[index])
+    return (batch.inputs != 0).sum(dim=1)
+
+
+def assert_uniform(lengths: torch.Tensor, low: int, high: int) -> None:
+    counts = lengths.bincount(minlength=high + 1)
+    assert counts[:low].sum() == 0
+    assert len(counts) == high + 1
+    expected = len(lengths) / (high - low + 1)
+    spread = expected**0.5
+    assert ((counts[low:] - expected).abs() < 5 * spread).all(), counts
+
+
+@pytest.mark.parametrize("index", [1, 2])
+def test_a_bin_has_its_own_lengths_and_a_few_shorter(index: int) -> None:
+    lengths = lengths_of(index, 0.05)
+    own = lengths > BINS[index - 1]
+    assert 0.045 < (~own).double().mean() < 0.055
+    assert_uniform(lengths[own], BINS[index - 1] + 1, BINS[index])
+    assert_uniform(lengths[~own], 1, BINS[index - 1])
+
+
+def test_the_first_bin_has_nothing_shorter() -> None:
+    assert_uniform(lengths_of(0, 0.05), 1, BINS[0])
+
+
+def test_no_shorter_examples_or_only_shorter() -> None:
+    assert_uniform(lengths_of(1, 0.0), 9, 16)
+    assert_uniform(lengths_of(1, 1.0), 1, 8)
+
+
+def test_a_bin_of_length_one() -> None:
+    assert (draw_lengths(50, 1, 1, 0.5, generator=seeded(0)) == 1).all()
+    assert set(draw_lengths(50, 2, 2, 0.5, generator=seeded(0)).tolist()) == {1, 2}
+
+
+def test_drawing_depends_on_the_generator_alone() -> None:
+    task = get_task("add")
+    first = draw_bin(task, BINS, 2, 16, 0.05, generator=seeded(7))
+    torch.manual_seed(99)
+    again = draw_bin(task, BINS, 2, 16, 0.05, generator=seeded(7))
+    other = draw_bin(task, BINS, 2, 16, 0.05, generator=seeded(8))
+    assert torch.equal(first.inputs, again.inputs)
+    assert torch.equal(first.targets, again.targets)
+    assert torch.equal(first.targets, task.answer(first.inputs))
+    assert not torch.equal(first.inputs, other.inputs)
+
+
+@pytest.mark.parametrize("name", ["reverse", "sort", "duplicate", "add", "multiply", "dyck", "kv-sort"])
+def test_a_sixteenth_is_held_out_whatever_the_padding(name: str) -> None:
+    inputs_BN = get_task(name).sample(8192, 40, generator=seeded(1)).inputs
+    held_B = held_out(inputs_BN)
+    assert 0.85 / 16 < held_B.double().mean() < 1.15 / 16
+    for blanks in (1, 24, 1000):
+        assert torch.equal(held_out(torch.nn.functional.pad(inputs_BN, (0, blanks))), held_B)
+    assert torch.equal(held_out(inputs_BN.flip(0)), held_B.flip(0))
+
+
+@pytest.mark.parametrize("symbols", range(1, 20))
+def test_short_examples_are_all_trained_on(symbols: int) -> None:
+    rows_BN = torch.randint(1, 12, (2000, symbols), generator=seeded(symbols))
+    held = held_out(torch.nn.functional.pad(rows_BN, (0, 30))).any()
+    assert held == (symbols >= ALWAYS_TRAINED)
+
+
+def test_order_and_every_symbol_matter() -> None:
+    rows_BN = torch.randint(1, 12, (4096, 16), generator=seeded(0))
+    held_B = held_out(rows_BN)
+    for column in range(16):
+        changed = rows_BN.clone()
+        changed[:, column] = changed[:, column] % 11 + 1
+        both = (held_B & held_out(changed)).double().mean()
+        assert both < 3 / 256, f"symbol {column} hardly matters"
+    assert (held_B & held_out(rows_BN.roll(1, 1))).double().mean() < 3 / 256
+
+
+def test_the_line_never_moves() -> None:
+    """Runs of earlier versions must not find their training examples among the test examples."""
+    rows_BN = ((torch.arange(4096)[:, None] + 1) * (torch.arange(16) + 3) ** 5 >> 6) % 11 + 1
+    held = held_out(rows_BN).nonzero().flatten().tolist()
+    assert (len(held), held[:6]) == (343, [12, 59, 62, 75, 79, 92])
+
+
+@pytest.mark.parametrize("name", ["reverse", "add", "sort"])
+@pytest.mark.parametrize("length", [16, 33])
+def test_only_held_out_examples_are_tested(name: str, length: int) -> None:
+    task = get_task(name)
+    for seed, batch in enumerate([1] * 40 + [2, 3, 8, 100]):
+        drawn = sample_held_out(task, batch, length, generator=seeded(seed))
+        assert drawn.inputs.shape == (batch, length)
+        assert torch.equal(drawn.targets, task.answer(drawn.inputs))
+        assert held_out(drawn.inputs).all(), f"batch {batch}, seed {seed}"
+
+
+def test_held_out_examples_are_as_many_as_asked_where_there_are_none() -> None:
+    drawn = sample_held_out(get_task("reverse"), 50, 5, generator=seeded(0))
+    assert drawn.inputs.shape == (50, 5)
+    assert not held_out(drawn.inputs).any()

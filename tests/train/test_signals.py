@@ -1,0 +1,96 @@
+"""A real process is stopped, interrupted and killed; what comes after --resume is as if nothing had happened."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from riffle.config import DataConfig, Experiment, ModelConfig, TrainConfig
+from riffle.train.record import read_metrics
+from riffle.train.run import Run
+
+from .tiny import assert_same_run, resume, train
+
+EXPERIMENT = Experiment(
+    task="reverse",
+    model=ModelConfig(features=8, dropout=0.2),
+    data=DataConfig(bins=(4, 16), batch=4),
+    # Checkpoints and log lines do not fall together, so a kill can part them.
+    train=TrainConfig(steps=400, log_every=5, evaluate_every=0, checkpoint_every=7),
+)
+COMMAND = [sys.executable, "-m", "riffle", "train", "reverse", "--device", "cpu"]
+SETTINGS = ["model.features=8", "model.dropout=0.2", "model.noise=0", "data.bins=4,16", "data.batch=4"]
+SETTINGS += ["train.steps=400", "train.log_every=5", "train.evaluate_every=0", "train.checkpoint_every=7"]
+SETTINGS += ["train.evaluate_lengths=64,512"]
+
+
+def start(folder: Path, *, again: bool = False) -> subprocess.Popen[str]:
+    options = ["--resume"] if again else [part for setting in SETTINGS for part in ("--set", setting)]
+    return subprocess.Popen(
+        [*COMMAND, "--out", str(folder), *options],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def last_step(folder: Path) -> int:
+    lines = read_metrics(folder)
+    return lines[-1]["step"] if lines else 0
+
+
+def wait_for(process: subprocess.Popen[str], folder: Path, step: int) -> None:
+    """Wait until a step of this process, not of an earlier one, is on record."""
+    before, deadline = last_step(folder), time.monotonic() + 120
+    while last_step(folder) < max(step, before + 1):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "undisturbed"
+    train(folder, EXPERIMENT)
+    return folder
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_signal_to_a_process(undisturbed: Path, tmp_path: Path, number: int, code: int) -> None:
+    folder = tmp_path / "run"
+    with start(folder) as process:
+        wait_for(process, folder, 10)
+        process.send_signal(number)
+        output, errors = process.communicate(timeout=120)
+    assert process.returncode == code, errors
+    assert output == ""
+    step = Run(folder).saved_step()
+    assert 10 <= step < 400
+    message = errors.splitlines()[-1]
+    assert f"stopped by {signal.Signals(number).name} after step {step}; everything is saved" in message
+    assert f"riffle train reverse --resume --out {folder}" in message
+    assert "Traceback" not in errors
+    resume(folder, EXPERIMENT)
+    assert_same_run(undisturbed, folder)
+
+
+def test_kills_at_random_moments(undisturbed: Path, tmp_path: Path) -> None:
+    folder, moments = tmp_path / "run", random.Random(5)
+    for kill in range(3):
+        with start(folder, again=kill > 0) as process:
+            wait_for(process, folder, 100 * kill + moments.randrange(5, 60))
+            time.sleep(moments.uniform(0, 0.05))
+            process.kill()
+        assert process.returncode == -signal.SIGKILL
+        assert Run(folder).saved_step() > 0, "no whole checkpoint is left"
+    assert Run(folder).saved_step() < 400
+    resume(folder, EXPERIMENT)
+    assert_same_run(undisturbed, folder)

@@ -1,0 +1,162 @@
+"""One step: which weights decay, how the learning rate falls, what counts as trained, what is counted."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from riffle import SequenceModel
+from riffle.config import DataConfig, Experiment, ModelConfig, TrainConfig, paper
+from riffle.models.build import MODELS, build
+from riffle.tasks import get_task
+from riffle.train import step as step_module
+from riffle.train.metrics import count, sequence_loss
+from riffle.train.optim import base_learning_rate, make_optimizer
+from riffle.train.step import TrainStep
+
+EXPERIMENT = Experiment(
+    task="reverse",
+    model=ModelConfig(features=8, blocks=2, dropout=0.0),
+    data=DataConfig(bins=(4, 16), batch=6),
+    train=TrainConfig(steps=10, weight_decay=0.5),
+)
+TASK = get_task("reverse")
+
+
+def make_step(experiment: Experiment = EXPERIMENT) -> TrainStep:
+    torch.manual_seed(0)
+    return TrainStep(experiment, build(experiment.model, TASK), TASK)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_only_matrices_decay(kind: str) -> None:
+    model = build(replace(EXPERIMENT.model, kind=kind), TASK)
+    rate = torch.tensor(0.1)
+    optimizer = make_optimizer(model, EXPERIMENT.train, rate)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.uniform_(1, 2)
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    embeddings = {f"{n}.weight" for n, module in model.named_modules() if isinstance(module, nn.Embedding)}
+    for name, parameter in model.named_parameters():
+        # A bias of two candidates is a stack of two vectors, not a matrix.
+        matrix = name.endswith("weight") and name not in embeddings
+        factor = 1 - 0.1 * 0.5 if matrix else 1.0
+        torch.testing.assert_close(parameter.detach(), factor * before[name], msg=f"{name} {factor}")
+
+
+def test_every_parameter_is_optimised_once() -> None:
+    model = SequenceModel(12, 12, 8, 2)
+    groups = make_optimizer(model, EXPERIMENT.train, torch.tensor(0.1)).param_groups
+    ours = [id(parameter) for group in groups for parameter in group["params"]]
+    assert sorted(ours) == sorted(id(parameter) for parameter in model.parameters())
+
+
+def test_learning_rate_of_the_paper() -> None:
+    experiment = paper("sort")
+    assert base_learning_rate(experiment.train, experiment.model) == pytest.approx(0.00125 * math.sqrt(96 / 192))
+    assert base_learning_rate(TrainConfig(), ModelConfig(features=96)) == 0.00125
+
+
+def test_learning_rate_falls_linearly_to_zero() -> None:
+    step = make_step()
+    base = EXPERIMENT.train.learning_rate * math.sqrt(96 / 8)
+    rates = []
+    for _ in range(10):
+        step()
+        rates.append(float(step.learning_rate))
+    assert rates == pytest.approx([base * (1 - n / 10) for n in range(10)], rel=1e-6)
+    assert step.optimizer.param_groups[0]["lr"] is step.learning_rate, "the optimiser has another learning rate"
+
+
+def test_the_learning_rate_reaches_the_optimiser_after_loading() -> None:
+    first, second = make_step(), make_step()
+    for _ in range(3):
+        first()
+    second.model.load_state_dict(first.model.state_dict())
+    second.load_state({name: tensor.clone() for name, tensor in first.state().items()})
+    first()
+    second()
+    assert float(second.learning_rate) == float(first.learning_rate)
+    for a, b in zip(first.model.parameters(), second.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_loss_is_the_mean_over_bins_of_what_is_not_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    step = make_step()
+    batches = []
+
+    def every_other(inputs_BN: Tensor) -> Tensor:
+        batches.append(inputs_BN)
+        return torch.arange(len(inputs_BN)) % 2 == 1
+
+    monkeypatch.setattr(step_module, "held_out", every_other)
+    loss = step._loss()
+    assert [tuple(inputs_BN.shape) for inputs_BN in batches] == [(6, 4), (6, 16)]
+    expected = []
+    for inputs_BN in batches:
+        kept_BN = inputs_BN[::2]
+        expected.append(sequence_loss(step.model(kept_BN), TASK.answer(kept_BN)).mean())
+    torch.testing.assert_close(loss, torch.stack(expected).mean(), rtol=1e-5, atol=0)
+
+
+def test_held_out_examples_teach_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    step = make_step()
+    monkeypatch.setattr(step_module, "held_out", lambda inputs_BN: torch.ones(len(inputs_BN), dtype=torch.bool))
+    step._loss().backward()
+    assert all((parameter.grad == 0).all() for parameter in step.model.parameters())
+
+
+def test_read_gives_means_and_begins_anew() -> None:
+    step = make_step()
+    losses = []
+    original = step._loss
+
+    def noting() -> Tensor:
+        loss = original()
+        losses.append(float(loss.detach()))
+        return loss
+
+    step._loss = noting  # type: ignore[method-assign]
+    for _ in range(3):
+        step()
+    progress = step.read()
+    assert progress.loss == pytest.approx(sum(losses) / 3, rel=1e-6)
+    assert 0 <= progress.accuracy <= 1
+    assert progress.first_bad is None
+    step()
+    assert step.read().loss == pytest.approx(losses[-1], rel=1e-6)
+    assert step.read() == (0.0, 0.0, None)
+
+
+def test_state_holds_only_tensors_and_is_complete() -> None:
+    step = make_step()
+    step()
+    state = step.state()
+    assert all(isinstance(tensor, Tensor) for tensor in state.values())
+    parameters = len(list(step.model.parameters()))
+    assert sum(name.startswith("optimizer.") for name in state) == 3 * parameters
+    assert {"step", "sums", "random.sample", "random.cpu"} <= state.keys()
+
+
+def test_counts_where_target_or_output_is_not_blank() -> None:
+    outputs_BN = torch.tensor([[1, 2, 0, 0], [1, 2, 3, 0], [0, 0, 0, 0], [1, 0, 3, 4]])
+    targets_BN = torch.tensor([[1, 2, 0, 0], [1, 3, 0, 0], [0, 0, 0, 0], [1, 2, 3, 4]])
+    counts = count(nn.functional.one_hot(outputs_BN, 5).float(), targets_BN)
+    assert [int(number) for number in counts] == [2 + 1 + 0 + 3, 2 + 3 + 0 + 4, 2, 4]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_loss_is_never_computed_in_half_precision(dtype: torch.dtype) -> None:
+    logits_BNC, targets_BN = torch.randn(3, 5, 4).to(dtype), torch.randint(4, (3, 5))
+    loss_B = sequence_loss(logits_BNC, targets_BN)
+    assert loss_B.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    exact_B = -logits_BNC.double().log_softmax(-1).gather(2, targets_BN[..., None])[..., 0].mean(1)
+    torch.testing.assert_close(loss_B.double(), exact_B, rtol=1e-6, atol=0)
