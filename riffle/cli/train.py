@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 def train(
     task: Annotated[str, typer.Argument(help="What to learn; [bold]riffle tasks[/] lists the tasks.", metavar="TASK")],
     recipe: Annotated[
-        str, typer.Option(help="[bold]paper[/]: 192 maps, lengths to 64, for a GPU; [bold]small[/]: two CPU minutes.")
+        str,
+        typer.Option(
+            help="[bold]paper[/]: 192 maps, lengths to 64, for a GPU; [bold]long[/]: the same with strong decay, which "
+            "generalises further; [bold]small[/]: two CPU minutes."
+        ),
     ] = "paper",
     out: Annotated[Path | None, typer.Option(help="Folder of the run.", show_default="runs/TASK")] = None,
     steps: Annotated[int | None, typer.Option(help="Same as --set train.steps=N.")] = None,
