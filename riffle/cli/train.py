@@ -88,13 +88,16 @@ def _show(experiment: Experiment, json: bool) -> None:
 
 
 def _train(experiment: Experiment, folder: Path, resume: bool, device: str, graph: bool, json: bool) -> None:
+    import torch
+
+    from riffle.kernels import resolve
     from riffle.train.loop import Interrupted, NonFiniteLoss
     from riffle.train.loop import train as run_training
     from riffle.train.record import read_metrics
     from riffle.train.run import Run
 
+    resolve(experiment.model.backend, torch.empty(0, device=device))  # refuses before a folder is made
     run = Run.resume(folder, experiment) if resume else Run.create(folder, experiment)
-
     bar = progress_bar(
         TextColumn("loss {task.fields[loss]:.4f}"),
         TextColumn("accuracy {task.fields[accuracy]}"),

@@ -19,7 +19,7 @@ def resolve(backend: Backend, x: Tensor) -> Literal["reference", "fused"]:
     if backend == "auto":
         return "fused" if x.is_cuda and _obstacle(x) is None else "reference"
     if backend == "fused" and (obstacle := _obstacle(x)):
-        raise RuntimeError(f"backend='fused' {obstacle}; backend='auto' would use the reference here")
+        raise ValueError(f"backend='fused' {obstacle}; backend='auto' would use the reference here")
     return backend
 
 

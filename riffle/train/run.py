@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -74,6 +74,8 @@ class Run:
         if changed:
             lines = "; ".join(f"{name} is {old!r} there and {new!r} here" for name, (old, new) in changed.items())
             raise ValueError(f"{folder} belongs to another configuration: {lines}")
+        for unfinished in run.folder.glob(f".{run.checkpoint.name}.*"):
+            unfinished.unlink()  # a write that was killed
         return run
 
     def saved_step(self) -> int:
@@ -97,7 +99,8 @@ class Run:
 
     def model(self, device: str | torch.device = "cpu") -> nn.Module:
         """The trained model, ready to be used."""
-        model = build(self.experiment.model, get_task(self.experiment.task), device=device)
+        config = replace(self.experiment.model, backend="auto")  # weights serve every kernel
+        model = build(config, get_task(self.experiment.task), device=device)
         self._load_weights(model, read_checkpoint(self.checkpoint, "model."))
         return model.eval()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor
 
 from riffle import ShuffleExchange
 from riffle.nn import UNITS, forms
