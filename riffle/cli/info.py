@@ -19,7 +19,7 @@ def info(json: Json = False) -> None:
         {
             "device": name,
             "name": device_name(torch.device(name)),
-            "backend": resolve("auto", torch.empty(0, device=name)),
+            "backend": resolve("auto", torch.empty(0, device=name, dtype=torch.bfloat16)),
         }
         for name in names
     ]

@@ -40,7 +40,7 @@ class ShuffleExchange(nn.Module, PyTorchModelHubMixin, tags=["neural-shuffle-exc
         order: "official" takes and gives the features as the authors' released code orders them, see
             :meth:`from_official`.
         backend: Which kernels compute the switch layers: "reference" (plain PyTorch), "fused" (Triton, on a GPU) or
-            "auto", the fused ones where they can run.
+            "auto", the faster ones: fused in bfloat16 and float16 on a GPU.
 
     Shape:
         - Input and output: :math:`(B, N, D)` with any :math:`N \ge 1` and :math:`D` = ``features``. Lengths that are no

@@ -16,9 +16,10 @@ def test_a_cpu_uses_the_reference(backend: str) -> None:
 
 @pytest.mark.gpu
 def test_a_gpu_uses_the_fused_kernels() -> None:
-    assert resolve("auto", torch.zeros(1, device="cuda")) == "fused"
-    assert resolve("reference", torch.zeros(1, device="cuda")) == "reference"
-    assert resolve("auto", torch.zeros(1, device="cuda", dtype=torch.float64)) == "reference"
+    assert resolve("auto", torch.zeros(1, device="cuda", dtype=torch.bfloat16)) == "fused"
+    assert resolve("auto", torch.zeros(1, device="cuda")) == "reference"
+    assert resolve("fused", torch.zeros(1, device="cuda")) == "fused"
+    assert resolve("reference", torch.zeros(1, device="cuda", dtype=torch.bfloat16)) == "reference"
 
 
 def test_a_request_that_cannot_be_met_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
