@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from riffle.wording import percent
+
 if TYPE_CHECKING:
     from riffle.train.evaluate import Score
 
@@ -60,15 +62,6 @@ def progress_bar(*columns: TextColumn) -> Progress:
         console=errors,
         expand=True,
     )
-
-
-def percent(share: float) -> str:
-    """A share as a percentage that says 100% only of everything.
-
-    >>> percent(1.0), percent(0.99999), percent(0.5)
-    ('100%', '99.99%', '50.00%')
-    """
-    return "100%" if share == 1 else f"{int(share * 1e4) / 100:.2f}%"
 
 
 def score_table(title: str, scores: Sequence[Score], trained_length: int) -> Table:

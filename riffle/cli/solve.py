@@ -15,7 +15,8 @@ def solve(
     task: Annotated[str, typer.Argument(help="What to solve; [bold]riffle tasks[/] lists the tasks.", metavar="TASK")],
     symbols: Annotated[list[str], typer.Argument(help="The input, as a person would write it.", metavar="SYMBOLS...")],
     run: Annotated[
-        Path | None, typer.Option(help="The trained run.", show_default="the newest of the task in --runs")
+        Path | None,
+        typer.Option(help="The trained run.", show_default="the newest in --runs, else the shipped one"),
     ] = None,
     runs: Annotated[Path, typer.Option(help="Where to look for trained runs.")] = Path("runs"),
     json: Json = False,
@@ -24,35 +25,19 @@ def solve(
 
     riffle solve add 1011 110  ·  riffle solve sort 7 3 9 1  ·  riffle solve dyck "([])"
     """
-    from riffle.tasks import get_task
-    from riffle.train.evaluate import predict
-    from riffle.train.run import Run, find_run
+    from dataclasses import asdict
 
-    the_task = get_task(task)
-    inputs = the_task.parse(symbols)
-    trained = Run(run) if run else find_run(task, runs)
-    if trained is None:
-        raise ValueError(
-            f"no run of {task!r} below {runs}: train one with `riffle train {task} --recipe small`, "
-            "or name one by --run"
-        )
-    if trained.experiment.task != task:
-        raise ValueError(f"{trained.folder} was trained to {trained.experiment.task!r}, not to {task!r}")
-    got, right = predict(trained.model(), inputs), the_task.solve(inputs)
-    result = {
-        "task": task,
-        "input": " ".join(symbols),
-        "output": the_task.render(got),
-        "expected": the_task.render(right),
-        "correct": got == right,
-        "model": str(trained.folder),
-    }
+    from riffle.solving import find_trained
+    from riffle.solving import solve as solve_with
+    from riffle.train.run import Run
+
+    trained = Run(run) if run else find_trained(task, runs)
+    solution = solve_with(task, symbols, trained)
     if json:
-        print_json(result)
+        print_json(asdict(solution))
         return
-    output.print(result["output"], highlight=False, markup=False, soft_wrap=True)
-    verdict = (
-        "[green]right[/]" if result["correct"] else f"[red]wrong[/], the answer is {escape(str(result['expected']))}"
+    output.print(solution.output, highlight=False, markup=False, soft_wrap=True)
+    verdict = "[green]right[/]" if solution.correct else f"[red]wrong[/], the answer is {escape(solution.expected)}"
+    errors.print(
+        f"{verdict} (by {escape(solution.model)}, step {trained.saved_step()})", highlight=False, soft_wrap=True
     )
-    by = escape(f"(by {trained.folder}, step {trained.saved_step()})")
-    errors.print(f"{verdict} {by}", highlight=False, soft_wrap=True)

@@ -9,7 +9,8 @@ import typer
 from rich.progress import TextColumn
 from rich.table import Table
 
-from riffle.cli.display import Device, Json, choose_device, errors, output, percent, print_json, progress_bar
+from riffle.cli.display import Device, Json, choose_device, errors, output, print_json, progress_bar
+from riffle.wording import percent
 
 if TYPE_CHECKING:
     from riffle.config import Experiment

@@ -46,13 +46,33 @@ def gated_switch(s_PE: Tensor, weights: SwitchWeights, skip_PE: Tensor | None = 
         swap: False copies the pair as it is instead of exchanging the second halves.
     """
     read_PE = s_PE if skip_PE is None else s_PE + skip_PE
-    features_E = read_PE.shape[-1]
-    gates = _sigmoid(F.linear(read_PE, weights.gates_weight, weights.gates_bias))
-    reset_PE2, update_PE = gates.split((2 * features_E, features_E), dim=-1)
-    reset_P2E = reset_PE2.unflatten(-1, (2, features_E)) * read_PE.unsqueeze(-2)
-    candidate_PE = _pairwise_linear(reset_P2E, weights.candidates_weight, weights.candidates_bias).tanh()
     copied_PE = swap_half(s_PE) if swap else s_PE
-    return mix(update_PE, copied_PE, candidate_PE)
+    if _may_overwrite(s_PE):
+        return _gated_switch_in_place(read_PE, copied_PE, weights)
+    gates = read_gates(read_PE, weights)
+    return mix(gates.update, copied_PE, gates.candidate)
+
+
+class Gates(NamedTuple):
+    """What a gated Switch Unit computes from the pairs it reads."""
+
+    reset: Tensor
+    """``[P, 2, E]``: r^1 and r^2."""
+    update: Tensor
+    """``[P, E]``: u."""
+    candidate: Tensor
+    """``[P, E]``: c^1 and c^2 side by side."""
+
+
+def read_gates(read_PE: Tensor, weights: SwitchWeights) -> Gates:
+    """The gates and the candidates of pairs, to which the skip connection has been added."""
+    features_E = read_PE.shape[-1]
+    gates = F.linear(read_PE, weights.gates_weight, weights.gates_bias).sigmoid()
+    reset_PE2, update_PE = gates.split((2 * features_E, features_E), dim=-1)
+    reset_P2E = reset_PE2.unflatten(-1, (2, features_E))
+    kept_P2E = reset_P2E * read_PE.unsqueeze(-2)
+    candidate_PE = _pairwise_linear(kept_P2E, weights.candidates_weight, weights.candidates_bias).tanh()
+    return Gates(reset_P2E, update_PE, candidate_PE)
 
 
 def mix(update: Tensor, copied: Tensor, candidate: Tensor) -> Tensor:
@@ -60,12 +80,31 @@ def mix(update: Tensor, copied: Tensor, candidate: Tensor) -> Tensor:
     return torch.lerp(candidate.to(copied.dtype), copied, update.to(copied.dtype))
 
 
-def _sigmoid(x: Tensor) -> Tensor:
-    return x.sigmoid() if torch.is_grad_enabled() else x.sigmoid_()
-
-
 def _pairwise_linear(x_P2E: Tensor, weight_2DE: Tensor, bias_2D: Tensor) -> Tensor:
     """Cell i of every pair by its own matrix i, as one batched product."""
     rows_2PE = x_P2E.flatten(0, -3).transpose(0, 1)
     out_2PD = torch.baddbmm(bias_2D.unsqueeze(1), rows_2PE, weight_2DE.transpose(1, 2))
     return out_2PD.transpose(0, 1).reshape(*x_P2E.shape[:-2], bias_2D.numel())
+
+
+def _may_overwrite(x: Tensor) -> bool:
+    """Whether nobody needs the intermediate values: no gradients, no traced graph, no change of dtype on the way."""
+    if torch.is_grad_enabled() or torch.compiler.is_compiling() or torch.is_autocast_enabled(x.device.type):
+        return False
+    return x.dtype in (torch.float32, torch.float64)
+
+
+def _gated_switch_in_place(read_PE: Tensor, copied_PE: Tensor, weights: SwitchWeights) -> Tensor:
+    """The same arithmetic with as few passes over memory as there can be."""
+    rows_PE = read_PE.flatten(0, -2)
+    features_E = rows_PE.shape[1]
+    gates = torch.addmm(weights.gates_bias, rows_PE, weights.gates_weight.t()).sigmoid_()
+    *resets, update_PE = gates.split(features_E, dim=1)
+    candidate_PE = torch.empty_like(rows_PE)
+    parts = zip(resets, candidate_PE.chunk(2, dim=1), weights.candidates_weight, weights.candidates_bias, strict=True)
+    for reset_PE, candidate_PD, weight_DE, bias_D in parts:
+        # tanh(x) = 2 sigmoid(2 x) - 1, and a vectorised sigmoid takes a fifth of the time of a tanh.
+        torch.addmm(bias_D, reset_PE.mul_(rows_PE), weight_DE.t(), beta=2, alpha=2, out=candidate_PD)
+    candidate_PE.sigmoid_()
+    torch.add(candidate_PE.new_tensor(-1.0), candidate_PE, alpha=2, out=candidate_PE)
+    return torch.lerp(candidate_PE, copied_PE.flatten(0, -2), update_PE, out=candidate_PE).view_as(read_PE)

@@ -18,6 +18,7 @@ from riffle.overrides import differences, from_dict
 from riffle.tasks import get_task
 from riffle.train.check import check
 from riffle.train.checkpoint import read_checkpoint, write_checkpoint, write_json
+from riffle.train.int8 import restore
 
 if TYPE_CHECKING:
     from riffle.train.step import TrainStep
@@ -101,7 +102,7 @@ class Run:
         """The trained model, ready to be used."""
         config = replace(self.experiment.model, backend="auto")  # weights serve every kernel
         model = build(config, get_task(self.experiment.task), device=device)
-        self._load_weights(model, read_checkpoint(self.checkpoint, "model."))
+        self._load_weights(model, restore(read_checkpoint(self.checkpoint, "model.")))
         return model.eval()
 
     def _load_weights(self, model: nn.Module, weights: dict[str, torch.Tensor]) -> None:

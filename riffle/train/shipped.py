@@ -1,0 +1,66 @@
+"""Trained runs that come with the package, so that ``riffle solve`` works before anything was trained."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from riffle.config import paper
+from riffle.overrides import differences
+from riffle.train.checkpoint import write_atomically, write_checkpoint
+from riffle.train.int8 import shrink
+from riffle.train.run import Run
+from riffle.wording import percent
+
+SHIPPED = Path(__file__).parent.parent / "weights"
+"""One run folder for each task that has trained weights in the package."""
+
+
+def ship(run: Run, folder: Path) -> None:
+    """Write a run as a small folder: its weights in int8, its configuration, its evaluation and a card."""
+    folder.mkdir(parents=True, exist_ok=True)
+    weights = shrink({f"model.{name}": tensor for name, tensor in run.model().state_dict().items()})
+    write_checkpoint(folder / run.checkpoint.name, {**weights, "step": torch.tensor(run.saved_step())})
+    for name in ("config.json", "environment.json", "evaluation.json"):
+        if (run.folder / name).exists():
+            shutil.copyfile(run.folder / name, folder / name)
+    write_atomically(folder / "README.md", card(run).encode())
+
+
+def card(run: Run) -> str:
+    """What someone should know before using a run's weights, from the files in its folder."""
+    experiment = run.experiment
+    lines = [
+        f"# {experiment.task}",
+        "",
+        f"Weights of a network that learned the task `{experiment.task}` from examples of length ≤ "
+        f"{max(experiment.data.bins)}: {experiment.model.features} feature maps, {experiment.model.blocks} Beneš "
+        f"block{'s' if experiment.model.blocks > 1 else ''}, {run.saved_step()} steps, matrices rounded to int8.",
+        "",
+        "What differs from the recipe `paper`:",
+        "",
+        *(f"- `{name}={new}`" for name, (_, new) in differences(paper(experiment.task), experiment).items()),
+    ]
+    environment = _read(run.folder / "environment.json")
+    if environment:
+        lines += ["", f"Trained on: {environment['device']}, torch {environment['versions']['torch']}."]
+        lines += [f"Commit: {environment['commit']}."] if environment["commit"] else []
+    evaluation = _read(run.folder / "evaluation.json")
+    if evaluation:
+        lines += ["", "Accuracy before rounding, on fresh examples:", "", "| length | examples | symbols | sequences |"]
+        lines += ["|---:|---:|---:|---:|"]
+        lines += [
+            f"| {score['length']} | {score['examples']} | {percent(score['symbol_accuracy'])} | "
+            f"{percent(score['sequence_accuracy'])} |"
+            for score in evaluation["scores"]
+            if score["split"] == "uniform"
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _read(path: Path) -> Any:
+    return json.loads(path.read_text()) if path.exists() else None

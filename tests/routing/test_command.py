@@ -1,0 +1,91 @@
+"""``riffle route``: what it prints, draws and refuses."""
+# ruff: noqa: RUF001 (crossed switches are drawn with strokes that look like slashes)
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cli.riffle_command import riffle, succeed
+
+from riffle.routing import permutation_of, route
+from riffle.shuffle import schedule
+
+WRITTEN = [("3 1 0 2",), ("3", "1", "0", "2"), ("3,1,0,2",), ("3, 1,", "0 2")]
+
+
+@pytest.mark.parametrize("words", WRITTEN, ids=" ".join)
+def test_json(words: tuple[str, ...]) -> None:
+    result = succeed("route", *words, "--json")
+    assert result.err == ""
+    assert result.json == {
+        "permutation": [3, 1, 0, 2],
+        "layers": 3,
+        "switches": 6,
+        "crossed": 2,
+        "bits": [layer.bit for layer in schedule(2)],
+        "settings": [list(layer) for layer in route([3, 1, 0, 2])],
+        "verified": True,
+        "drawing": None,
+    }
+
+
+def test_table() -> None:
+    result = succeed("route", "3 1 0 2")
+    assert [" ".join(line.split()) for line in result.out.splitlines()] == [
+        "bit 0 1 0 out",
+        "0 ══ 0 ╲╱ 2 ══ 2",
+        "1 ══ 2 ╱╲ 1 ══ 1",
+        "2 ══ 1 ══ 0 ╲╱ 3",
+        "3 ══ 3 ══ 3 ╱╲ 0",
+        "3 layers, 6 switches, 2 of them crossed",
+    ]
+    assert "verified" in result.err
+
+
+def test_random() -> None:
+    results = [succeed("route", "--random", 64, "--seed", seed, "--json").json for seed in (1, 1, 2)]
+    assert results[0] == results[1]
+    assert results[0]["permutation"] != results[2]["permutation"]
+    assert permutation_of(results[0]["settings"]) == results[0]["permutation"]
+    assert results[0]["bits"] == [layer.bit for layer in schedule(6)]
+
+
+@pytest.mark.parametrize(("n", "lines"), [(2, 4), (32, 34), (64, 1)])
+def test_long_ones_are_summed_up(n: int, lines: int) -> None:
+    result = succeed("route", "--random", n)
+    assert len(result.out.splitlines()) == lines
+    assert ("too many to show" in result.err) == (n > 32)
+    assert "verified" in result.err
+
+
+@pytest.mark.parametrize(("kind", "magic"), [("svg", b"<?xml"), ("png", b"\x89PNG")])
+def test_draw(kind: str, magic: bytes, tmp_path: Path) -> None:
+    file = tmp_path / f"a[b].{kind}"
+    assert f"drawn to {file}" in succeed("route", "1 0", "--draw", file).err
+    assert file.read_bytes().startswith(magic)
+    assert succeed("route", "1 0", "--draw", file, "--json").json["drawing"] == str(file)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "either a permutation, for example `riffle route 3 1 0 2`, or --random N"),
+        (("1 0", "--random", 2), "either a permutation"),
+        (("1 b",), "whole numbers from 0, got 'b'"),
+        ((",",), "got 0"),
+        (("1 0 2",), "got 3; add messages that stay where they are, up to 4"),
+        (("0 0",), "0 more than once"),
+        (("0 2",), "this one has 2"),
+        (("--random", 12), "got 12"),
+        (("1 0", "--draw", "no/folder.svg"), "No such file or directory (no/folder.svg)"),
+        (("1 0", "--draw", "x.abc"), "abc"),
+        (("--random", 128, "--draw", "x.svg"), "up to 64 messages, got 128"),
+    ],
+)
+def test_mistakes(arguments: tuple[object, ...], message: str) -> None:
+    result = riffle("route", *arguments)
+    assert (result.code, result.out) == (1, "")
+    assert len(result.err.splitlines()) == 1
+    assert result.err.startswith("error: ")
+    assert message in result.err

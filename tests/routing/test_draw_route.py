@@ -1,0 +1,78 @@
+"""The drawing has a line for every message and a box for every switch, and is the same every time."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from riffle.draw_route import draw_route, main
+from riffle.routing import route
+
+from .test_routing import shuffled
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def drawn_settings(svg: str) -> dict[tuple[int, int], bool]:
+    boxes = re.findall(r'id="switch-(\d+)-(\d+)-(crossed|straight)"', svg)
+    return {(int(layer), int(q)): word == "crossed" for layer, q, word in boxes}
+
+
+def expected_settings(permutation: list[int]) -> dict[tuple[int, int], bool]:
+    return {(layer, q): on for layer, switches in enumerate(route(permutation)) for q, on in enumerate(switches)}
+
+
+@pytest.mark.parametrize("n", [2, 4, 8, 16, 32])
+def test_lines_and_boxes(n: int, tmp_path: Path) -> None:
+    permutation, file = shuffled(n, seed=n), tmp_path / "route.svg"
+    draw_route(permutation, file)
+    svg = file.read_text()
+    assert drawn_settings(svg) == expected_settings(permutation)
+    lines = dict(re.findall(r'id="message-(\d+)">.*?stroke: (#[0-9a-f]{6})', svg, re.DOTALL))
+    assert sorted(map(int, lines)) == list(range(n))
+    assert len(set(lines.values())) == n, "a colour for each message"
+
+
+@pytest.mark.parametrize("n", [2, 8])
+def test_every_line_ends_at_its_exit(n: int, tmp_path: Path) -> None:
+    permutation, file = shuffled(n, seed=3), tmp_path / "route.svg"
+    draw_route(permutation, file)
+    ends = {}
+    for message, d in re.findall(r'id="message-(\d+)">\s*<path d="([^"]+)"', file.read_text()):
+        heights = [float(y) for _, y in re.findall(r"([\d.]+) ([\d.]+)", d)]
+        ends[int(message)] = heights[0], heights[-1]
+    entries = sorted(first for first, _ in ends.values())
+    assert [entries.index(ends[message][0]) for message in range(n)] == list(range(n))
+    assert [min(range(n), key=lambda i: abs(entries[i] - ends[m][1])) for m in range(n)] == permutation
+
+
+@pytest.mark.parametrize("kind", ["svg", "png"])
+def test_the_same_route_gives_the_same_file(kind: str, tmp_path: Path) -> None:
+    for name in "ab":
+        draw_route([3, 1, 0, 2], tmp_path / f"{name}.{kind}")
+    assert (tmp_path / f"a.{kind}").read_bytes() == (tmp_path / f"b.{kind}").read_bytes()
+
+
+def test_too_many_messages(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="up to 64 messages, got 128"):
+        draw_route(range(128), tmp_path / "route.svg")
+    with pytest.raises(ValueError, match="got 3"):
+        draw_route(range(3), tmp_path / "route.svg")
+    assert not list(tmp_path.iterdir())
+
+
+def test_command(tmp_path: Path) -> None:
+    command = typer.Typer()
+    command.command()(main)
+    result = CliRunner().invoke(command, [str(tmp_path / "route.png"), "1", "0"])
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "route.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_drawing_of_the_documentation() -> None:
+    """Compared by its boxes, since fonts differ between versions of matplotlib."""
+    assert drawn_settings((DOCS / "route.svg").read_text()) == expected_settings([5, 3, 6, 2, 0, 1, 7, 4])

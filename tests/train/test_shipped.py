@@ -1,0 +1,61 @@
+"""The trained weights in the package: small, whole, described, and as good as their cards say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from riffle.tasks import get_task
+from riffle.train.checkpoint import read_checkpoint
+from riffle.train.evaluate import evaluate
+from riffle.train.int8 import restore, shrink
+from riffle.train.run import Run
+from riffle.train.shipped import SHIPPED, card, ship
+
+TASKS = sorted(folder.name for folder in SHIPPED.iterdir())
+
+
+def test_there_are_some() -> None:
+    assert {"add", "duplicate", "reverse", "sort"} <= set(TASKS)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_shipped_run(name: str) -> None:
+    run = Run(SHIPPED / name)
+    assert run.experiment.task == name
+    assert run.checkpoint.stat().st_size <= 2_000_000
+    assert (run.folder / "README.md").read_text() == card(run)
+    environment = json.loads((run.folder / "environment.json").read_text())
+    assert environment["commit"]
+    assert environment["command"][:3] == ["riffle", "train", name]
+    promised = json.loads((run.folder / "evaluation.json").read_text())["scores"]
+    for length in (16, 64):
+        (score,) = evaluate(run.model(), get_task(name), [length], examples=64, trained_length=64)
+        (card_score,) = (s for s in promised if s["split"] == "uniform" and s["length"] == length)
+        assert score.symbol_accuracy >= card_score["symbol_accuracy"] - 0.01
+
+
+def test_shrinking_moves_a_weight_by_half_a_step_at_most() -> None:
+    weights = {"matrix": torch.randn(3, 5, 7), "vector": torch.randn(4), "zero": torch.zeros(2, 3)}
+    small = shrink(weights)
+    assert small["matrix"].dtype == torch.int8
+    back = restore(small)
+    assert back.keys() == weights.keys()
+    step = weights["matrix"].abs().amax(-1, keepdim=True) / 127
+    assert ((back["matrix"] - weights["matrix"]).abs() <= step / 2 * 1.001).all()
+    assert torch.equal(back["vector"], weights["vector"])
+    assert torch.equal(back["zero"], weights["zero"])
+
+
+def test_shipping_a_shipped_run_changes_nothing(tmp_path: Path) -> None:
+    run = Run(SHIPPED / "reverse")
+    model = run.model()
+    ship(run, tmp_path / "again")
+    again = Run(tmp_path / "again")
+    assert again.saved_step() == run.saved_step()
+    assert read_checkpoint(again.checkpoint).keys() == read_checkpoint(run.checkpoint).keys()
+    for a, b in zip(again.model().parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(a, b)
