@@ -4,16 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import torch
-from huggingface_hub import PyTorchModelHubMixin
 from torch import Tensor, nn
 
 from riffle.kernels import Backend
 from riffle.nn.lengths import at_own_power_of_two, at_power_of_two
 from riffle.nn.network import ShuffleExchange
+from riffle.nn.pretrained import Pretrained
 from riffle.nn.switch import Unit
 from riffle.shuffle import Sharing
 
@@ -22,7 +21,7 @@ EMBEDDING_SCALE = 30.0
 """A symbol enters the network as tanh(30 e): vectors that start within ±0.3 and stay within ±1."""
 
 
-class SequenceModel(nn.Module, PyTorchModelHubMixin, tags=["neural-shuffle-exchange"], license="mit"):
+class SequenceModel(nn.Module, Pretrained, tags=["neural-shuffle-exchange"], license="mit"):
     r"""Map a sequence of symbols to scores over the output alphabet, one set for each position.
 
     Args:
@@ -97,21 +96,3 @@ class SequenceModel(nn.Module, PyTorchModelHubMixin, tags=["neural-shuffle-excha
         model = cls(**arguments, dtype=state["output.weight"].dtype)
         model.load_state_dict(state)
         return model
-
-    @classmethod
-    def from_pretrained(
-        cls,
-        pretrained_model_name_or_path: str | Path,
-        *,
-        strict: bool = True,
-        device: Any = None,
-        dtype: Any = None,
-        **kwargs: Any,
-    ) -> Self:
-        """The model that ``save_pretrained`` wrote to a folder or a Hub repository, in evaluation mode.
-
-        Takes what :meth:`ShuffleExchange.from_pretrained` takes.
-        """
-        return super().from_pretrained(
-            pretrained_model_name_or_path, strict=strict, device=device, dtype=dtype, **kwargs
-        )

@@ -4,21 +4,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import torch
-from huggingface_hub import PyTorchModelHubMixin
 from torch import Tensor, nn
 
 from riffle.kernels import BACKENDS, Backend, resolve
 from riffle.nn.forms import fused, in_place, shuffled
 from riffle.nn.lengths import at_own_power_of_two, at_power_of_two, bits
+from riffle.nn.pretrained import Pretrained
 from riffle.nn.switch import FUSED_UNITS, UNITS, PairUnit, Unit, make_unit
 from riffle.shuffle import SHARINGS, Layer, Sharing, schedule
 
 
-class ShuffleExchange(nn.Module, PyTorchModelHubMixin, tags=["neural-shuffle-exchange"], license="mit"):
+class ShuffleExchange(nn.Module, Pretrained, tags=["neural-shuffle-exchange"], license="mit"):
     r"""A neural shuffle-exchange network: every output cell can depend on every input cell, in O(n log n).
 
     A sequence of :math:`2^k` cells passes :math:`k-1` switch layers with unriffles between them, :math:`k-1` with
@@ -170,29 +169,6 @@ class ShuffleExchange(nn.Module, PyTorchModelHubMixin, tags=["neural-shuffle-exc
         if wrong:
             raise ValueError(f"these variables do not make a network of {net.blocks} blocks, see {', '.join(wrong)}")
         return net
-
-    @classmethod
-    def from_pretrained(
-        cls,
-        pretrained_model_name_or_path: str | Path,
-        *,
-        strict: bool = True,
-        device: Any = None,
-        dtype: Any = None,
-        **kwargs: Any,
-    ) -> Self:
-        """The network that :meth:`save_pretrained` wrote to a folder or a Hub repository, in evaluation mode.
-
-        Args:
-            pretrained_model_name_or_path: The folder, or the repository's name.
-            strict: Whether weights that are missing or left over are an error.
-            device: Where to put the network, whatever device it was saved from.
-            dtype: What to convert the weights to, torch's default where None.
-            **kwargs: See ``huggingface_hub.ModelHubMixin.from_pretrained``.
-        """
-        return super().from_pretrained(
-            pretrained_model_name_or_path, strict=strict, device=device, dtype=dtype, **kwargs
-        )
 
     def extra_repr(self) -> str:
         """The arguments the network was built with."""

@@ -102,3 +102,10 @@ def test_repr_tells_the_arguments() -> None:
     assert "(0_first): SwitchUnit(\n      6, skip=False, swap=False" in text
     assert "(1_forward): SwitchUnit(\n      6, skip=True, swap=False" in text
     assert "swap" not in repr(ShuffleExchange(6))
+
+
+def test_a_pickle_is_never_loaded(tmp_path: Path) -> None:
+    ShuffleExchange(4).save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(ValueError, match="is a pickle, which could run any code"):
+        ShuffleExchange._load_as_pickle(ShuffleExchange(4), str(tmp_path / "pytorch_model.bin"), "cpu", True)
