@@ -4,27 +4,32 @@
 PYTHON ?= python3
 BIN := .venv/bin
 DEMO := runs/demo-reverse
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
 .PHONY: demo test format clean
 
-.venv/installed: pyproject.toml constraints.txt
+.venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(INSTALL) .
 	touch $@
 
-demo: .venv/installed
+.venv/ready-dev: .venv/ready
+	$(INSTALL) '.[dev]'
+	touch $@
+
+demo: .venv/ready
 	rm -rf $(DEMO)
 	$(BIN)/riffle train reverse --recipe small --out $(DEMO) --device cpu
 	$(BIN)/riffle eval $(DEMO) --lengths 8,16,32,64,128,256,512 --device cpu
 	$(BIN)/riffle solve reverse --run $(DEMO) 1 2 3 4 5 6 7 8 9 10 11 1 2 3 5 8
 
-test: .venv/installed
+test: .venv/ready-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/pytest --numprocesses 2
 
-format: .venv/installed
+format: .venv/ready-dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -55,10 +54,10 @@ TABLES = {"generalization": generalization, "cpu": cpu}
 def drawn(text: str) -> str:
     """The README with every table drawn anew."""
     for name, table in TABLES.items():
-        pattern = rf"(<!-- table: {name} -->\n).*?(<!-- end -->)"
-        assert re.search(pattern, text, re.DOTALL), f"README.md has no place for the table {name}"
-        content = table()
-        text = re.sub(pattern, lambda match, content=content: f"{match[1]}{content}\n{match[2]}", text, flags=re.DOTALL)
+        start, end = f"<!-- table: {name} -->\n", "<!-- end -->"
+        before, found, rest = text.partition(start)
+        assert found, f"README.md has no place for the table {name}"
+        text = before + start + table() + "\n" + end + rest.partition(end)[2]
     return text
 
 

@@ -1,4 +1,4 @@
-"""The command line: ``riffle train``, ``eval``, ``solve``, ``tasks``, ``info``, ``export``.
+"""The command line: ``riffle train``, ``eval``, ``solve``, ``route``, ``inspect``, ``demo`` and others.
 
 One file for each command. Nothing here imports torch before a command runs, so ``--help`` answers at once.
 """
@@ -11,10 +11,13 @@ from typing import Annotated
 
 import typer
 
+from riffle.cli.demo import demo
 from riffle.cli.display import errors
 from riffle.cli.evaluate import evaluate
 from riffle.cli.export import export
 from riffle.cli.info import info
+from riffle.cli.inspect import inspect
+from riffle.cli.route import route
 from riffle.cli.solve import solve
 from riffle.cli.tasks import tasks
 from riffle.cli.train import train
@@ -46,6 +49,9 @@ app.command("solve")(solve)
 app.command("tasks")(tasks)
 app.command("info")(info)
 app.command("export")(export)
+app.command("demo")(demo)
+app.command("inspect")(inspect)
+app.command("route")(route)
 
 
 def main() -> None:

@@ -1,0 +1,1 @@
+"""The web page of ``riffle demo``: solve, measure, look at the switches, route. Only this folder needs gradio."""

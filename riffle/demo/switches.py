@@ -1,0 +1,155 @@
+"""The tab Switches: the network with every switch coloured by its update gate, drawn up to a chosen layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from riffle.demo.answer import check_size
+from riffle.demo.catalogue import Trained
+from riffle.demo.html import escape, in_place, tag
+from riffle.demo.svg import BOX, EDGE, PITCH, TOP, Grid, curve, shuffle
+from riffle.demo.writing import label
+from riffle.inspect import Trace, trace
+from riffle.shuffle import Layer
+from riffle.tasks import Task, get_task
+
+MOST = 32
+"""Cells that can be drawn and still be read."""
+SCALE = ("#46327e", "#365c8d", "#277f8e", "#1fa187", "#4ac16d", "#a0da39", "#fde725")
+"""From a gate that computes everything anew (0) to one that copies everything (1); safe for the colour-blind."""
+SHUFFLE_NAMES = {1: "unriffle", -1: "riffle", 0: ""}
+
+
+def layers_of(trained: Trained, text: str) -> int:
+    """How many layers the network has for an input; 1 where the input is none."""
+    try:
+        cells = max(2, len(check_size(get_task(trained.experiment.task), text.split(), MOST)))
+        return len(trained.model().network.layers((cells - 1).bit_length()))  # type: ignore[union-attr, operator]
+    except (ValueError, AttributeError):
+        return 1
+
+
+@in_place
+def show_switches(trained: Trained, text: str, upto: int) -> str:
+    """The network on one input, with the switches of the first ``upto`` layers coloured."""
+    task = get_task(trained.experiment.task)
+    symbols = check_size(task, text.split(), MOST)
+    model = trained.model()
+    symbols_1N = torch.tensor([symbols])
+    seen = trace(model, symbols_1N, order="shuffled")
+    with torch.inference_mode():
+        outputs = model(symbols_1N).argmax(dim=-1)[0].tolist()
+    upto = min(max(1, upto), len(seen.layers))
+    return draw(task, symbols, outputs, seen, upto) + _about(seen, upto)
+
+
+def mean_gates(seen: Trace) -> list[list[float] | None]:
+    """The mean update gate of every switch of every layer; None for a layer whose unit has no update gate."""
+    return [
+        None if layer.update is None else layer.update[0].unflatten(0, (-1, 2)).mean(dim=(1, 2)).tolist()
+        for layer in seen.layers
+    ]
+
+
+def colour(share: float) -> str:
+    """The colour of a gate.
+
+    >>> colour(0), colour(1)
+    ('#46327e', '#fde725')
+    """
+    place = min(max(share, 0.0), 1.0) * (len(SCALE) - 1)
+    low = min(int(place), len(SCALE) - 2)
+    ends = [[int(SCALE[low + step][i : i + 2], 16) for i in (1, 3, 5)] for step in (0, 1)]
+    mixed = (round(a + (b - a) * (place - low)) for a, b in zip(*ends, strict=True))
+    return "#" + "".join(f"{part:02x}" for part in mixed)
+
+
+def draw(task: Task, symbols: Sequence[int], outputs: Sequence[int], seen: Trace, upto: int) -> str:
+    """The drawing: what is typed on the left, what the network answers on the right."""
+    layers, gates = [layer.layer for layer in seen.layers], mean_gates(seen)
+    cells = seen.layers[0].state.shape[1]
+    grid = Grid(len(layers), cells)
+    right = task.solve(list(symbols))
+    parts = [
+        tag(
+            "rect",
+            x=f"{grid.left(upto - 1) - 10:g}",
+            y=TOP - 28,
+            width=BOX + 20,
+            height=PITCH * cells + 58,
+            rx=12,
+            class_="here",
+        )
+    ]
+    parts += _wires(grid, layers, upto)
+    for index, layer in enumerate(layers):
+        for switch in range(cells // 2):
+            parts.append(_switch(grid, index, switch, gates[index], f"unit {layer.unit}", index < upto))
+    for wire in range(cells):
+        y = grid.wire(wire) + 5
+        typed = symbols[wire] if wire < len(symbols) else 0
+        parts.append(grid.text(EDGE / 2 - 6, y, label(task, typed), class_="symbol"))
+        if upto == len(layers) and wire < len(symbols):
+            good = outputs[wire] == (right[wire] if wire < len(right) else 0)
+            shown = label(task, outputs[wire])
+            parts.append(grid.text(grid.width - EDGE / 2 + 6, y, shown, class_=f"symbol {'good' if good else 'bad'}"))
+    parts.append(grid.captions(layers, upto - 1))
+    return grid.drawing(parts, f"The network on {len(symbols)} symbols, the first {upto} layers coloured", "switches")
+
+
+def _wires(grid: Grid, layers: Sequence[Layer], upto: int) -> list[str]:
+    ends = [
+        (grid.left(0) - EDGE / 2 + 8, grid.left(0), True),
+        (grid.right(len(layers) - 1), grid.width - EDGE / 2 - 8, upto == len(layers)),
+    ]
+    parts = [
+        tag("path", d=f"M{x0:g} {grid.wire(wire):g}H{x1:g}", class_="wire" if lit else "wire later")
+        for x0, x1, lit in ends
+        for wire in range(grid.cells)
+    ]
+    for index, layer in enumerate(layers[:-1]):
+        for arrives, leaves in enumerate(shuffle(layer, grid.cells)):
+            start = (grid.right(index), grid.wire(leaves))
+            path = f"M{start[0]:g} {start[1]:g}{curve(*start, grid.left(index + 1), grid.wire(arrives))}"
+            parts.append(tag("path", d=path, class_="wire" if index + 1 < upto else "wire later"))
+    return parts
+
+
+def _switch(grid: Grid, layer: int, switch: int, gates: list[float] | None, unit: str, lit: bool) -> str:
+    if not lit:
+        return grid.box(layer, switch, class_="switch later")
+    if gates is None:
+        return grid.box(layer, switch, class_="switch", title=f"{unit}, which has no update gate")
+    share = gates[switch]
+    title = f"layer {layer + 1}, {unit}: copies {share:.0%}, computes {1 - share:.0%}"
+    box = grid.box(layer, switch, class_="switch", style=f"fill: {colour(share)}", title=title)
+    number = f"{share:.2f}".lstrip("0") if share < 0.995 else "1.0"
+    ground = "on-pale" if share > 0.55 else "on-deep"
+    return box + grid.text(
+        grid.left(layer) + BOX / 2, grid.wire(2 * switch) + 0.5 * PITCH + 4, number, class_=f"gate {ground}"
+    )
+
+
+def _about(seen: Trace, upto: int) -> str:
+    """What the chosen layer does."""
+    layer, gates = seen.layers[upto - 1].layer, mean_gates(seen)[upto - 1]
+    distance = 2**layer.bit
+    joins = "neighbouring cells" if distance == 1 else f"cells that entered {distance} apart"
+    facts = [
+        tag("strong", f"Layer {upto} of {len(seen.layers)}"),
+        f"joins {joins} (address bit {layer.bit})",
+        f"weights {tag('code', escape(layer.unit))}",
+    ]
+    if gates is None:
+        facts.append("its unit has no update gate")
+    else:
+        facts.append(
+            f"copies {sum(gates) / len(gates):.0%} on average, {min(gates):.0%} to {max(gates):.0%} per switch"
+        )
+    if layer.turn:
+        facts.append(f"followed by the shuffle {tag('code', SHUFFLE_NAMES[layer.turn])}")
+    bar = tag("span", "", class_="bar", style=f"background: linear-gradient(to right, {', '.join(SCALE)})")
+    legend = tag("div", f"computes anew {bar} copies", class_="legend")
+    return tag("p", " · ".join(facts), class_="facts") + legend

@@ -1,0 +1,21 @@
+"""Looking inside a trained network: its gates layer by layer, which input an output depends on, where errors fall.
+
+>>> import torch
+>>> from riffle import ShuffleExchange
+>>> net, x = ShuffleExchange(8).double(), torch.rand(1, 16, 8, dtype=torch.float64)
+>>> seen = trace(net, x)
+>>> torch.allclose(seen.output, net(x))
+True
+>>> [(layer.layer.unit, layer.layer.bit, tuple(layer.update.shape)) for layer in seen.layers][:2]
+[('0_forward', 0, (1, 16, 8)), ('0_forward', 1, (1, 16, 8))]
+>>> dependence(net, x).shape
+torch.Size([16, 16])
+"""
+
+from __future__ import annotations
+
+from riffle.inspect.errors import errors_over_length
+from riffle.inspect.gates import LayerTrace, Trace, trace
+from riffle.inspect.jacobian import dependence, moves, routing_of
+
+__all__ = ["LayerTrace", "Trace", "dependence", "errors_over_length", "moves", "routing_of", "trace"]

@@ -1,0 +1,73 @@
+"""Many at once: requests wait in the queue, none is lost, and the server does not grow."""
+
+from __future__ import annotations
+
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from urllib.request import ProxyHandler, Request, build_opener
+
+import pytest
+
+from riffle.demo.catalogue import Trained
+from riffle.solving import solve
+from riffle.train.shipped import SHIPPED
+
+from .conftest import Server
+
+REQUESTS, THREADS = 200, 200
+GROWTH = 64 * 2**20
+"""Bytes by which the server may grow while it answers the second flood."""
+direct = build_opener(ProxyHandler({}))
+
+
+def ask(server: Server, text: str) -> dict[str, object]:
+    """One request to the page's endpoint: put it in the queue, then read its result."""
+    call = f"{server.address}/gradio_api/call/solve"
+    body = json.dumps({"data": ["sort (shipped)", text]}).encode()
+    with direct.open(Request(call, body, {"content-type": "application/json"}), timeout=60) as answer:
+        event = json.load(answer)["event_id"]
+    with direct.open(f"{call}/{event}", timeout=100) as stream:
+        lines = stream.read().decode().splitlines()
+    data = [line.removeprefix("data: ") for line in lines if line.startswith("data: ")]
+    return json.loads(data[-1])[0]
+
+
+def flood(server: Server) -> float:
+    alone = Trained(SHIPPED / "sort")
+    inputs = [[(i * k) % 11 + 1 for k in range(1, 9)] for i in range(REQUESTS)]
+    start = time.monotonic()
+    with ThreadPoolExecutor(THREADS) as pool:
+        answers = list(pool.map(lambda symbols: ask(server, " ".join(map(str, symbols))), inputs))
+    taken = time.monotonic() - start
+    for symbols, answer in zip(inputs, answers, strict=True):
+        assert answer == asdict(solve("sort", list(map(str, symbols)), alone)), "not what riffle solve answers"
+    return taken
+
+
+def test_a_flood_is_answered(server: Server, record_property) -> None:
+    seconds = [flood(server)]
+    before = server.memory()
+    seconds.append(flood(server))
+    grown = server.memory() - before
+    record_property("seconds", seconds)
+    memory = f"{before / 2**20:.0f} MiB {grown / 2**20:+.1f}"
+    print(f"{REQUESTS} requests in {seconds[0]:.1f} s and {seconds[1]:.1f} s, {memory}")
+    assert grown < GROWTH
+
+
+def test_mistakes_over_the_api(server: Server) -> None:
+    assert "outside 1..11" in str(ask(server, "99")["error"])
+
+
+@pytest.mark.parametrize("length", [16, 512])
+def test_an_answer_takes_less_than_a_second(server: Server, length: int) -> None:
+    text = " ".join(str(i % 11 + 1) for i in range(length))
+    taken = []
+    for _ in range(5):
+        start = time.monotonic()
+        ask(server, text)
+        taken.append(time.monotonic() - start)
+    print(f"length {length}: {sorted(taken)[2]:.3f} s")
+    assert sorted(taken)[2] < 1

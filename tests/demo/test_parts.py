@@ -1,0 +1,222 @@
+"""What the page shows, without a browser."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+import torch
+
+from riffle.demo.answer import MOST, answer, check_size, compare, show_answer
+from riffle.demo.catalogue import Catalogue, Trained
+from riffle.demo.html import in_place
+from riffle.demo.lengths import LENGTHS, evaluated, measure, show_lengths, worst_cases
+from riffle.demo.routes import random_permutation, show_route
+from riffle.demo.server import LARGEST_REQUEST, Guard
+from riffle.demo.switches import layers_of, mean_gates, show_switches
+from riffle.demo.writing import random_input, write
+from riffle.inspect import trace
+from riffle.routing import route
+from riffle.solving import solve
+from riffle.tasks import TASKS
+from riffle.tasks.text import trim
+from riffle.train.shipped import SHIPPED
+
+SORT = Trained(SHIPPED / "sort")
+
+
+def markup(text: str) -> ElementTree.Element:
+    """The markup as a tree; anything not well-formed raises."""
+    return ElementTree.fromstring(f"<all>{text}</all>")
+
+
+def with_class(text: str, name: str) -> list[ElementTree.Element]:
+    return [element for element in markup(text).iter() if name in element.get("class", "").split()]
+
+
+def problem(text: str) -> str:
+    (found,) = with_class(text, "problem")
+    assert found.get("role") == "alert"
+    return "".join(found.itertext())
+
+
+@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
+@pytest.mark.parametrize("length", [8, 31, 64])
+def test_what_is_written_is_read_back(task, length: int) -> None:
+    for seed in range(8):
+        symbols = trim(task.sample(1, length, generator=torch.Generator().manual_seed(seed)).inputs[0].tolist())
+        text = write(task, symbols)
+        assert text is not None
+        if length > 8:
+            assert trim(task.parse(text.split())) == symbols
+        typed = random_input(task, length, generator=torch.Generator().manual_seed(seed))
+        assert task.parse(typed.split())
+
+
+def test_answer_is_that_of_solve() -> None:
+    words = ["3", "1", "2", "11", "5"]
+    assert answer(SORT, " 3 1\n2 11 5 ") == solve("sort", words, SORT)
+    (shown,) = with_class(show_answer(SORT, "3 1 2 11 5"), "answer")
+    assert (shown.get("data-output"), shown.get("data-expected")) == ("1 2 3 5 11", "1 2 3 5 11")
+    assert "Right: all 5 symbols." in "".join(shown.itertext())
+
+
+def test_wrong_symbols_are_marked(runs: Path) -> None:
+    text = " ".join(str(i % 11 + 1) for i in range(16))
+    trained = Trained(runs / "new")
+    solution, shown = answer(trained, text), show_answer(trained, text)
+    pairs = compare(TASKS["id"], solution.output, solution.expected)
+    differing = [(got, right) for got, right in pairs if got != right]
+    assert differing
+    marked = [tuple(part.text for part in cell) for cell in with_class(shown, "wrong") if cell.tag == "span"]
+    assert marked == differing
+    assert f"Wrong: {len(differing)} of {len(pairs)} symbols." in shown
+
+
+def test_numbers_meet_at_the_lowest_digit() -> None:
+    assert compare(TASKS["add"], "101", "1101") == [("·", "1"), ("1", "1"), ("0", "0"), ("1", "1")]
+    assert compare(TASKS["sort"], "1 2", "1 2 3") == [("1", "1"), ("2", "2"), ("·", "3")]
+    assert compare(TASKS["dyck"], "balanced", "not balanced") == [("balanced", "not balanced")]
+
+
+def test_size() -> None:
+    assert len(check_size(TASKS["sort"], ["1"] * MOST)) == MOST
+    with pytest.raises(ValueError, match=f"{MOST + 1} symbols, and this page takes at most {MOST}"):
+        check_size(TASKS["sort"], ["1"] * (MOST + 1))
+    with pytest.raises(ValueError, match="characters"):
+        check_size(TASKS["add"], ["1" * 100_000, "1"])
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("", "no symbol"),
+        ("1 99", "99 is outside 1..11"),
+        ("<b>", "'<b>' is not a symbol"),
+        ("1 " * 5000, "at most 4096"),
+    ],
+)
+def test_mistakes_are_answered_in_place(typed: str, said: str) -> None:
+    assert said in problem(show_answer(SORT, typed))
+
+
+def test_failures_are_answered_in_place_too(capsys: pytest.CaptureFixture[str]) -> None:
+    @in_place
+    def fails() -> str:
+        raise RuntimeError("secret")
+
+    said = problem(fails())
+    assert "RuntimeError" in said
+    assert "secret" not in said
+    assert "secret" in capsys.readouterr().err
+
+
+def test_switches() -> None:
+    symbols = [7, 3, 9, 1, 4, 4, 2, 8]
+    text = " ".join(map(str, symbols))
+    gates = mean_gates(trace(SORT.model(), torch.tensor([symbols]), order="shuffled"))
+    assert layers_of(SORT, text) == len(gates) == 5
+    assert all(len(layer) == 4 and all(0 <= gate <= 1 for gate in layer) for layer in gates)
+    for upto in (1, 3, 5):
+        shown = show_switches(SORT, text, upto)
+        lit = [element for element in with_class(shown, "switch") if "later" not in element.get("class", "")]
+        assert len(lit) == 4 * upto
+        numbers = [float("".join(e.itertext())) for e in with_class(shown, "gate")]
+        assert numbers == pytest.approx([gate for layer in gates[:upto] for gate in layer], abs=0.0051)
+        assert f"Layer {upto} of 5" in shown
+    answers = with_class(show_switches(SORT, text, 5), "good")
+    assert ["".join(e.itertext()) for e in answers] == [str(symbol) for symbol in sorted(symbols)]
+    assert "at most 32" in problem(show_switches(SORT, "1 " * 33, 1))
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 5, 32])
+def test_switches_of_any_length(length: int) -> None:
+    text = " ".join("5" * length)
+    markup(show_switches(SORT, text, layers_of(SORT, text)))
+
+
+@pytest.mark.parametrize("messages", [2, 4, 8, 16, 64])
+def test_route(messages: int) -> None:
+    text = random_permutation(messages)
+    permutation = [int(word) for word in text.split()]
+    shown = show_route(text)
+    crossed = with_class(shown, "crossed")
+    assert len(crossed) == sum(map(sum, route(permutation)))
+    for message, group in enumerate(with_class(shown, "message")):
+        start, end = (float(ball.get("cy", "")) for ball in group.iter("circle"))
+        first = float(with_class(shown, "message")[0].find("circle").get("cy"))  # type: ignore[union-attr, arg-type]
+        pitch = 26
+        assert (start - first) / pitch == message
+        assert (end - first) / pitch == permutation[message]
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("", "no permutation"),
+        ("3 x", "'x'"),
+        ("0 0", "more than once"),
+        ("0 1 2", "2, 4, 8"),
+        ("0 5", "0..1"),
+        ("1 " * 65, "up to 64"),
+        ("0 " + "9" * 5000, "whole numbers"),
+    ],
+)
+def test_no_permutation(typed: str, said: str) -> None:
+    assert said in problem(show_route(typed))
+
+
+def test_lengths(tmp_path: Path) -> None:
+    points = evaluated(SORT)
+    scores = [
+        s for s in json.loads((SHIPPED / "sort" / "evaluation.json").read_text())["scores"] if s["split"] == "uniform"
+    ]
+    assert [(p.length, p.symbols, p.sequences) for p in points] == sorted(
+        (s["length"], s["symbol_accuracy"], s["sequence_accuracy"]) for s in scores
+    )
+    hard = [
+        s for s in json.loads((SHIPPED / "sort" / "evaluation.json").read_text())["scores"] if s["split"] != "uniform"
+    ]
+    for point in worst_cases(SORT):
+        assert point.symbols == min(s["symbol_accuracy"] for s in hard if s["length"] == point.length)
+    point = measure(SORT, 8, examples=16, seconds=5)
+    assert (point.length, point.examples) == (8, 16)
+    assert point.symbols > 0.99
+    assert measure(SORT, 256, seconds=0).examples >= 1
+    assert len(with_class(show_lengths(SORT, 16), "live")) == 2
+    assert len(with_class(show_lengths(SORT, 16, live=False), "live")) == 0
+    assert "none of 8, 16" in problem(show_lengths(SORT, 10**9))
+    shutil.copytree(SHIPPED / "sort", tmp_path / "sort", ignore=shutil.ignore_patterns("evaluation.json"))
+    assert f"riffle eval {tmp_path / 'sort'}" in show_lengths(Trained(tmp_path / "sort"), LENGTHS[0])
+
+
+def test_catalogue(runs: Path, tmp_path: Path) -> None:
+    catalogue = Catalogue(runs)
+    assert (catalogue.names("id"), catalogue.names("sort")) == ([str(runs / "new")], ["sort (shipped)"])
+    shutil.copytree(SHIPPED / "sort", tmp_path / "runs" / "mine")
+    assert Catalogue(tmp_path / "runs").names("sort") == [str(tmp_path / "runs" / "mine"), "sort (shipped)"]
+    assert [name for name in TASKS if name in catalogue.tasks] == catalogue.tasks
+    with pytest.raises(ValueError, match=re.escape("sort (shipped)")):
+        catalogue.get("other")
+    with pytest.raises(ValueError, match="riffle train"):
+        Catalogue(tmp_path, shipped=tmp_path)
+    damaged = tmp_path / "damaged"
+    damaged.mkdir()
+    (damaged / "checkpoint.safetensors").write_bytes(b"")
+    (damaged / "config.json").write_text("{")
+    assert str(damaged) not in Catalogue(tmp_path).models
+
+
+def test_guard() -> None:
+    def refused(method: str, path: str, *headers: tuple[bytes, bytes]) -> int | None:
+        return Guard.refusal({"method": method, "path": path, "headers": headers})
+
+    assert refused("GET", "/") is None
+    assert refused("POST", "/call", (b"content-length", b"10")) is None
+    assert refused("POST", "/call", (b"content-length", str(LARGEST_REQUEST + 1).encode())) == 413
+    assert refused("POST", "/call") == 411
+    assert refused("POST", "/gradio_api/upload", (b"content-length", b"10")) == 403

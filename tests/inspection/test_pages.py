@@ -1,0 +1,50 @@
+"""The page and the notebook about looking inside: their examples run, their pictures exist, they stay small."""
+
+from __future__ import annotations
+
+import doctest
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE, NOTEBOOK = DOCS / "looking-inside.md", DOCS / "tour.ipynb"
+
+
+def test_examples_of_the_page_run() -> None:
+    result = doctest.testfile(str(PAGE), module_relative=False, encoding="utf-8")
+    assert result.attempted >= 10
+    assert result.failed == 0
+
+
+@pytest.mark.parametrize("path", [PAGE, NOTEBOOK], ids=lambda path: path.name)
+def test_links_exist(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    if path is NOTEBOOK:
+        cells = nbformat.reads(text, as_version=4).cells
+        text = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+    targets = re.findall(r"\]\(([^)#:]+)\)", text)
+    assert targets
+    for target in targets:
+        assert (DOCS / target).exists(), target
+
+
+def test_the_notebook_is_kept_with_its_outputs() -> None:
+    assert NOTEBOOK.stat().st_size < 300_000
+    cells = nbformat.read(NOTEBOOK, as_version=4).cells
+    kinds = {kind for cell in cells for output in cell.get("outputs", ()) for kind in output.get("data", ())}
+    assert {"image/png", "image/svg+xml"} <= kinds
+    assert not any(output.output_type == "error" for cell in cells for output in cell.get("outputs", ()))
+
+
+@pytest.mark.timeout(600)
+def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    NotebookClient(notebook, timeout=500, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    printed = "".join(output.get("text", "") for cell in notebook.cells for output in cell.get("outputs", ()))
+    accuracy = printed.partition("symbols right")[2]
+    assert re.search(r"^ *8 +(9[5-9]|100)\.\d%", accuracy, re.MULTILINE), printed
