@@ -19,6 +19,8 @@ api = pytest.importorskip("playwright.sync_api", reason="the browser tests need 
 Page, expect = api.Page, api.expect
 TABS = ("Solve", "Length", "Switches", "Route")
 LARGEST_PICTURE = 250_000
+PICTURES = ("light", "dark", "phone")
+"""Those the README shows."""
 
 
 @pytest.fixture(scope="session")
@@ -193,7 +195,8 @@ def test_looks(visit, request, tmp_path, name: str, width: int, height: int, sch
         expect(page.locator(".result .pending")).to_have_count(0)
         page.wait_for_timeout(300)
         assert page.evaluate("document.documentElement.scrollWidth") <= width, f"{tab} is wider than the screen"
-    folder = Path(request.config.getoption("--screenshots", default=None) or tmp_path)
+    asked = request.config.getoption("--screenshots", default=None) if name in PICTURES else None
+    folder = Path(asked or tmp_path)
     picture = folder / f"page-{name}.png"
     page.mouse.move(0, 0)
     page.screenshot(path=picture, full_page=True)
