@@ -21,7 +21,7 @@ from riffle.shuffle import Layer, riffle, rotation, unriffle
 Units = Mapping[str, PairUnit]
 
 SHUFFLES = {1: unriffle, -1: riffle, 0: lambda x_BND: x_BND}
-CHUNK_PAIRS = {"cpu": 1024}
+CHUNK_PAIRS = {"cpu": 4096}
 """Pairs that go through a unit at once in the in-place form, so that a CPU's cache holds what they need."""
 CHUNK_PAIRS_DEVICE = 2**18
 """The same on any other device: enough to fill it, little beside the sequences that need it."""
