@@ -45,6 +45,10 @@ def cpu() -> str:
     lines = ["| length | time | of the product's rate |", "|---:|---:|---:|"]
     for row in result["speed"]["rows"]:
         lines.append(f"| {row['length']} | {row['milliseconds']:.0f} ms | {row['fraction'] * 100:.0f}% |")
+    memory = result["memory"]
+    lines.append(
+        f"\nPeak memory of one inference at {memory['length']} cells: {memory['times_input']} times the input."
+    )
     return "\n".join(lines)
 
 

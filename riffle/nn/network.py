@@ -102,7 +102,8 @@ class ShuffleExchange(nn.Module, Pretrained, tags=["neural-shuffle-exchange"], l
 
     def layers(self, k: int) -> tuple[Layer, ...]:
         """The schedule this network follows on ``2**k`` cells."""
-        return schedule(k, self.blocks, self.sharing, benes=self.unit != "no-benes", skips=self.unit != "no-residual")
+        plan = schedule.__wrapped__ if torch.compiler.is_compiling() else schedule  # Dynamo does not trace caches
+        return plan(k, self.blocks, self.sharing, benes=self.unit != "no-benes", skips=self.unit != "no-residual")
 
     def forward(self, x_BND: Tensor, lengths: Tensor | Sequence[int] | None = None) -> Tensor:
         """Map a sequence of cells to a sequence of cells.

@@ -152,7 +152,9 @@ def test_a_missing_file(tmp_path: Path) -> None:
 
 def test_no_pickle_anywhere_in_the_package() -> None:
     """Pickles run code: nothing in the package may load one."""
-    forbidden = re.compile(r"torch\.load\b|torch\.save\b|import (pickle|marshal|shelve|joblib|dill)|(?<![.\w])(eval|exec)\(")
+    forbidden = re.compile(
+        r"torch\.load\b|torch\.save\b|import (pickle|marshal|shelve|joblib|dill)|(?<![.\w])(eval|exec)\("
+    )
     sources = list(Path(riffle.__file__).parent.rglob("*.py"))
     assert Path(checkpoint.__file__) in sources
     for path in sources:
