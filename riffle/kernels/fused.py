@@ -1,232 +1,254 @@
 """The gated switch layer and the shuffle after it as one differentiable operator, on the Triton kernels.
 
-A layer keeps its input and nothing else: the backward pass forms the gates again.
+The cells of a layer lie one after the other, whatever sequences they come from: sequences of one length make a group,
+longer ones first, and to the unit all their pairs are alike. A layer keeps its input for the backward pass, which forms
+gates and candidates again, or keeps them as well.
 """
 
-# B = batch, N = 2**k cells, D = features per cell, E = 2 * D features per pair, P = B * N // 2 pairs
+# C = cells of all groups, D = features per cell, E = 2 * D features per pair, P = C // 2 pairs
+# gates [P, 3E] before the sigmoid, sum_2PD the candidates before tanh and without their bias
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
-import triton
 from torch import Tensor
 
-from riffle.kernels import gated_switch
+from riffle.kernels import launch
+from riffle.kernels.launch import Route
 from riffle.kernels.reference import SwitchWeights
-from riffle.kernels.tuning import Blocks, candidate_blocks, reset_blocks
+from riffle.kernels.tuning import switch_blocks
 
 
 class Prepared(NamedTuple):
-    """A unit's parameters, ready for every layer that shares them."""
+    """A unit's parameters one after the other, ready for every layer that shares them."""
 
-    parameters: SwitchWeights
+    parameters: Tensor
     """In float32, where the layers' gradients add up."""
-    weights: SwitchWeights
+    weights: Tensor
     """In the dtype of the cells, for the products."""
     skip_scale: Tensor | None
     """The scale of the unit's skip connection, in float32."""
 
 
 def prepare(weights: SwitchWeights, skip_scale_D: Tensor | None, dtype: torch.dtype) -> Prepared:
-    """Convert a unit's parameters once for all layers."""
-    return Prepared(
-        SwitchWeights(*(parameter.float() for parameter in weights)),
-        SwitchWeights(*(parameter.detach().to(dtype) for parameter in weights)),
-        None if skip_scale_D is None else skip_scale_D.float(),
-    )
+    """Convert a unit's parameters once for all layers: one tensor, so that a layer adds its gradients in one step."""
+    ordered = (weights.gates_weight, weights.candidates_weight, weights.gates_bias, weights.candidates_bias)
+    scale_D = None if skip_scale_D is None else skip_scale_D.float()
+    if not torch.is_grad_enabled():
+        flat = torch.cat([parameter.to(dtype).flatten() for parameter in ordered])
+        return Prepared(flat, flat, scale_D)
+    flat = torch.cat([parameter.float().flatten() for parameter in ordered])
+    return Prepared(flat, flat.detach().to(dtype), scale_D)
 
 
 def switch_and_shuffle(
-    x_BND: Tensor,
+    x_CD: Tensor,
     unit: Prepared,
     *,
+    sequences: list[int],
+    cells: list[int],
     turn: int,
     swap: bool = True,
-    skip_BND: Tensor | None = None,
-    dropout: float = 0.0,
+    skip_CD: Tensor | None = None,
+    dropout: list[float] | None = None,
+    recompute: bool = True,
 ) -> Tensor:
     """A switch layer on adjacent pairs, dropout, and the shuffle ``turn`` after it.
 
     Args:
-        x_BND: The cells.
+        x_CD: The cells of all sequences, one after the other.
         unit: The unit's parameters.
+        sequences: How many sequences each group has.
+        cells: How many cells each of a group's sequences has: powers of two, falling from group to group.
         turn: +1 unriffle, -1 riffle, 0 none.
         swap: Whether the copied pair exchanges its second halves.
-        skip_BND: The cells the skip connection brings, unscaled.
-        dropout: Share of output features set to zero.
+        skip_CD: The cells the skip connection brings, unscaled.
+        dropout: For each group, the share of output features set to zero; None for none.
+        recompute: Whether the backward pass forms gates and candidates again; False keeps them, for one backward pass.
     """
-    seed = torch.randint(2**31, (1,), device=x_BND.device) if dropout else None
-    skip_scale_D = None if skip_BND is None else unit.skip_scale
-    return _switch(x_BND, skip_BND, skip_scale_D, *unit.parameters, *unit.weights, seed, turn, swap, dropout)
+    assert sum(count * length for count, length in zip(sequences, cells, strict=True)) == x_CD.shape[0]
+    assert sorted(cells, reverse=True) == list(cells), "longer sequences come first"
+    rates = list(dropout or [0.0] * len(cells))
+    seed = torch.randint(2**31, (1,), device=x_CD.device) if any(rates) else None
+    skip_scale_D = None if skip_CD is None else unit.skip_scale
+    keep = not recompute and torch.is_grad_enabled()
+    out_CD, _, _ = _switch(
+        x_CD, skip_CD, skip_scale_D, unit.parameters, unit.weights, seed, sequences, cells, rates, turn, swap, keep
+    )
+    return out_CD
 
 
 @torch.library.custom_op("riffle::switch", mutates_args=())
 def _switch(
-    x_BND: Tensor,
-    skip_BND: Tensor | None,
+    x_CD: Tensor,
+    skip_CD: Tensor | None,
     skip_scale_D: Tensor | None,
-    gates_weight_parameter: Tensor,
-    gates_bias_parameter: Tensor,
-    candidates_weight_parameter: Tensor,
-    candidates_bias_parameter: Tensor,
-    gates_weight: Tensor,
-    gates_bias: Tensor,
-    candidates_weight: Tensor,
-    candidates_bias: Tensor,
+    parameters: Tensor,
+    weights: Tensor,
     seed: Tensor | None,
+    sequences: list[int],
+    cells: list[int],
+    dropout: list[float],
     turn: int,
     swap: bool,
-    dropout: float,
-) -> Tensor:
-    _, cells, features = x_BND.shape
-    state_PE = x_BND.contiguous().view(-1, 2 * features)
-    read_PE, gates = _gates(state_PE, skip_BND, skip_scale_D, gates_weight, gates_bias)
-    out_BND = torch.empty_like(x_BND, memory_format=torch.contiguous_format)
-    pairs = state_PE.shape[0]
-    blocks, options = _candidate_options(x_BND, pairs)
-    if pairs:
-        gated_switch.switch_forward[(2 * triton.cdiv(pairs, blocks.pairs),)](
-            gates, read_PE, state_PE, candidates_weight, candidates_bias, out_BND, seed, pairs, cells, dropout,
-            TURN=turn, SWAP=swap, DROPOUT=seed is not None, **options,
-        )  # fmt: skip
-    return out_BND
+    keep: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    route = _route(sequences, cells, dropout, seed, turn, swap)
+    gates_weight, gates_bias, candidates_weight, candidates_bias = _split(weights, x_CD.shape[1])
+    state_PE = _pairs(x_CD)
+    read_PE = _read(state_PE, skip_CD, skip_scale_D)
+    gates = torch.addmm(gates_bias, read_PE, gates_weight.t())
+    blocks = switch_blocks(x_CD)
+    if blocks is None:
+        sum_2PD = torch.bmm(launch.reset(gates, read_PE), candidates_weight.mT)
+        out_CD = launch.update(gates, sum_2PD, state_PE, candidates_bias, route)
+    else:
+        sum_2PD = x_CD.new_empty(2, x_CD.shape[0] // 2 if keep else 0, x_CD.shape[1])
+        out_CD = launch.switch(gates, read_PE, state_PE, candidates_weight, candidates_bias, route, blocks, sum_2PD)
+    return (out_CD, gates, sum_2PD) if keep else (out_CD, *_nothing(x_CD))
 
 
 @_switch.register_fake
-def _(x_BND: Tensor, *rest: Any) -> Tensor:
-    return torch.empty_like(x_BND, memory_format=torch.contiguous_format)
+def _(x_CD: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
+    (count, features), keep = x_CD.shape, rest[-1]
+    out_CD = torch.empty_like(x_CD, memory_format=torch.contiguous_format)
+    if not keep:
+        return out_CD, *_nothing(x_CD)
+    return out_CD, x_CD.new_empty(count // 2, 6 * features), x_CD.new_empty(2, count // 2, features)
 
 
-@torch.library.custom_op("riffle::switch_backward", mutates_args=())
+@torch.library.custom_op("riffle::switch_backward", mutates_args=("gates",))
 def _switch_backward(
-    grad_out_BND: Tensor,
-    x_BND: Tensor,
-    skip_BND: Tensor | None,
+    grad_out_CD: Tensor,
+    gates: Tensor | None,
+    sum_2PD: Tensor | None,
+    x_CD: Tensor,
+    skip_CD: Tensor | None,
     skip_scale_D: Tensor | None,
-    gates_weight: Tensor,
-    gates_bias: Tensor,
-    candidates_weight: Tensor,
-    candidates_bias: Tensor,
+    weights: Tensor,
     seed: Tensor | None,
+    sequences: list[int],
+    cells: list[int],
+    dropout: list[float],
     turn: int,
     swap: bool,
-    dropout: float,
-) -> list[Tensor]:
-    _, cells, features = x_BND.shape
-    state_PE = x_BND.contiguous().view(-1, 2 * features)
-    read_PE, gates = _gates(state_PE, skip_BND, skip_scale_D, gates_weight, gates_bias)
-    pairs = state_PE.shape[0]
-    grad_candidate_PE = torch.empty_like(state_PE)
-    grad_state_PE = torch.empty_like(state_PE)
-    grad_read_PE = torch.empty_like(state_PE) if skip_BND is not None else grad_state_PE
-    product_P2E = torch.empty(pairs, 2, 2 * features, dtype=x_BND.dtype, device=x_BND.device)
-    blocks, options = _candidate_options(x_BND, pairs)
-    reset, reset_options = _reset_options(x_BND, pairs)
-    tiles, reset_tiles = triton.cdiv(pairs, blocks.pairs), triton.cdiv(pairs, reset.pairs)
-    sums = torch.empty(tiles, 8 * features, dtype=torch.float32, device=x_BND.device)
-    reset_sums = torch.empty(reset_tiles, 4 * features, dtype=torch.float32, device=x_BND.device)
-    if pairs:
-        gated_switch.switch_backward_update[(2 * tiles,)](
-            gates, read_PE, state_PE, candidates_weight, candidates_bias, grad_out_BND.contiguous(),
-            grad_candidate_PE, grad_state_PE, sums, seed, pairs, cells, dropout,
-            TURN=turn, SWAP=swap, DROPOUT=seed is not None, **options,
-        )  # fmt: skip
-        gated_switch.switch_backward_reset[(reset_tiles * triton.cdiv(2 * features, reset.columns),)](
-            gates, read_PE, candidates_weight, grad_candidate_PE, grad_state_PE, grad_read_PE, product_P2E, reset_sums,
-            pairs, SKIP=skip_BND is not None, **reset_options,
-        )  # fmt: skip
-    # From here on `gates` holds the gradients of the gates' pre-activations.
-    grad_read_PE = torch.addmm(grad_read_PE, gates, gates_weight)
-    grad_gates_weight = _product(gates.t(), read_PE)
-    grad_candidates_weight = torch.stack(
-        [_product(grad_candidate_PE[:, i * features : (i + 1) * features].t(), product_P2E[:, i]) for i in range(2)]
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    route = _route(sequences, cells, dropout, seed, turn, swap)
+    gates_weight, gates_bias, candidates_weight, candidates_bias = _split(weights, x_CD.shape[1])
+    state_PE = _pairs(x_CD)
+    read_PE = _read(state_PE, skip_CD, skip_scale_D)
+    kept = gates is not None
+    if gates is None or sum_2PD is None:
+        gates = torch.addmm(gates_bias, read_PE, gates_weight.t())
+        product_2PE = launch.reset(gates, read_PE)
+        sum_2PD = torch.bmm(product_2PE, candidates_weight.mT)
+    else:
+        product_2PE = read_PE.new_empty(2, *read_PE.shape)
+    grad_biases = launch.shares(state_PE, gates.shape[1] + state_PE.shape[1])
+    grad_sum_2PD, grad_state_PE = launch.update_backward(
+        gates, sum_2PD, state_PE, candidates_bias, grad_out_CD.contiguous(), grad_biases, route
     )
-    grad_gates_bias = torch.cat((reset_sums.sum(0), sums[:, 4 * features : 6 * features].sum(0)))
-    grad_candidates_bias = sums[:, 6 * features :].sum(0).view(2, features)
-    grads = [grad_gates_weight, grad_gates_bias, grad_candidates_weight, grad_candidates_bias]
-    if skip_BND is None or skip_scale_D is None:
-        empty = x_BND.new_empty(0)
-        return [grad_read_PE.view_as(x_BND), empty, empty.clone(), *grads]
-    grad_BND = grad_read_PE.view_as(x_BND)
-    grad_scale_D = (grad_BND.float() * skip_BND.float()).sum((0, 1))
-    return [
-        (grad_state_PE + grad_read_PE).view_as(x_BND), grad_BND * skip_scale_D.to(grad_BND.dtype), grad_scale_D, *grads
-    ]  # fmt: skip
+    grad_product_2PE = torch.bmm(grad_sum_2PD, candidates_weight)
+    grad_read_PE = grad_state_PE if skip_CD is None else torch.empty_like(read_PE)
+    launch.reset_backward(
+        gates, read_PE, grad_product_2PE, product_2PE, grad_read_PE, grad_biases, add=skip_CD is None, fill=kept
+    )
+    # From here on `gates` holds the gradients of the gates before the sigmoid.
+    grad_read_PE.addmm_(gates, gates_weight)
+    grad_parameters = torch.empty_like(weights, dtype=torch.float32)
+    grads = _split(grad_parameters, x_CD.shape[1])
+    _weight_gradient(gates, read_PE, grads.gates_weight)
+    for i in range(2):
+        _weight_gradient(grad_sum_2PD[i], product_2PE[i], grads.candidates_weight[i])
+    torch.sum(grad_biases, dim=0, out=grad_parameters[-grad_biases.shape[1] :])
+    if skip_CD is None or skip_scale_D is None:
+        return grad_read_PE.view_as(x_CD), *_nothing(x_CD), grad_parameters
+    grad_CD = grad_state_PE.view_as(x_CD)
+    skips = launch.skip_backward(skip_CD.contiguous(), skip_scale_D, grad_read_PE.view_as(x_CD), grad_CD)
+    return grad_CD, *skips, grad_parameters
 
 
 @_switch_backward.register_fake
 def _(
-    grad_out_BND: Tensor, x_BND: Tensor, skip_BND: Tensor | None, skip_scale_D: Tensor | None, *rest: Any
-) -> list[Tensor]:
-    empty = x_BND.new_empty(0)
-    skips = (
-        [empty, empty.clone()] if skip_scale_D is None else [torch.empty_like(x_BND), torch.empty_like(skip_scale_D)]
-    )
-    contiguous = torch.empty_like(x_BND, memory_format=torch.contiguous_format)
-    return [contiguous, *skips, *(torch.empty_like(weight, dtype=torch.float32) for weight in rest[:4])]
+    grad_out_CD: Tensor, gates: Tensor | None, sum_2PD: Tensor | None, x_CD: Tensor, skip_CD: Tensor | None,
+    skip_scale_D: Tensor | None, weights: Tensor, *rest: Any,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    grad_CD = torch.empty_like(x_CD, memory_format=torch.contiguous_format)
+    skips = _nothing(x_CD) if skip_scale_D is None else (torch.empty_like(grad_CD), torch.empty_like(skip_scale_D))
+    return grad_CD, *skips, torch.empty_like(weights, dtype=torch.float32)
 
 
-def _keep_inputs(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    *tensors, ctx.turn, ctx.swap, ctx.dropout = inputs
-    ctx.save_for_backward(*tensors[:3], *tensors[7:])
+def _keep_inputs(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+    *tensors, ctx.sequences, ctx.cells, ctx.dropout, ctx.turn, ctx.swap, keep = inputs
+    ctx.mark_non_differentiable(*output[1:])
+    ctx.set_materialize_grads(False)  # the gates have no gradient, and zeros of their size would be large
+    ctx.spent = False
+    ctx.save_for_backward(*(output[1:] if keep else (None, None)), *tensors[:3], *tensors[4:])
 
 
-def _backward(ctx: Any, grad_out_BND: Tensor) -> tuple[Any, ...]:
-    tensors = ctx.saved_tensors
-    grad_x, grad_skip, grad_scale, *grad_weights = torch.ops.riffle.switch_backward(
-        grad_out_BND, *tensors, ctx.turn, ctx.swap, ctx.dropout
+def _backward(ctx: Any, grad_out_CD: Tensor | None, *_: None) -> tuple[Any, ...]:
+    if grad_out_CD is None:
+        return (None,) * 12
+    if ctx.spent:
+        raise RuntimeError(
+            "the gates kept by recompute=False serve one backward pass, which overwrites them: "
+            "to go back through the same graph twice, build the network with recompute=True"
+        )
+    gates, sum_2PD, *tensors = ctx.saved_tensors
+    ctx.spent = gates is not None
+    grad_x, grad_skip, grad_scale, grad_parameters = torch.ops.riffle.switch_backward(
+        grad_out_CD, gates, sum_2PD, *tensors, ctx.sequences, ctx.cells, ctx.dropout, ctx.turn, ctx.swap
     )
     if tensors[1] is None:
         grad_skip = grad_scale = None
-    return (grad_x, grad_skip, grad_scale, *grad_weights, *[None] * 8)
+    return (grad_x, grad_skip, grad_scale, grad_parameters, *[None] * 8)
 
 
 _switch.register_autograd(_backward, setup_context=_keep_inputs)
 
 
-def _gates(
-    state_PE: Tensor, skip_BND: Tensor | None, skip_scale_D: Tensor | None, weight: Tensor, bias: Tensor
-) -> tuple[Tensor, Tensor]:
-    """What gates and candidates read, and the pre-activations of all gates ``[P, 3E]``."""
-    read_PE = state_PE
-    if skip_BND is not None and skip_scale_D is not None:
-        scaled_BND = skip_BND * skip_scale_D.to(skip_BND.dtype)
-        read_PE = state_PE + scaled_BND.view_as(state_PE)
-    return read_PE, torch.addmm(bias, read_PE, weight.t())
+def _route(
+    sequences: list[int], cells: list[int], dropout: list[float], seed: Tensor | None, turn: int, swap: bool
+) -> Route:
+    pairs = (count * length // 2 for count, length in zip(sequences, cells, strict=True))
+    return Route((0, *accumulate(pairs))[:-1], tuple(cells), tuple(dropout), seed, turn, swap)
 
 
-def _product(a: Tensor, b: Tensor) -> Tensor:
-    """A product over all pairs, summed and given in float32."""
-    if a.is_cuda and a.dtype != torch.float32:
-        return torch.mm(a, b, out_dtype=torch.float32)
-    return a @ b
+def _split(flat: Tensor, features: int) -> SwitchWeights:
+    """A unit's parameters as views of the tensor that :func:`prepare` makes of them."""
+    pair = 2 * features
+    gates_weight, candidates_weight, gates_bias, candidates_bias = flat.split(
+        [3 * pair * pair, pair * pair, 3 * pair, pair]
+    )
+    return SwitchWeights(
+        gates_weight.view(3 * pair, pair),
+        gates_bias,
+        candidates_weight.view(2, features, pair),
+        candidates_bias.view(2, features),
+    )
 
 
-def _candidate_options(x_BND: Tensor, pairs: int) -> tuple[Blocks, dict[str, Any]]:
-    features = x_BND.shape[2]
-    blocks = candidate_blocks(features, x_BND.element_size())
-    count = triton.cdiv(features, blocks.columns)
-    even = pairs % blocks.pairs == 0 and features == count * blocks.columns and 2 * features % blocks.inner == 0
-    return blocks, {"BLOCK_D": blocks.columns, "BLOCKS": count, **_options(x_BND, blocks, even)}
+def _pairs(x_CD: Tensor) -> Tensor:
+    return x_CD.contiguous().view(-1, 2 * x_CD.shape[1])
 
 
-def _reset_options(x_BND: Tensor, pairs: int) -> tuple[Blocks, dict[str, Any]]:
-    features = x_BND.shape[2]
-    blocks = reset_blocks(features, x_BND.element_size())
-    even = pairs % blocks.pairs == 0 and 2 * features % blocks.columns == 0 and features % blocks.inner == 0
-    return blocks, {"BLOCK_E": blocks.columns, **_options(x_BND, blocks, even)}
+def _read(state_PE: Tensor, skip_CD: Tensor | None, skip_scale_D: Tensor | None) -> Tensor:
+    """What gates and candidates read."""
+    if skip_CD is None or skip_scale_D is None:
+        return state_PE
+    return launch.skip(state_PE.view_as(skip_CD), skip_CD.contiguous(), skip_scale_D).view_as(state_PE)
 
 
-def _options(x_BND: Tensor, blocks: Blocks, even: bool) -> dict[str, Any]:
-    return {
-        "D": x_BND.shape[2],
-        "EVEN": even,
-        "FAST": x_BND.dtype != torch.float32,  # tanh.approx is right to 11 bits
-        # Triton cuts float32 to tf32 where the library rounds: three products make up for it.
-        "PRECISION": "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32x3",
-        "BLOCK_P": blocks.pairs,
-        "BLOCK_K": blocks.inner,
-        "num_warps": blocks.warps,
-        "num_stages": blocks.stages,
-    }
+def _weight_gradient(grad: Tensor, read: Tensor, out: Tensor) -> None:
+    """The gradient of a weight, summed over all pairs in float32."""
+    if grad.dtype == torch.float32:
+        torch.mm(grad.t(), read, out=out)
+    else:
+        torch.mm(grad.t(), read, out_dtype=torch.float32, out=out)
+
+
+def _nothing(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Two outputs that stay empty; an operator may not give the same tensor twice."""
+    return x.new_empty(0), x.new_empty(0)

@@ -67,9 +67,11 @@ class Gates(NamedTuple):
 def read_gates(read_PE: Tensor, weights: SwitchWeights) -> Gates:
     """The gates and the candidates of pairs, to which the skip connection has been added."""
     features_E = read_PE.shape[-1]
-    gates = F.linear(read_PE, weights.gates_weight, weights.gates_bias).sigmoid()
+    gates = F.linear(read_PE, weights.gates_weight, weights.gates_bias)
+    # Split first: the compiler (torch 2.11 to 2.13) takes a saved tensor and slices of it for separate buffers and
+    # overwrites the one before the others are read, which in bfloat16 gave wrong gradients.
     reset_PE2, update_PE = gates.split((2 * features_E, features_E), dim=-1)
-    reset_P2E = reset_PE2.unflatten(-1, (2, features_E))
+    reset_P2E, update_PE = reset_PE2.unflatten(-1, (2, features_E)).sigmoid(), update_PE.sigmoid()
     kept_P2E = reset_P2E * read_PE.unsqueeze(-2)
     candidate_PE = _pairwise_linear(kept_P2E, weights.candidates_weight, weights.candidates_bias).tanh()
     return Gates(reset_P2E, update_PE, candidate_PE)
@@ -106,5 +108,5 @@ def _gated_switch_in_place(read_PE: Tensor, copied_PE: Tensor, weights: SwitchWe
         # tanh(x) = 2 sigmoid(2 x) - 1, and a vectorised sigmoid takes a fifth of the time of a tanh.
         torch.addmm(bias_D, reset_PE.mul_(rows_PE), weight_DE.t(), beta=2, alpha=2, out=candidate_PD)
     candidate_PE.sigmoid_()
-    torch.add(candidate_PE.new_tensor(-1.0), candidate_PE, alpha=2, out=candidate_PE)
+    torch.add(candidate_PE.new_full((), -1.0), candidate_PE, alpha=2, out=candidate_PE)
     return torch.lerp(candidate_PE, copied_PE.flatten(0, -2), update_PE, out=candidate_PE).view_as(read_PE)

@@ -1,42 +1,64 @@
-"""Block sizes of the Triton kernels, by width and dtype, with the run that chose them."""
+"""Block sizes of the Triton kernels, by width, with the run that chose them.
+
+Chosen on an H200 in bfloat16 from some thirty forms at 64 to 384 features (docs/kernels.md has the figures).
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import triton
+import torch
+from torch import Tensor
+
+PASS_ROWS = 32
+"""Rows of a tile, pairs or cells, in the kernels that make one pass over memory."""
+FEWEST_PAIRS = 4096
+"""From here on the candidates are formed on the chip; tiles of fewer pairs would leave much of it idle."""
+
+CACHE = 40 * 2**20
+"""Bytes that stay in the second-level cache from one launch to the next."""
 
 
 class Blocks(NamedTuple):
     """How a kernel's work is cut up."""
 
-    pairs: int
-    """Pairs of a tile."""
+    rows: int
+    """Rows of a tile."""
     columns: int
-    """Columns of a block of outputs, a power of two."""
-    inner: int
-    """Columns of one step along the sum of a product."""
-    warps: int
-    """Warps of a program."""
-    stages: int
-    """Steps whose loads are in flight."""
+    """Columns of a block, a power of two."""
+    options: dict[str, Any]
+    """What else the launch takes: warps, stages, registers, the step along a product's sum."""
 
 
-def candidate_blocks(features: int, bytes_per_element: int) -> Blocks:
-    """For the kernels that form candidates; at most four blocks of columns make a cell."""
-    power = min(128, features & -features)  # 64 for 192: what divides a cell without waste
-    wasteless = power >= 16 and features <= 4 * power
-    columns = power if wasteless else max(16, triton.next_power_of_2(triton.cdiv(features, 4)))
-    inner = largest_divisor(2 * features, 64 if bytes_per_element == 2 else 32)
-    return Blocks(64, columns, inner, 4 if features <= 192 else 8, 2 if features <= 128 else 3)
+def pass_blocks(width: int) -> Blocks:
+    """For the kernels that make one pass over memory, on rows of ``width`` numbers."""
+    columns = _divisor(width, 64)
+    return Blocks(PASS_ROWS, columns, {"num_warps": max(1, columns // 16)})
 
 
-def reset_blocks(features: int, bytes_per_element: int) -> Blocks:
-    """For the kernel behind the reset gates."""
-    inner = largest_divisor(features, 64 if bytes_per_element == 2 else 32)
-    return Blocks(64, largest_divisor(2 * features, 64), inner, 4, 3)
+def switch_blocks(x_CD: Tensor) -> Blocks | None:
+    """For the kernel that forms the candidates too; None where the library's product serves better."""
+    cells, features = x_CD.shape
+    columns = _divisor(features, 128 if features > 128 else 64)
+    if x_CD.dtype == torch.float32 or cells < 2 * FEWEST_PAIRS or features % columns or features > 3 * columns:
+        return None
+    # A wide unit gives the library enough to do, unless its gates stay in the cache between the two launches.
+    if features > 192 and 3 * x_CD.nbytes > CACHE:
+        return None
+    # As few registers as do not spill: programs side by side on a multiprocessor hide each other's waits.
+    most = {96: 96, 128: 128, 192: 168}.get(features)
+    return Blocks(
+        64,
+        columns,
+        {
+            "BLOCK_K": _divisor(2 * features, 64),
+            "num_warps": 4 if features <= 192 else 8,
+            "num_stages": 2 if most else 3,
+            "maxnreg": most,
+        },
+    )
 
 
-def largest_divisor(width: int, most: int) -> int:
+def _divisor(width: int, most: int) -> int:
     """The largest power of two up to ``most`` that divides ``width``, or 16 where masks are needed anyway."""
     return max(16, min(most, width & -width))

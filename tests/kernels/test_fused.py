@@ -6,6 +6,7 @@ A kernel may stray from the float64 truth at most twice as far as eager PyTorch 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -42,6 +43,13 @@ def assert_as_accurate(name: str, actual: Tensor, eager: Tensor, exact: Tensor, 
     assert error <= allowed, f"{name}: {error:.2e} from the float64 reference, {allowed:.2e} allowed"
 
 
+def layer(x_BND: Tensor, unit: fused.Prepared, **options: Any) -> Tensor:
+    """The fused layer on sequences of one length."""
+    batch, cells, _ = x_BND.shape
+    y_CD = fused.switch_and_shuffle(x_BND.flatten(0, 1), unit, sequences=[batch], cells=[cells], **options)
+    return y_CD.view_as(x_BND)
+
+
 class Case:
     """Random inputs of one layer, and its result and gradients by either kernel."""
 
@@ -65,7 +73,7 @@ class Case:
         x_BND, weights, skip = leaves[0], SwitchWeights(*leaves[1:5]), leaves[5:]
         if kernel == "fused":
             unit = fused.prepare(weights, skip[1] if skip else None, dtype)
-            y_BND = fused.switch_and_shuffle(x_BND, unit, turn=turn, swap=swap, skip_BND=skip[0] if skip else None)
+            y_BND = layer(x_BND, unit, turn=turn, swap=swap, skip_CD=skip[0].flatten(0, 1) if skip else None)
         else:
             pairs = (*x_BND.shape[:1], -1, 2 * x_BND.shape[2])
             skip_BPE = (skip[0] * skip[1]).reshape(pairs) if skip else None
@@ -133,9 +141,9 @@ def test_dropout(turn: int) -> None:
     unit = ShuffleExchange(features, device=DEVICE)["last"]
     prepared = fused.prepare(unit.weights(), None, torch.float32)
     x_BND = (torch.rand(2, 64, features, device=DEVICE) * 2 - 1).requires_grad_()
-    plain = fused.switch_and_shuffle(x_BND, prepared, turn=turn)
+    plain = layer(x_BND, prepared, turn=turn)
     torch.manual_seed(1)
-    dropped = fused.switch_and_shuffle(x_BND, prepared, turn=turn, dropout=rate)
+    dropped = layer(x_BND, prepared, turn=turn, dropout=[rate])
     kept = dropped != 0
     assert abs(kept.float().mean().item() - (1 - rate)) < 0.03
     torch.testing.assert_close(dropped[kept], plain[kept] / (1 - rate))
@@ -145,18 +153,22 @@ def test_dropout(turn: int) -> None:
     (expected,) = torch.autograd.grad(plain, x_BND, grad * kept / (1 - rate))
     torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
     torch.manual_seed(2)
-    other = fused.switch_and_shuffle(x_BND, prepared, turn=turn, dropout=rate)
+    other = layer(x_BND, prepared, turn=turn, dropout=[rate])
     assert not torch.equal(other != 0, kept)
 
 
 def test_the_operator_is_registered_correctly() -> None:
     unit = ShuffleExchange(4, 2, device=DEVICE)["last"]
     prepared = fused.prepare(unit.weights(), unit.skip_scale, torch.float32)
-    x_BND = torch.rand(1, 4, 4, device=DEVICE, requires_grad=True)
-    skip_BND = torch.rand(1, 4, 4, device=DEVICE, requires_grad=True)
-    for skip in ((None, None), (skip_BND, prepared.skip_scale)):
-        arguments = (x_BND, *skip, *prepared.parameters, *prepared.weights, None, 1, True, 0.0)
-        torch.library.opcheck(torch.ops.riffle.switch.default, arguments, atol=1e-5, rtol=1e-4)
+    x_CD = torch.rand(8, 4, device=DEVICE, requires_grad=True)
+    skip_CD = torch.rand(8, 4, device=DEVICE, requires_grad=True)
+    checks = ["test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"]
+    for skip, keep in (((None, None), False), ((skip_CD, prepared.skip_scale), False), ((None, None), True)):
+        groups = ([1, 2], [4, 2], [0.0, 0.0])
+        arguments = (x_CD, *skip, prepared.parameters, prepared.weights, None, *groups, 1, True, keep)
+        # Kept gates are overwritten by the backward pass, so they are no output that a compiled graph could give.
+        utils = checks[:3] if keep else checks
+        torch.library.opcheck(torch.ops.riffle.switch.default, arguments, test_utils=utils, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
@@ -169,5 +181,5 @@ def test_compiles_whole(backend: str) -> None:
 def test_low_precision_parameters_sum_their_gradients_in_float32() -> None:
     unit = ShuffleExchange(4, device=DEVICE, dtype=torch.bfloat16)["last"]
     prepared = fused.prepare(unit.weights(), None, torch.bfloat16)
-    assert {parameter.dtype for parameter in prepared.parameters} == {torch.float32}
-    assert {weight.dtype for weight in prepared.weights} == {torch.bfloat16}
+    assert prepared.parameters.dtype == torch.float32
+    assert prepared.weights.dtype == torch.bfloat16

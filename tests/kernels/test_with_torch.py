@@ -1,0 +1,144 @@
+"""The fused kernels with the rest of PyTorch: training, data parallel, autocast, export, compile."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from riffle import ShuffleExchange
+from riffle.config import DataConfig, Experiment, ModelConfig, Precision, TrainConfig
+from riffle.models.build import build
+from riffle.tasks import get_task
+from riffle.train.step import TrainStep
+
+pytest.importorskip("triton", reason="Triton has no build for this platform")
+
+GPU = torch.cuda.is_available()
+DEVICE = "cuda" if GPU else "cpu"
+SHORT = Experiment(
+    task="reverse",
+    model=ModelConfig(features=32 if GPU else 4, dropout=0.0),
+    data=DataConfig(bins=(4, 8), batch=32 if GPU else 4),
+    train=TrainConfig(steps=30),
+)
+
+
+def losses(backend: str, precision: Precision, recompute: bool = True) -> list[float]:
+    """The loss of every step of a short run."""
+    model = replace(SHORT.model, backend=backend, recompute=recompute)
+    experiment = replace(SHORT, model=model, train=replace(SHORT.train, precision=precision))
+    torch.manual_seed(0)
+    task = get_task(experiment.task)
+    step = TrainStep(experiment, build(experiment.model, task, device=DEVICE), task)
+    found = []
+    for _ in range(experiment.train.steps):
+        step()
+        found.append(step.read().loss)
+    return found
+
+
+@pytest.mark.parametrize("recompute", [True, *([False] if GPU else [])])  # the interpreter takes its time
+def test_a_run_learns_as_on_the_reference(recompute: bool) -> None:
+    ours, theirs = losses("fused", "fp32", recompute), losses("reference", "fp32")
+    assert theirs[-1] < theirs[0]
+    assert ours == pytest.approx(theirs, rel=1e-4)
+
+
+@pytest.mark.gpu
+def test_a_run_in_bfloat16_learns_as_in_float32() -> None:
+    exact = losses("reference", "fp32")
+    for recompute in (True, False):
+        assert losses("fused", "bf16", recompute) == pytest.approx(exact, rel=0.05)
+
+
+def test_a_bad_gradient_reaches_no_other_group() -> None:
+    net = ShuffleExchange(4, 2, backend="fused", device=DEVICE)
+    xs_BND = [torch.rand(2, length, 4, device=DEVICE).requires_grad_() for length in (8, 4)]
+    ys_BND = net.many(xs_BND)
+    gradients = torch.autograd.grad(ys_BND, xs_BND, [torch.full_like(ys_BND[0], torch.nan), torch.ones_like(ys_BND[1])])
+    assert gradients[0].isnan().any()
+    assert gradients[1].isfinite().all()
+
+
+def data_parallel(rank: int, folder: str) -> None:
+    """One of two processes, with a batch of its own."""
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
+    net = ShuffleExchange(4, 2, backend="fused", device=DEVICE)
+    net.load_state_dict(torch.load(f"{folder}/weights.pt"))
+    wrapped = nn.parallel.DistributedDataParallel(net)
+    wrapped(torch.load(f"{folder}/inputs.pt")[rank]).square().mean().backward()
+    torch.save([parameter.grad for parameter in net.parameters()], f"{folder}/gradients{rank}.pt")
+    torch.distributed.destroy_process_group()
+
+
+def test_two_processes_have_the_gradients_of_one(tmp_path: Path) -> None:
+    net = ShuffleExchange(4, 2, backend="fused", device=DEVICE)
+    inputs = [torch.rand(2, 8, 4, device=DEVICE) for _ in range(2)]
+    torch.save(net.state_dict(), tmp_path / "weights.pt")
+    torch.save(inputs, tmp_path / "inputs.pt")
+    torch.multiprocessing.spawn(data_parallel, (str(tmp_path),), nprocs=2)
+    net(torch.cat(inputs)).square().mean().backward()
+    for rank in range(2):
+        for parameter, actual in zip(net.parameters(), torch.load(tmp_path / f"gradients{rank}.pt"), strict=True):
+            torch.testing.assert_close(actual, parameter.grad, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_autocast(dtype: torch.dtype) -> None:
+    ours, theirs = (ShuffleExchange(64, 2, backend=backend, device="cuda") for backend in ("fused", "reference"))
+    theirs.load_state_dict(ours.state_dict())
+    xs_BND = [torch.rand(3, length, 64, device="cuda") * 2 - 1 for length in (64, 16)]
+    exact = theirs.many(xs_BND)
+    with torch.autocast("cuda", dtype):
+        together = ours.many(xs_BND)
+    for actual, expected in zip(together, exact, strict=True):
+        assert actual.dtype == torch.float32
+        torch.testing.assert_close(actual, expected, rtol=0, atol=0.03 * expected.abs().max().item())
+    for ys_BND in (together, exact):
+        # A sum, since float16 would lose the small gradients of a mean.
+        sum(y_BND.square().sum() for y_BND in ys_BND).backward()
+    for (name, a), b in zip(ours.named_parameters(), theirs.parameters(), strict=True):
+        assert a.grad.dtype == torch.float32, name
+        assert (a.grad - b.grad).norm() <= 0.05 * b.grad.norm(), name
+
+
+def test_an_exported_network_is_saved_and_loaded() -> None:
+    net = ShuffleExchange(4, 2, backend="fused", device=DEVICE).eval()
+    x_BND = torch.rand(2, 6, 4, device=DEVICE)
+    file = io.BytesIO()
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # deprecations inside the exporter
+        torch.export.save(torch.export.export(net, (x_BND,)), file)
+        loaded = torch.export.load(io.BytesIO(file.getvalue())).module()
+        assert any("riffle.switch" in str(node.target) for node in loaded.graph.nodes)
+        other_BND = torch.rand(2, 6, 4, device=DEVICE)
+        torch.testing.assert_close(loaded(other_BND), net(other_BND), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("recompute", [True, False])
+def test_merged_groups_compile_whole(recompute: bool) -> None:
+    net = ShuffleExchange(4, 2, backend="fused", recompute=recompute, device=DEVICE)
+    xs_BND = [torch.rand(2, length, 4, device=DEVICE) for length in (4, 8, 3)]
+
+    def run(xs_BND: list[Tensor]) -> list[Tensor]:
+        return net.many(xs_BND)
+
+    torch.compiler.reset()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # deprecations inside the compiler
+        compiled = torch.compile(run, fullgraph=True, backend="aot_eager")
+        results = []
+        for function in (run, compiled):
+            ys_BND = function(xs_BND)
+            loss = sum(y_BND.square().sum() for y_BND in ys_BND)
+            results.append([*ys_BND, *torch.autograd.grad(loss, list(net.parameters()))])
+    for expected, actual in zip(*results, strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
