@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from riffle.models.sequence import SequenceModel as SequenceModel
+    from riffle.nn.graphed import Graphed as Graphed
     from riffle.nn.network import ShuffleExchange as ShuffleExchange
     from riffle.nn.switch import SwitchUnit as SwitchUnit
     from riffle.tasks import TASKS as TASKS
 
 __version__ = "0.1.0"
-__all__ = ["TASKS", "SequenceModel", "ShuffleExchange", "SwitchUnit", "__version__"]
+__all__ = ["TASKS", "Graphed", "SequenceModel", "ShuffleExchange", "SwitchUnit", "__version__"]
 
 _HOME = {
     "ShuffleExchange": "riffle.nn.network",
     "SwitchUnit": "riffle.nn.switch",
+    "Graphed": "riffle.nn.graphed",
     "SequenceModel": "riffle.models.sequence",
     "TASKS": "riffle.tasks",
 }

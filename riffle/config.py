@@ -16,7 +16,7 @@ class ModelConfig:
     kind: str = "shuffle-exchange"
     """An entry of riffle.models.build.MODELS."""
     features: int = 192
-    """Feature maps per cell (m in the paper)."""
+    """Feature maps per cell (m in the paper), features per position."""
     blocks: int = 1
     """Beneš blocks."""
     sharing: Literal["block", "minimal", "full"] = "block"
@@ -24,11 +24,19 @@ class ModelConfig:
     unit: Literal["gated", "no-swap", "no-residual", "no-benes", "swap-gate", "two-fc", "two-fc-gate"] = "gated"
     """The switch unit: the paper's, or one of its ablations."""
     dropout: float = 0.1
-    """Dropout on every switch layer's output, divided by the layer's address bits."""
+    """Dropout on every switch layer's output, divided by the layer's address bits; in other models as it is."""
     noise: float = 0.0
     """Multiplicative Gaussian noise in place of dropout."""
     backend: Literal["auto", "reference", "fused"] = "auto"
     """Which kernels compute the switch layers."""
+    recompute: bool = False
+    """Whether the backward pass of the fused kernels forms the gates again: a fifth of the memory, for long inputs."""
+    layers: int | None = None
+    """Layers of a transformer (6) or a recurrent network (2), steps of a Universal Transformer (6, 12 with halting)."""
+    heads: int | None = None
+    """Attention heads; as many as have 64 features by default."""
+    halting: bool = False
+    """Whether the positions of a Universal Transformer decide by themselves when they are done."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,9 +58,19 @@ class TrainConfig:
     steps: int = 20_000
     """Optimiser steps."""
     learning_rate: float = 0.00125
-    """At 96 features; scaled by sqrt(96 / features), then falling linearly to 0."""
+    """At 96 features; scaled by sqrt(96 / features) for adamw, by 96 / features for adamax."""
+    optimizer: Literal["adamw", "adamax"] = "adamw"
+    """Adam with decoupled decay, or AdaMax as the Neural GPU's authors have it."""
+    schedule: Literal["linear", "plateau"] = "linear"
+    """Whether the learning rate falls linearly to 0, or by 0.7 whenever the loss makes no progress."""
+    warmup: int = 0
+    """Steps over which the learning rate rises at first."""
     weight_decay: float = 0.01
     """Decoupled decay of the matrices."""
+    clip: float = 0.0
+    """Largest norm of all gradients together; 0 for any."""
+    gradient_noise: float = 0.0
+    """Normal noise on the gradients, as a multiple of the learning rate."""
     label_smoothing: float = 0.0
     """Probability spread over all classes."""
     precision: Precision = "fp32"
@@ -131,3 +149,54 @@ def small(task: str) -> Experiment:
 
 
 RECIPES: dict[str, Callable[[str], Experiment]] = {"paper": paper, "long": long, "small": small}
+
+
+def dngpu(experiment: Experiment) -> Experiment:
+    """The Neural GPU with diagonal gates as its authors trained it, on the tasks and lengths of an experiment."""
+    adding = experiment.task == "add"
+    model = ModelConfig(
+        kind="dngpu",
+        features=min(experiment.model.features, 48 if adding else 96),
+        dropout=0.5 if adding else 0.1,
+    )
+    train = replace(
+        experiment.train,
+        optimizer="adamax",
+        learning_rate=0.005,
+        schedule="plateau",
+        weight_decay=0.0,
+        gradient_noise=1e-4,
+    )
+    return replace(experiment, model=model, train=train)
+
+
+def _usual(kind: str) -> Callable[[Experiment], Experiment]:
+    """A model as it is usually trained: a rise of the learning rate first, and gradients of a limited norm."""
+
+    def rival(experiment: Experiment) -> Experiment:
+        model = ModelConfig(kind=kind, features=min(experiment.model.features, 192))
+        steps = experiment.train.steps
+        train = replace(experiment.train, weight_decay=0.01, warmup=min(1000, steps // 10), clip=1.0)
+        return replace(experiment, model=model, train=train)
+
+    return rival
+
+
+RIVALS: dict[str, Callable[[Experiment], Experiment]] = {
+    "dngpu": dngpu,
+    "universal-transformer": _usual("universal-transformer"),
+    "transformer": _usual("transformer"),
+    "lstm": _usual("lstm"),
+    "gru": _usual("gru"),
+}
+"""Every other model: from an experiment with ours to one with it, trained as suits it."""
+
+
+def with_model(experiment: Experiment, kind: str) -> Experiment:
+    """An experiment with a model of the given kind in place of ours."""
+    ours = ModelConfig().kind
+    if kind == ours:
+        return experiment
+    if kind not in RIVALS:
+        raise ValueError(f"unknown model {kind!r}; choose one of {', '.join([ours, *RIVALS])}")
+    return RIVALS[kind](experiment)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from torch import nn
-
+from riffle.baselines import NeuralGPU, Recurrent, Transformer, UniversalTransformer
 from riffle.config import ModelConfig
+from riffle.models.base import SymbolModel
 from riffle.models.sequence import SequenceModel
 from riffle.tasks.base import Task
 
 
-def shuffle_exchange(config: ModelConfig, task: Task, **factory: Any) -> nn.Module:
+def shuffle_exchange(config: ModelConfig, task: Task, **factory: Any) -> SymbolModel:
     """The paper's model for a task."""
     return SequenceModel(
         task.symbols,
@@ -24,16 +24,84 @@ def shuffle_exchange(config: ModelConfig, task: Task, **factory: Any) -> nn.Modu
         dropout=config.dropout,
         noise=config.noise,
         backend=config.backend,
+        recompute=config.recompute,
         **factory,
     )
 
 
-MODELS: dict[str, Callable[..., nn.Module]] = {"shuffle-exchange": shuffle_exchange}
+def dngpu(config: ModelConfig, task: Task, **factory: Any) -> SymbolModel:
+    """The Neural GPU with diagonal gates."""
+    return NeuralGPU(task.symbols, task.classes, config.features, dropout=config.dropout, reach=task.reach, **factory)
+
+
+def universal_transformer(config: ModelConfig, task: Task, **factory: Any) -> SymbolModel:
+    """The encoder of a Universal Transformer."""
+    return UniversalTransformer(
+        task.symbols,
+        task.classes,
+        config.features,
+        heads=config.heads,
+        steps=config.layers or (12 if config.halting else 6),
+        halting=config.halting,
+        dropout=config.dropout,
+        **factory,
+    )
+
+
+def transformer(config: ModelConfig, task: Task, **factory: Any) -> SymbolModel:
+    """A transformer encoder."""
+    return Transformer(
+        task.symbols,
+        task.classes,
+        config.features,
+        layers=config.layers or 6,
+        heads=config.heads,
+        dropout=config.dropout,
+        **factory,
+    )
+
+
+def recurrent(config: ModelConfig, task: Task, **factory: Any) -> SymbolModel:
+    """A bidirectional LSTM or GRU, after the kind."""
+    return Recurrent(
+        task.symbols,
+        task.classes,
+        config.features,
+        cell="lstm" if config.kind == "lstm" else "gru",
+        layers=config.layers or 2,
+        dropout=config.dropout,
+        **factory,
+    )
+
+
+MODELS: dict[str, Callable[..., SymbolModel]] = {
+    "shuffle-exchange": shuffle_exchange,
+    "dngpu": dngpu,
+    "universal-transformer": universal_transformer,
+    "transformer": transformer,
+    "lstm": recurrent,
+    "gru": recurrent,
+}
 """Every model that can be trained: a function of its configuration and its task."""
 
+OWN_FIELDS: dict[str, tuple[str, ...]] = {
+    "shuffle-exchange": ("blocks", "sharing", "unit", "noise", "recompute"),
+    "dngpu": (),
+    "universal-transformer": ("layers", "heads", "halting"),
+    "transformer": ("layers", "heads"),
+    "lstm": ("layers",),
+    "gru": ("layers",),
+}
+"""The fields of a configuration that mean something to a kind of model and not to all."""
 
-def build(config: ModelConfig, task: Task, **factory: Any) -> nn.Module:
+
+def build(config: ModelConfig, task: Task, **factory: Any) -> SymbolModel:
     """The model a configuration asks for; it maps ``[B, N]`` symbols to ``[B, N, classes]`` scores."""
     if config.kind not in MODELS:
         raise ValueError(f"unknown model {config.kind!r}; choose one of {', '.join(MODELS)}")
+    own = OWN_FIELDS[config.kind]
+    for name in dict.fromkeys(name for names in OWN_FIELDS.values() for name in names):
+        if name not in own and getattr(config, name) != getattr(ModelConfig(), name):
+            known = ", ".join(["features", "dropout", *own])
+            raise ValueError(f"model.{name} means nothing to {config.kind!r}, which has {known}")
     return MODELS[config.kind](config, task, **factory)

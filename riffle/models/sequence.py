@@ -8,27 +8,32 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from riffle.kernels import Backend
-from riffle.nn.lengths import at_own_power_of_two, at_power_of_two
+from riffle.models.base import SymbolModel
+from riffle.nn.lengths import at_own_power_of_two, at_powers_of_two, bits
+from riffle.nn.merge import cut, join
 from riffle.nn.network import ShuffleExchange
 from riffle.nn.pretrained import Pretrained
 from riffle.nn.switch import Unit
 from riffle.shuffle import Sharing
 
 EMBEDDING_RANGE = 0.01
+SMALL_TABLE = 64
+"""Symbols up to which a product with one-hot rows is the quicker lookup in training."""
 EMBEDDING_SCALE = 30.0
 """A symbol enters the network as tanh(30 e): vectors that start within ±0.3 and stay within ±1."""
 
 
-class SequenceModel(nn.Module, Pretrained, tags=["neural-shuffle-exchange"], license="mit"):
+class SequenceModel(SymbolModel, Pretrained, tags=["neural-shuffle-exchange"], license="mit"):
     r"""Map a sequence of symbols to scores over the output alphabet, one set for each position.
 
     Args:
         symbols: Size of the input alphabet; symbol 0 is the blank that pads a sequence.
         classes: Size of the output alphabet.
         features: Feature maps per cell.
-        blocks, sharing, unit, dropout, noise, backend: See :class:`~riffle.nn.network.ShuffleExchange`.
+        blocks, sharing, unit, dropout, noise, backend, recompute: See :class:`~riffle.nn.network.ShuffleExchange`.
 
     Shape:
         - Input: :math:`(B, N)` integers below ``symbols``, any :math:`N \ge 1`.
@@ -53,6 +58,7 @@ class SequenceModel(nn.Module, Pretrained, tags=["neural-shuffle-exchange"], lic
         dropout: float = 0.0,
         noise: float = 0.0,
         backend: Backend = "auto",
+        recompute: bool = True,
         device: Any = None,
         dtype: Any = None,
     ) -> None:
@@ -60,7 +66,15 @@ class SequenceModel(nn.Module, Pretrained, tags=["neural-shuffle-exchange"], lic
         factory = {"device": device, "dtype": dtype}
         self.embedding = nn.Embedding(symbols, features, **factory)
         self.network = ShuffleExchange(
-            features, blocks, sharing=sharing, unit=unit, dropout=dropout, noise=noise, backend=backend, **factory
+            features,
+            blocks,
+            sharing=sharing,
+            unit=unit,
+            dropout=dropout,
+            noise=noise,
+            backend=backend,
+            recompute=recompute,
+            **factory,
         )
         self.output = nn.Linear(features, classes, **factory)
         nn.init.uniform_(self.embedding.weight, -EMBEDDING_RANGE, EMBEDDING_RANGE)
@@ -75,17 +89,34 @@ class SequenceModel(nn.Module, Pretrained, tags=["neural-shuffle-exchange"], lic
             lengths: The length of every row, where they differ; each row then runs at the smallest power of two that
                 holds it, whatever it is batched with, and scores past its end are zero.
         """
-        if symbols_BN.dim() != 2:
-            raise ValueError(f"the input must be [batch, length] symbols, got shape {tuple(symbols_BN.shape)}")
-        if symbols_BN.shape[1] < 1:
-            raise ValueError("the input has no symbols: its length must be at least 1")
+        _check(symbols_BN)
         if lengths is None:
-            return at_power_of_two(self._run, symbols_BN)
+            return at_powers_of_two(self._run, [symbols_BN])[0]
         return at_own_power_of_two(self._run, symbols_BN, lengths)
 
-    def _run(self, symbols_BN: Tensor) -> Tensor:
-        cells_BND = torch.tanh(EMBEDDING_SCALE * self.embedding(symbols_BN))
-        return self.output(self.network(cells_BND))
+    def many(self, batches: Sequence[Tensor]) -> list[Tensor]:
+        """The scores of several batches; embedding, output layer and merged switch layers are one call for all."""
+        for symbols_BN in batches:
+            _check(symbols_BN)
+        return at_powers_of_two(self._run, batches) if batches else []
+
+    def _run(self, batches: list[Tensor]) -> list[Tensor]:
+        # A cell is a row of the table: tanh of the rows costs less than of all cells.
+        table = torch.tanh(EMBEDDING_SCALE * self.embedding.weight)
+        sizes = [symbols_BN.shape[0] * symbols_BN.shape[1] for symbols_BN in batches]
+        cells_CD = _rows(table, join([symbols_BN.flatten() for symbols_BN in batches]))
+        xs_BND = [x_CD.view(*x_BN.shape, -1) for x_CD, x_BN in zip(cut(cells_CD, sizes), batches, strict=True)]
+        # One batch goes by the network's forward, which hooks may watch.
+        ys_BND = self.network.many(xs_BND) if len(xs_BND) > 1 else [self.network(xs_BND[0])]
+        scores = self.output(join([y_BND.flatten(0, 1) for y_BND in ys_BND]))
+        return [part.view(*x_BN.shape, -1) for part, x_BN in zip(cut(scores, sizes), batches, strict=True)]
+
+    def operations(self, length: int) -> float:
+        """Additions and multiplications for one sequence: a unit's weights once for each pair of every layer."""
+        k = bits(length)
+        pairs = 2 ** (k - 1)
+        weights = {name: sum(part.numel() for part in unit.parameters()) for name, unit in self.network.units.items()}
+        return 2.0 * pairs * sum(weights[layer.unit] for layer in self.network.layers(k))
 
     @classmethod
     def from_official(cls, variables: Mapping[str, Any], *, blocks: int | None = None) -> SequenceModel:
@@ -96,3 +127,17 @@ class SequenceModel(nn.Module, Pretrained, tags=["neural-shuffle-exchange"], lic
         model = cls(**arguments, dtype=state["output.weight"].dtype)
         model.load_state_dict(state)
         return model
+
+
+def _check(symbols_BN: Tensor) -> None:
+    if symbols_BN.dim() != 2:
+        raise ValueError(f"the input must be [batch, length] symbols, got shape {tuple(symbols_BN.shape)}")
+    if symbols_BN.shape[1] < 1:
+        raise ValueError("the input has no symbols: its length must be at least 1")
+
+
+def _rows(table_VD: Tensor, symbols_C: Tensor) -> Tensor:
+    """The rows of a table; in training, of a small one by a product, whose gradient is a product too and not a sort."""
+    if table_VD.requires_grad and table_VD.shape[0] <= SMALL_TABLE:
+        return F.one_hot(symbols_C, table_VD.shape[0]).to(table_VD.dtype) @ table_VD
+    return F.embedding(symbols_C, table_VD)

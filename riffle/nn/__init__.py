@@ -1,6 +1,7 @@
 """Layers: the Switch Unit, its ablated variants and the whole network."""
 
+from riffle.nn.graphed import Graphed
 from riffle.nn.network import ShuffleExchange
 from riffle.nn.switch import UNITS, SwitchUnit
 
-__all__ = ["UNITS", "ShuffleExchange", "SwitchUnit"]
+__all__ = ["UNITS", "Graphed", "ShuffleExchange", "SwitchUnit"]

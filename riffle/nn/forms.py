@@ -2,19 +2,20 @@
 
 Shuffled, a layer joins adjacent cells and a physical shuffle follows. In place, cells stay where they are and a layer
 joins the cells that differ in its address bit; one buffer serves the whole network. Fused, a kernel computes a layer
-and stores every cell where the shuffle would bring it.
+and stores every cell where the shuffle would bring it, for sequences of several lengths at once.
 """
 
 # B = batch, N = 2**k cells, D = features per cell, H = pairs' high address bits, L = their low ones
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import repeat
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from riffle.nn.merge import Cells, cut, join, merge
 from riffle.nn.switch import PairUnit, SwitchUnit
 from riffle.shuffle import Layer, riffle, rotation, unriffle
 
@@ -39,40 +40,65 @@ def shuffled(x_BND: Tensor, layers: tuple[Layer, ...], units: Units, dropout: fl
     return x_BND
 
 
-def fused(x_BND: Tensor, layers: tuple[Layer, ...], units: Units, dropout: float, noise: float) -> Tensor:
-    """Run the layers on the fused kernels, in the dtype of the cells or of autocast."""
+def fused(
+    xs_BND: Sequence[Tensor],
+    schedules: Sequence[tuple[Layer, ...]],
+    units: Units,
+    dropout: Sequence[float],
+    noise: float,
+    recompute: bool,
+) -> list[Tensor]:
+    """Run several batches on the fused kernels, layers that share a unit together, in their dtype or autocast's."""
     from riffle.kernels.fused import prepare, switch_and_shuffle
 
-    dtype, device = x_BND.dtype, x_BND.device.type
-    if torch.is_autocast_enabled(device):
-        x_BND = x_BND.to(torch.get_autocast_dtype(device))
+    dtype, device = xs_BND[0].dtype, xs_BND[0].device.type
+    compute = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else dtype
+    # Batches of one length make a group; longer ones come first, as the kernels want it.
+    lengths = sorted({x_BND.shape[1] for x_BND in xs_BND}, reverse=True)
+    groups = [[index for index, x_BND in enumerate(xs_BND) if x_BND.shape[1] == length] for length in lengths]
+    sequences = [sum(xs_BND[index].shape[0] for index in group) for group in groups]
+    rates = [dropout[group[0]] for group in groups]
+    plan = merge([schedules[group[0]] for group in groups])
     prepared = {}
-    for name in {layer.unit for layer in layers}:
+    for name in dict.fromkeys(layer.unit for layer in plan):
         unit = units[name]
         assert isinstance(unit, SwitchUnit)
-        prepared[name] = prepare(unit.weights(), unit.skip_scale, x_BND.dtype)
-    skips = _skipped(layers)
+        prepared[name] = prepare(unit.weights(), unit.skip_scale, compute)
+    cells = Cells([join([xs_BND[index].to(compute).flatten(0, 1) for index in group]) for group in groups])
+    last_use = {skip: index for index, layer in enumerate(plan) for skip in layer.skip or ()}
     kept: dict[int, Tensor] = {}
-    for index, layer in enumerate(layers):
-        if index in skips:
-            kept[index] = x_BND
-        skip_BND = None if layer.skip is None else kept[layer.skip]
-        swap = bool(units[layer.unit].swap)
-        x_BND = switch_and_shuffle(
-            x_BND, prepared[layer.unit], turn=layer.turn, swap=swap, skip_BND=skip_BND, dropout=dropout
+    for index, layer in enumerate(plan):
+        x_CD = cells.take(layer.first, layer.end)
+        if index in last_use:
+            kept[index] = x_CD
+        x_CD = switch_and_shuffle(
+            x_CD,
+            prepared[layer.unit],
+            sequences=sequences[layer.first : layer.end],
+            cells=lengths[layer.first : layer.end],
+            turn=layer.turn,
+            swap=bool(units[layer.unit].swap),
+            skip_CD=cells.skipped(layer, plan, kept),
+            dropout=rates[layer.first : layer.end],
+            recompute=recompute,
         )
-        x_BND = _perturb(x_BND, 0.0, noise)
-    return x_BND.to(dtype)
+        cells.put(layer.first, layer.end, _perturb(x_CD, 0.0, noise))
+        kept = {skip: skip_CD for skip, skip_CD in kept.items() if last_use[skip] > index}
+    y_CD = cells.take(0, len(groups)).to(dtype)
+    order = [index for group in groups for index in group]
+    parts = cut(y_CD, [xs_BND[index].shape[0] * xs_BND[index].shape[1] for index in order])
+    ys_BND = {index: part_CD.view_as(xs_BND[index]) for index, part_CD in zip(order, parts, strict=True)}
+    return [ys_BND[index] for index in range(len(xs_BND))]
 
 
 def in_place(x_BND: Tensor, layers: tuple[Layer, ...], units: Units, dropout: float, noise: float) -> Tensor:
     """Run the layers on one copy of the input that they overwrite; no gradients."""
-    skips = _skipped(layers)
+    last_use = {layer.skip: index for index, layer in enumerate(layers) if layer.skip is not None}
     kept: dict[int, Tensor] = {}
     k = x_BND.shape[1].bit_length() - 1
     state_BND = x_BND.clone(memory_format=torch.contiguous_format)
     for index, layer in enumerate(layers):
-        if index in skips:
+        if index in last_use:
             kept[index] = state_BND.clone()
         skipped: Iterator[Tensor | None] = repeat(None)
         if layer.skip is not None:
@@ -83,6 +109,7 @@ def in_place(x_BND: Tensor, layers: tuple[Layer, ...], units: Units, dropout: fl
         for pairs_HL2D, skip_ND in zip(_chunks(state_BND, layer.bit), skipped, strict=False):
             out_ND = _perturb(unit(pairs_HL2D.flatten(0, 2), skip_ND), dropout, noise)
             pairs_HL2D.copy_(out_ND.view_as(pairs_HL2D))
+        kept = {skip: skip_BND for skip, skip_BND in kept.items() if last_use[skip] > index}
     return rotate(state_BND, rotation(layers), k)
 
 

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-Run = Callable[[Tensor], Tensor]
+Run = Callable[[list[Tensor]], list[Tensor]]
+"""Maps batches of sequences, each batch of one power of two, to as many results."""
 
 
 def bits(length: int) -> int:
@@ -29,10 +30,10 @@ def pad_to(x_BN: Tensor, width: int) -> Tensor:
     return F.pad(x_BN, (0, 0) * (x_BN.dim() - 2) + (0, missing))
 
 
-def at_power_of_two(run: Run, x_BN: Tensor) -> Tensor:
-    """Run on the smallest power of two that holds the sequence, and crop the result back."""
-    length = x_BN.shape[1]
-    return run(pad_to(x_BN, 2 ** bits(length)))[:, :length]
+def at_powers_of_two(run: Run, xs_BN: Sequence[Tensor]) -> list[Tensor]:
+    """Run each batch on the smallest power of two that holds its sequences, and crop the results back."""
+    results = run([pad_to(x_BN, 2 ** bits(x_BN.shape[1])) for x_BN in xs_BN])
+    return [result[:, : x_BN.shape[1]] for result, x_BN in zip(results, xs_BN, strict=True)]
 
 
 def at_own_power_of_two(run: Run, x_BN: Tensor, lengths: Tensor | Sequence[int]) -> Tensor:
@@ -41,19 +42,18 @@ def at_own_power_of_two(run: Run, x_BN: Tensor, lengths: Tensor | Sequence[int])
     Rows are grouped by that power, so a row's result depends on the row alone.
     """
     batch, longest = x_BN.shape[:2]
-    sizes = _checked(lengths, batch, longest)
-    parts, order = [], []
+    sizes = checked_lengths(lengths, batch, longest)
+    masks, parts, order = [], [], []
     for k in sorted({bits(size) for size in sizes}):
         rows = [row for row, size in enumerate(sizes) if bits(size) == k]
         width = 2**k
-        part = pad_to(x_BN[rows, :width], width)
         ends = torch.tensor([sizes[row] for row in rows], device=x_BN.device)
-        inside_RW = torch.arange(width, device=x_BN.device) < ends[:, None]
-        result = _only(inside_RW, run(_only(inside_RW, part)))
-        parts.append(pad_to(result[:, :longest], longest))
+        masks.append(torch.arange(width, device=x_BN.device) < ends[:, None])
+        parts.append(_only(masks[-1], pad_to(x_BN[rows, :width], width)))
         order += rows
+    results = [_only(inside_RW, result) for inside_RW, result in zip(masks, run(parts), strict=True)]
     back = torch.tensor(order, device=x_BN.device).argsort()
-    return torch.cat(parts)[back]
+    return torch.cat([pad_to(result[:, :longest], longest) for result in results])[back]
 
 
 def _only(inside_RW: Tensor, x_RW: Tensor) -> Tensor:
@@ -61,7 +61,8 @@ def _only(inside_RW: Tensor, x_RW: Tensor) -> Tensor:
     return torch.where(inside_RW.view(*inside_RW.shape, *[1] * (x_RW.dim() - 2)), x_RW, 0)
 
 
-def _checked(lengths: Tensor | Sequence[int], batch: int, longest: int) -> list[int]:
+def checked_lengths(lengths: Tensor | Sequence[int], batch: int, longest: int) -> list[int]:
+    """The lengths of a batch's rows as numbers, each within 1..longest."""
     sizes = torch.as_tensor(lengths)
     if sizes.shape != (batch,):
         raise ValueError(f"lengths must hold one length per row, {batch} of them, got shape {tuple(sizes.shape)}")

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from riffle.kernels import BACKENDS, Backend, resolve
 from riffle.nn.forms import fused, in_place, shuffled
-from riffle.nn.lengths import at_own_power_of_two, at_power_of_two, bits
+from riffle.nn.lengths import at_own_power_of_two, at_powers_of_two, bits
+from riffle.nn.memory import out_of_memory
 from riffle.nn.pretrained import Pretrained
 from riffle.nn.switch import FUSED_UNITS, UNITS, PairUnit, Unit, make_unit
 from riffle.shuffle import SHARINGS, Layer, Sharing, schedule
@@ -40,6 +41,8 @@ class ShuffleExchange(nn.Module, Pretrained, tags=["neural-shuffle-exchange"], l
             :meth:`from_official`.
         backend: Which kernels compute the switch layers: "reference" (plain PyTorch), "fused" (Triton, on a GPU) or
             "auto", the faster ones: fused in bfloat16 and float16 on a GPU.
+        recompute: Whether the backward pass of the fused kernels forms the gates again, so that a layer keeps its input
+            only; False keeps the gates: faster, about five times the memory, and one backward pass for each forward.
 
     Shape:
         - Input and output: :math:`(B, N, D)` with any :math:`N \ge 1` and :math:`D` = ``features``. Lengths that are no
@@ -66,6 +69,7 @@ class ShuffleExchange(nn.Module, Pretrained, tags=["neural-shuffle-exchange"], l
         length: int | None = None,
         order: str = "paper",
         backend: Backend = "auto",
+        recompute: bool = True,
         device: Any = None,
         dtype: Any = None,
     ) -> None:
@@ -90,6 +94,7 @@ class ShuffleExchange(nn.Module, Pretrained, tags=["neural-shuffle-exchange"], l
             )
         self.features, self.blocks, self.sharing, self.unit = features, blocks, sharing, unit
         self.dropout, self.noise, self.length, self.order, self.backend = dropout, noise, length, order, backend
+        self.recompute = recompute
         # Three bits have every kind of layer, so their units are the units of every length.
         layers = self.layers(3 if length is None else bits(length))
         with_skip = {layer.unit for layer in layers if layer.skip is not None}
@@ -114,23 +119,49 @@ class ShuffleExchange(nn.Module, Pretrained, tags=["neural-shuffle-exchange"], l
                 holds it, whatever it is batched with; its cells past the end are ignored and come out as zeros.
         """
         self._check(x_BND)
-        if self.order == "official":
-            x_BND = _exchange_halves(x_BND)
-        y_BND = at_power_of_two(self._run, x_BND) if lengths is None else at_own_power_of_two(self._run, x_BND, lengths)
-        return _exchange_halves(y_BND) if self.order == "official" else y_BND
+        if lengths is None:
+            return at_powers_of_two(self._run, [x_BND])[0]
+        return at_own_power_of_two(self._run, x_BND, lengths)
 
-    def _run(self, x_BND: Tensor) -> Tensor:
-        k = bits(x_BND.shape[1])
-        if self.length is not None and k != bits(self.length):
-            raise ValueError(f'sharing="none" runs at one size, {2 ** bits(self.length)} cells, not at {2**k}')
-        if self.unit in FUSED_UNITS and resolve(self.backend, x_BND) == "fused":
-            form = fused
-        elif torch.is_grad_enabled() or torch.compiler.is_compiling():
-            form = shuffled
-        else:  # nothing needs a layer's output by itself, so the layers can overwrite one buffer
-            form = in_place
-        dropout, noise = (self.dropout / k, self.noise) if self.training else (0.0, 0.0)
-        return form(x_BND, self.layers(k), self.units, dropout, noise)  # type: ignore[arg-type]
+    def many(self, xs_BND: Sequence[Tensor]) -> list[Tensor]:
+        """Map several batches, each of sequences of one length; fused, layers that share a unit are one call for all.
+
+        Args:
+            xs_BND: The cells of each batch, ``[B, N, features]`` with a batch and a length of its own.
+        """
+        for x_BND in xs_BND:
+            self._check(x_BND)
+        return at_powers_of_two(self._run, xs_BND) if xs_BND else []
+
+    def _run(self, xs_BND: list[Tensor]) -> list[Tensor]:
+        if self.order == "official":
+            xs_BND = [_exchange_halves(x_BND) for x_BND in xs_BND]
+        ys_BND = self._run_within_memory(xs_BND)
+        return [_exchange_halves(y_BND) for y_BND in ys_BND] if self.order == "official" else ys_BND
+
+    def _run_within_memory(self, xs_BND: list[Tensor]) -> list[Tensor]:
+        try:
+            return self._run_layers(xs_BND)
+        except torch.OutOfMemoryError:
+            pass  # with the error goes what the attempt held, and what is free can be counted
+        raise out_of_memory(self, xs_BND)
+
+    def _run_layers(self, xs_BND: list[Tensor]) -> list[Tensor]:
+        ks = [bits(x_BND.shape[1]) for x_BND in xs_BND]
+        for k in ks:
+            if self.length is not None and k != bits(self.length):
+                raise ValueError(f'sharing="none" runs at one size, {2 ** bits(self.length)} cells, not at {2**k}')
+        plans = [self.layers(k) for k in ks]
+        dropout = [self.dropout / k if self.training else 0.0 for k in ks]
+        noise = self.noise if self.training else 0.0
+        units: Any = self.units
+        if self.unit in FUSED_UNITS and resolve(self.backend, xs_BND[0]) == "fused":
+            return fused(xs_BND, plans, units, dropout, noise, self.recompute)
+        # Where no gradient needs a layer's output by itself, the layers can overwrite one buffer.
+        form = shuffled if torch.is_grad_enabled() or torch.compiler.is_compiling() else in_place
+        return [
+            form(x_BND, layers, units, rate, noise) for x_BND, layers, rate in zip(xs_BND, plans, dropout, strict=True)
+        ]
 
     def _check(self, x_BND: Tensor) -> None:
         if x_BND.dim() != 3:

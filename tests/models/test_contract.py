@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,12 +18,12 @@ from riffle.models.build import MODELS, build
 from riffle.tasks import get_task
 
 TASK = get_task("multiply")
-CONFIG = ModelConfig(features=8, blocks=2)
-LENGTHS = (1, 2, 3, 4, 5, 8, 13, 16, 33)
+OWN: dict[str, dict[str, Any]] = {"shuffle-exchange": {"blocks": 2}, "universal-transformer": {"halting": True}}
+LENGTHS = (1, 2, 3, 4, 5, 8, 13, 16, 17, 33)
 
 
 def make(kind: str) -> nn.Module:
-    return build(replace(CONFIG, kind=kind), TASK)
+    return build(ModelConfig(kind=kind, features=8, **OWN.get(kind, {})), TASK)
 
 
 def symbols(batch: int, length: int) -> Tensor:

@@ -1,0 +1,53 @@
+"""What every model is that maps symbols to symbols: the one thing training, evaluation and the command line know."""
+
+# B = batch, N = length, C = classes
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+COPIES = 12
+"""Vectors of its features' size that a position takes at most at once, without gradients, in any of the models."""
+
+
+class SymbolModel(nn.Module):
+    """A model that scores the output alphabet at every position of a sequence of symbols."""
+
+    def forward(self, symbols_BN: Tensor, lengths: Tensor | Sequence[int] | None = None) -> Tensor:
+        """Score every class at every position, ``[B, N, C]``.
+
+        Args:
+            symbols_BN: The symbols, blank-padded.
+            lengths: The length of every row, where they differ; a row's scores then depend on the row alone, and those
+                past its end are zero.
+        """
+        raise NotImplementedError
+
+    def many(self, batches: Sequence[Tensor]) -> list[Tensor]:
+        """The scores of several batches, each of a length of its own; a model may do better than one by one.
+
+        Args:
+            batches: The symbols of each batch, ``[B, N]``.
+        """
+        return [self(symbols_BN) for symbols_BN in batches]
+
+    def extra_loss(self) -> Tensor:
+        """What training adds to the loss of the last batches, such as a cost of saturation or of steps; zero here."""
+        return next(self.parameters()).new_zeros(())
+
+    def after_step(self, loss: Tensor, learning_rate: Tensor) -> None:
+        """Take note of a training step, where something other than the weights is adapted; nothing here.
+
+        Runs inside a captured step: it may change buffers in place, and must not wait for the device.
+        """
+
+    def operations(self, length: int) -> float:
+        """Additions and multiplications for one sequence; here every weight once for each position."""
+        return 2.0 * length * sum(parameter.numel() for parameter in self.parameters())
+
+    def memory(self, length: int) -> float:
+        """Bytes that one sequence takes without gradients, beside the weights; an estimate."""
+        widest = max(parameter.shape[-1] for name, parameter in self.named_parameters() if name.startswith("output"))
+        return COPIES * length * widest * torch.finfo(torch.float32).bits / 8

@@ -1,0 +1,174 @@
+"""How much a network needs: what is estimated is what is allocated, and an error names a length that fits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from riffle import ShuffleExchange
+from riffle.nn import memory, network
+from riffle.nn.memory import Footprint, explain, footprint, free_bytes
+from riffle.shuffle import Layer
+
+GIB = 2**30
+
+
+def peak_bytes(function: Callable[[], Any]) -> int:
+    """The most that was allocated on the CPU at once."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        function()
+    events = [event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]
+    live = most = 0
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        live += event.nbytes()
+        most = max(most, live)
+    return most
+
+
+def run(net: ShuffleExchange, batch: int, cells: int, training: bool) -> None:
+    weight = next(net.parameters())
+    x_BND = torch.rand(batch, cells, net.features, device=weight.device, dtype=weight.dtype)
+    with torch.set_grad_enabled(training):
+        y_BND = net(x_BND)
+    if training:
+        y_BND.backward(torch.ones_like(y_BND))
+
+
+def estimate(net: ShuffleExchange, batch: int, cells: int, training: bool) -> int:
+    return footprint(net, next(net.parameters()), training).bytes(batch, cells)
+
+
+@pytest.fixture
+def without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fused kernels compute nothing, which changes nothing about what is allocated."""
+    launch = pytest.importorskip("riffle.kernels.launch", reason="Triton has no build for this platform")
+    monkeypatch.setattr(launch, "_pass", lambda *arguments, **options: None)
+
+
+WORK = [("fused", False, True), ("fused", True, True), ("fused", True, False)]
+WORK += [("reference", False, True), ("reference", True, True)]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="elsewhere the kernels are left out")
+@pytest.mark.parametrize(("backend", "training", "recompute"), WORK)
+@pytest.mark.parametrize(("blocks", "unit"), [(1, "gated"), (2, "gated"), (3, "gated"), (2, "no-residual")])
+def test_what_is_estimated_is_allocated(
+    backend: str, training: bool, recompute: bool, blocks: int, unit: str, without_kernels: None
+) -> None:
+    net = ShuffleExchange(8, blocks, unit=unit, backend=backend, recompute=recompute)
+    for batch, cells in ((256, 32), (32, 256)):
+        run(net, batch, cells, training)
+        net.zero_grad(set_to_none=False)
+        actual = peak_bytes(lambda: run(net, batch, cells, training))  # noqa: B023
+        expected = estimate(net, batch, cells, training)
+        assert expected == pytest.approx(actual, rel=0.12), f"{actual / expected:.2f} times the estimate"
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("backend", "training", "recompute"), WORK)
+@pytest.mark.parametrize(("features", "blocks"), [(64, 1), (192, 1), (384, 2)])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+def test_what_is_estimated_is_allocated_on_a_gpu(
+    backend: str, training: bool, recompute: bool, features: int, blocks: int, dtype: torch.dtype
+) -> None:
+    net = ShuffleExchange(features, blocks, backend=backend, recompute=recompute, device="cuda", dtype=dtype)
+    batch, cells = 2, 2**15
+    run(net, batch, cells, training)  # libraries take what they need for themselves
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    run(net, batch, cells, training)
+    actual = torch.cuda.max_memory_allocated() - before
+    assert estimate(net, batch, cells, training) == pytest.approx(actual, rel=0.3)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("backend", ["fused", "reference"])
+def test_the_length_named_fits(backend: str, training: bool) -> None:
+    net = ShuffleExchange(64, backend=backend, device="cuda", dtype=torch.bfloat16)
+    run(net, 1, 1024, training)
+    torch.cuda.empty_cache()
+    total = torch.cuda.mem_get_info()[1]
+    torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + GIB) / total)
+    try:
+        with pytest.raises(torch.OutOfMemoryError, match="out of GPU memory: 1 sequence of 4,194,304 cells") as error:
+            run(net, 1, 2**22, training)
+        named = int(re.search(r"batch ([\d,]+) cells would fit", str(error.value))[1].replace(",", ""))
+        del error
+        assert named >= 2**12
+        run(net, 1, named, training)
+        if training:
+            run(net, 1, named, training)
+        with pytest.raises(torch.OutOfMemoryError):
+            run(net, 1, 8 * named, training)
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+
+
+def fail(*arguments: Any) -> None:
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 3.00 GiB.")
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_running_out_of_memory_names_what_would_fit(training: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    net = ShuffleExchange(64, backend="reference")
+    x_BND = torch.zeros(3, 1000, 64)
+    needed = estimate(net, 3, 1024, training)
+    monkeypatch.setattr(network, "shuffled" if training else "in_place", fail)
+    monkeypatch.setattr(memory, "free_bytes", lambda device: needed // 3)
+    with torch.set_grad_enabled(training), pytest.raises(torch.OutOfMemoryError) as error:
+        net(x_BND)
+    assert error.value.__context__ is None, "the attempt's tensors live as long as its error"
+    message = str(error.value)
+    assert message.startswith("out of GPU memory: 3 sequences of 1,024 cells with 64 features need about 0.")
+    assert ("to train" in message, "without gradients" in message) == (training, not training)
+    assert "at this batch 256 cells would fit, and a smaller batch or bfloat16 need less" in message
+    assert "\n" not in message
+
+
+def test_where_nothing_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = Footprint(
+        features=64, blocks=1, skips=False, dtype=torch.bfloat16, fused=True, training=True, recompute=False
+    )
+    message = explain(net, [(64, 8), (64, 64)], 0)
+    assert "64 sequences of 8 cells and 64 sequences of 64 cells" in message
+    assert "no length would fit at this batch, and a smaller batch or recompute=True need less" in message
+
+
+def test_other_errors_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(x_BND: torch.Tensor, layers: tuple[Layer, ...], *rest: Any) -> None:
+        raise RuntimeError("another mistake")
+
+    monkeypatch.setattr(network, "shuffled", broken)
+    with pytest.raises(RuntimeError, match="another mistake"):
+        ShuffleExchange(4)(torch.zeros(1, 4, 4))
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("fused", [False, True])
+def test_the_largest_length_is_the_largest(fused: bool, training: bool) -> None:
+    net = Footprint(features=192, blocks=2, skips=True, dtype=torch.bfloat16, fused=fused, training=training)
+    for free in (1e7, 1e8, 1e9, 1e10):
+        length = net.largest_length(free, [(4, 2**30)])
+        assert length is not None
+        assert memory.SLACK * net.bytes(4, length) <= free < memory.SLACK * net.bytes(4, 2 * length)
+    cut = net.largest_length(1e9, [(64, 2**20), (64, 8)])
+    assert cut is not None
+    assert cut <= 2**20
+    assert net.largest_length(100, [(4, 2**30)]) is None
+    assert net.largest_length(1e18, [(4, 64)]) == 32, "what was asked for did not fit, whatever the estimate says"
+
+
+@pytest.mark.gpu
+def test_free_bytes_know_the_share_of_the_process() -> None:
+    device = torch.device("cuda")
+    torch.cuda.set_per_process_memory_fraction(0.1)
+    try:  # others may use the GPU at the same time, so that less is free
+        assert free_bytes(device) <= 0.1 * torch.cuda.mem_get_info()[1]
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)

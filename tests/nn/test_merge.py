@@ -1,0 +1,137 @@
+"""Merged layers: every group's layers once and in order, as few as the longest group has, and the same numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from riffle import ShuffleExchange
+from riffle.kernels.reference import SwitchWeights, gated_switch
+from riffle.nn import forms
+from riffle.nn.merge import Cells, MergedLayer, merge
+from riffle.shuffle import SHARINGS, Layer, schedule
+
+BITS = st.sets(st.integers(1, 6), min_size=1, max_size=4).map(lambda ks: sorted(ks, reverse=True))
+SHARED = [sharing for sharing in SHARINGS if sharing != "none"]
+
+
+@given(ks=BITS, blocks=st.integers(1, 3), sharing=st.sampled_from(SHARED), benes=st.booleans(), skips=st.booleans())
+def test_every_layer_once_and_in_order(ks: list[int], blocks: int, sharing: str, benes: bool, skips: bool) -> None:
+    schedules = [schedule(k, blocks, sharing, benes=benes, skips=skips) for k in ks]
+    plan = merge(schedules)
+    own: list[list[Layer]] = [[] for _ in ks]
+    times: list[list[int]] = [[] for _ in ks]
+    for time, merged in enumerate(plan):
+        assert merged.first < merged.end
+        for place, group in enumerate(range(merged.first, merged.end)):
+            layer = schedules[group][merged.layers[place]]
+            assert (layer.unit, layer.turn) == (merged.unit, merged.turn)
+            assert (layer.skip is None) == (merged.skip is None)
+            if merged.skip is not None and layer.skip is not None:
+                assert merged.skip[place] == times[group][layer.skip]
+            own[group].append(layer)
+            times[group].append(time)
+    assert [tuple(layers) for layers in own] == schedules
+    # A switch of two cells has no skip connection, so its last layer cannot join the others' where they have one.
+    apart = ks[-1] == 1 and len(ks) > 1 and blocks > 1 and skips
+    assert len(plan) == len(schedules[0]) + apart
+
+
+def test_groups_meet_in_the_middle() -> None:
+    plan = merge([schedule(k, 2) for k in (6, 5, 4, 3)])
+    active = [layer.end for layer in plan]
+    assert active == 2 * [1, 2, 3, 4, 4, 4, 4, 3, 2, 1] + [4]
+    assert {layer.first for layer in plan} == {0}
+    assert [layer.skip for layer in plan[:10]] == [None] * 10
+    assert [layer.skip for layer in plan[10:-1]] == [(time,) * end for time, end in enumerate(active[:10])]
+    # The input of the last block is where each group began it.
+    assert plan[-1].skip == (10, 11, 12, 13)
+
+
+def test_units_of_the_first_and_the_middle_layer_are_merged_too() -> None:
+    plan = merge([schedule(k, 1, "minimal") for k in (5, 3)])
+    assert [layer.end for layer in plan if layer.unit in ("0_first", "0_middle", "last")] == [2, 2, 2]
+    assert len(plan) == len(schedule(5))
+
+
+def test_cells_are_cut_and_joined() -> None:
+    cells = Cells([torch.full((size, 1), float(group)) for group, size in enumerate((4, 2, 1))])
+    assert cells.take(0, 2).flatten().tolist() == [0, 0, 0, 0, 1, 1]
+    cells.put(0, 2, torch.arange(6.0)[:, None])
+    assert cells.take(1, 3).flatten().tolist() == [4, 5, 2]
+    cells.put(1, 3, torch.tensor([[7.0], [8.0], [9.0]]))
+    assert cells.take(0, 3).flatten().tolist() == [0, 1, 2, 3, 7, 8, 9]
+    alone = torch.zeros(4, 1)
+    cells = Cells([alone])
+    assert cells.take(0, 1) is alone, "one group is never copied"
+
+
+def test_a_skip_connection_is_not_copied_where_it_lies_right() -> None:
+    plan = [MergedLayer("a", 1, 0, 1, (0,), None), MergedLayer("a", 1, 0, 2, (1, 0), None)]
+    cells, kept = Cells([torch.zeros(4, 1), torch.ones(2, 1)]), {0: torch.zeros(4, 1), 1: torch.arange(6.0)[:, None]}
+    assert cells.skipped(MergedLayer("b", 1, 0, 2, (3, 1), (1, 1)), plan, kept) is kept[1]
+    brought = cells.skipped(MergedLayer("last", 0, 0, 2, (3, 1), (0, 1)), plan, kept)
+    assert brought is not None
+    assert brought.flatten().tolist() == [0, 0, 0, 0, 4, 5]
+
+
+def reference_layer(
+    x_CD: Tensor,
+    unit: tuple[SwitchWeights, Tensor | None],
+    *,
+    sequences: list[int],
+    cells: list[int],
+    turn: int,
+    swap: bool,
+    skip_CD: Tensor | None,
+    **rest: Any,
+) -> Tensor:
+    """What the fused layer computes, group by group."""
+    sizes, out = [a * b for a, b in zip(sequences, cells, strict=True)], []
+    skips = [None] * len(sizes) if skip_CD is None else (skip_CD * unit[1]).split(sizes)
+    for x, skip, length in zip(x_CD.split(sizes), skips, cells, strict=True):
+        pairs = (-1, length // 2, 2 * x.shape[1])
+        y = gated_switch(x.reshape(pairs), unit[0], None if skip is None else skip.reshape(pairs), swap=swap)
+        out.append(forms.SHUFFLES[turn](y.reshape(-1, length, x.shape[1])).reshape(x.shape))
+    return torch.cat(out)
+
+
+@pytest.fixture(scope="module")
+def on_the_reference() -> Any:
+    """The fused form, its kernels replaced by the reference, in float64."""
+    pytest.importorskip("triton", reason="Triton has no build for this platform")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("riffle.kernels.fused.switch_and_shuffle", reference_layer)
+        patch.setattr("riffle.kernels.fused.prepare", lambda weights, scale, dtype: (weights, scale))
+        yield
+
+
+@given(
+    ks=st.lists(st.integers(1, 5), min_size=1, max_size=4),
+    blocks=st.integers(1, 3),
+    sharing=st.sampled_from(SHARED),
+    unit=st.sampled_from(["gated", "no-residual", "no-benes"]),
+)
+def test_merged_is_the_same_as_one_by_one(
+    on_the_reference: None, ks: list[int], blocks: int, sharing: str, unit: str
+) -> None:
+    net = ShuffleExchange(2, blocks, sharing=sharing, unit=unit, dtype=torch.float64)
+    xs_BND = [torch.rand(1 + index % 3, 2**k, 2, dtype=torch.float64) for index, k in enumerate(ks)]
+    units: Any = net.units
+    merged = forms.fused(xs_BND, [net.layers(k) for k in ks], units, [0.0] * len(ks), 0.0, True)
+    apart = [net(x_BND) for x_BND in xs_BND]
+    for actual, expected in zip(merged, apart, strict=True):
+        torch.testing.assert_close(actual, expected, rtol=0, atol=1e-13)
+    gradients = [
+        torch.autograd.grad(sum(y_BND.square().sum() for y_BND in ys_BND), list(net.parameters()), allow_unused=True)
+        for ys_BND in (merged, apart)
+    ]
+    for actual, expected in zip(*gradients, strict=True):
+        assert (actual is None) == (expected is None)
+        if actual is not None:
+            torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-12)
