@@ -91,6 +91,10 @@ def _parse(kind: Any, text: str, name: str) -> Any:
     if origin in (Union, types.UnionType):
         inner = next(argument for argument in arguments if argument is not type(None))
         return None if text.lower() == "none" else _parse(inner, text, name)
+    if kind is bool:
+        if text.lower() not in ("true", "false"):
+            raise ValueError(f"{name} must be true or false, got {text!r}")
+        return text.lower() == "true"
     try:
         return kind(text.replace("_", "")) if kind in (int, float) else kind(text)
     except ValueError:

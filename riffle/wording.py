@@ -10,3 +10,17 @@ def percent(share: float) -> str:
     ('100%', '99.99%', '50.00%')
     """
     return "100%" if share == 1 else f"{int(share * 1e4) / 100:.2f}%"
+
+
+def span(seconds: float) -> str:
+    """A time that one may have to wait.
+
+    >>> span(0.4), span(50), span(5400), span(4e6)
+    ('1 second', '50 seconds', '1.5 hours', '46 days')
+    """
+    for unit, size in (("day", 86_400), ("hour", 3600), ("minute", 60)):
+        if seconds >= size:
+            number = f"{seconds / size:.2g}" if seconds < 10 * size else f"{seconds / size:,.0f}"
+            return f"{number} {unit}{'' if number == '1' else 's'}"
+    number = f"{max(seconds, 1):.0f}"
+    return f"{number} second{'' if number == '1' else 's'}"

@@ -41,6 +41,8 @@ class Task(ABC):
     """What a person could type after ``riffle solve NAME``."""
     syntax: ClassVar[str]
     """What :meth:`parse` accepts, in one clause; its error messages end with it."""
+    reach: ClassVar[int] = 1
+    """How many times as many cells as its input an answer can take."""
     symbols: int
     """Size of the input alphabet, blank included."""
     classes: int

@@ -63,6 +63,7 @@ class Duplicate(SymbolTask):
     name = "duplicate"
     summary = "Write the symbols twice."
     example = ("7", "3", "9")
+    reach = 2
 
     def filled(self, lengths_B: Tensor) -> Tensor:
         return lengths_B // 2

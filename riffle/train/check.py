@@ -23,6 +23,13 @@ def check(experiment: Experiment) -> None:
         "train.steps": (train.steps >= 1, "at least 1"),
         "train.learning_rate": (0 < train.learning_rate < math.inf, "above 0"),
         "train.weight_decay": (0 <= train.weight_decay < math.inf, "at least 0"),
+        "train.weight_decay of AdaMax": (
+            train.optimizer != "adamax" or train.weight_decay == 0,
+            "0, since it has no decay",
+        ),
+        "train.warmup": (train.warmup >= 0, "at least 0"),
+        "train.clip": (0 <= train.clip < math.inf, "at least 0"),
+        "train.gradient_noise": (0 <= train.gradient_noise < math.inf, "at least 0"),
         "train.label_smoothing": (0 <= train.label_smoothing <= 1, "within 0..1"),
         "train.log_every": (train.log_every >= 1, "at least 1"),
         "train.evaluate_every": (train.evaluate_every >= 0, "at least 1, or 0 for no evaluation"),
@@ -31,5 +38,5 @@ def check(experiment: Experiment) -> None:
     }
     for name, (holds, expected) in rules.items():
         if not holds:
-            raise ValueError(f"{name} must be {expected}, got {fields(experiment)[name][0]}")
+            raise ValueError(f"{name} must be {expected}, got {fields(experiment)[name.split()[0]][0]}")
     build(experiment.model, get_task(experiment.task), device="meta")  # the model checks its own arguments

@@ -93,6 +93,12 @@ def strip(symbols: Iterable[int]) -> list[int]:
     return out
 
 
+def rows_at_once(length: int, examples: int, device: torch.device) -> int:
+    """Examples that go through the model at once."""
+    cells = CELLS_PER_BATCH.get(device.type, CELLS_PER_BATCH_DEVICE)
+    return max(1, min(examples, cells // length))
+
+
 def _count(
     model: nn.Module,
     task: Task,
@@ -103,8 +109,7 @@ def _count(
     generator: torch.Generator,
     on_progress: Callable[[int], None],
 ) -> Counts:
-    cells = CELLS_PER_BATCH.get(generator.device.type, CELLS_PER_BATCH_DEVICE)
-    size = max(1, min(examples, cells // length))
+    size = rows_at_once(length, examples, generator.device)
     total = Counts(*torch.zeros(4, dtype=torch.int64, device=generator.device).unbind())
     for start in range(0, examples, size):
         rows = min(size, examples - start)

@@ -12,12 +12,14 @@ import torch
 
 from riffle.config import Experiment
 from riffle.models.build import build
+from riffle.models.sequence import SequenceModel
+from riffle.nn.memory import explain, footprint, free_bytes
 from riffle.tasks import get_task
 from riffle.train.checkpoint import write_json
 from riffle.train.evaluate import evaluate
 from riffle.train.record import Metrics, environment
 from riffle.train.run import Run
-from riffle.train.step import TrainStep, set_matrix_precision
+from riffle.train.step import TrainStep, arithmetic, set_matrix_precision
 
 OnLog = Callable[[int, dict[str, float]], None]
 OnEvaluation = Callable[[int, dict[int, float]], None]
@@ -76,7 +78,7 @@ def train(
         with _signals() as received:
             since, logged = time.perf_counter(), done
             while done < settings.steps:
-                step()
+                _make(step)
                 done += 1
                 finished = done == settings.steps
                 if finished or done % settings.log_every == 0:
@@ -105,6 +107,22 @@ def train(
                     raise Interrupted(run, done, received[0])
     finally:
         metrics.close()
+
+
+def _make(step: TrainStep) -> None:
+    """Make one step; where it does not fit into memory, say what would."""
+    try:
+        return step()
+    except torch.OutOfMemoryError as error:
+        said = str(error).split("\n")[0]
+    experiment, device = step.experiment, step.step.device
+    bins, batch = experiment.data.bins, experiment.data.batch
+    if isinstance(step.model, SequenceModel) and not said.startswith("out of GPU memory"):  # in the backward pass
+        x_BND = torch.empty(0, 1, experiment.model.features, device=device)
+        with arithmetic(experiment.train.precision, device):
+            needs = footprint(step.model.network, x_BND, training=True)
+        said = explain(needs, [(batch, length) for length in bins], free_bytes(device))
+    raise torch.OutOfMemoryError(f"{said}; a step takes data.batch={batch} examples of each of data.bins={list(bins)}")
 
 
 def _evaluate(step: TrainStep, experiment: Experiment) -> dict[int, float]:

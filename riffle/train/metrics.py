@@ -1,6 +1,6 @@
 """Loss and accuracy, as the paper counts them."""
 
-# B = batch, N = length, C = classes
+# B = batch, N = length, C = classes, X = any number of symbols
 from __future__ import annotations
 
 from typing import NamedTuple
@@ -12,15 +12,16 @@ from torch.nn import functional as F
 from riffle.tasks.base import BLANK
 
 
+def symbol_loss(logits_XC: Tensor, targets_X: Tensor, label_smoothing: float = 0.0) -> Tensor:
+    """Softmax cross entropy of every symbol, at least in float32."""
+    logits_XC = logits_XC if logits_XC.dtype == torch.float64 else logits_XC.float()
+    return F.cross_entropy(logits_XC, targets_X, reduction="none", label_smoothing=label_smoothing)
+
+
 def sequence_loss(logits_BNC: Tensor, targets_BN: Tensor, label_smoothing: float = 0.0) -> Tensor:
     """Softmax cross entropy of every row, averaged over all its positions, blanks included."""
-    loss_BN = F.cross_entropy(
-        logits_BNC.float().transpose(1, 2) if logits_BNC.dtype != torch.float64 else logits_BNC.transpose(1, 2),
-        targets_BN,
-        reduction="none",
-        label_smoothing=label_smoothing,
-    )
-    return loss_BN.mean(dim=1)
+    loss_X = symbol_loss(logits_BNC.flatten(0, 1), targets_BN.flatten(), label_smoothing)
+    return loss_X.view_as(targets_BN).mean(dim=1)
 
 
 class Counts(NamedTuple):
@@ -39,7 +40,12 @@ class Counts(NamedTuple):
 def count(logits_BNC: Tensor, targets_BN: Tensor) -> Counts:
     """Compare outputs with targets over the positions where either is not blank."""
     outputs_BN = logits_BNC.argmax(dim=-1)
-    matters_BN = (targets_BN != BLANK) | (outputs_BN != BLANK)
-    right_BN = (outputs_BN == targets_BN) & matters_BN
+    right_symbols, symbols = count_symbols(outputs_BN, targets_BN)
     perfect_B = (outputs_BN == targets_BN).all(dim=1)
-    return Counts(right_BN.sum(), matters_BN.sum(), perfect_B.sum(), torch.full_like(perfect_B.sum(), len(perfect_B)))
+    return Counts(right_symbols, symbols, perfect_B.sum(), torch.full_like(perfect_B.sum(), len(perfect_B)))
+
+
+def count_symbols(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """How many symbols are right, and how many there are, where target or output is not blank; any shape."""
+    matters = (targets != BLANK) | (outputs != BLANK)
+    return ((outputs == targets) & matters).sum(), matters.sum()

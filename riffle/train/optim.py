@@ -1,4 +1,4 @@
-"""Adam with decoupled decay of the matrices and a learning rate that falls linearly to zero."""
+"""Adam with decoupled decay of the matrices, or AdaMax; what is done to gradients before either."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ import torch
 from torch import Tensor, nn
 
 from riffle.config import ModelConfig, TrainConfig
+from riffle.train.adamax import AdaMax
 
 
 def base_learning_rate(train: TrainConfig, model: ModelConfig) -> float:
-    """The learning rate of the first step: wider networks take smaller ones."""
-    return train.learning_rate * math.sqrt(96 / model.features)
+    """The learning rate before any fall: wider networks take smaller ones."""
+    width = 96 / model.features
+    return train.learning_rate * (width if train.optimizer == "adamax" else math.sqrt(width))
 
 
 def make_optimizer(model: nn.Module, train: TrainConfig, learning_rate: Tensor) -> torch.optim.Optimizer:
-    """Adam over the model's parameters; ``learning_rate`` is a tensor that the caller changes in place."""
+    """The optimiser of the model's parameters; ``learning_rate`` is a tensor that the caller changes in place."""
+    if train.optimizer == "adamax":
+        return AdaMax(model.parameters(), learning_rate)
     embeddings = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
     matrices: list[Tensor] = []
     others: list[Tensor] = []
@@ -27,3 +31,15 @@ def make_optimizer(model: nn.Module, train: TrainConfig, learning_rate: Tensor) 
     groups = [{"params": matrices, "weight_decay": train.weight_decay}, {"params": others, "weight_decay": 0.0}]
     on_gpu = learning_rate.is_cuda
     return torch.optim.AdamW(groups, lr=learning_rate, betas=(0.9, 0.999), eps=1e-5, fused=True, capturable=on_gpu)
+
+
+@torch.no_grad()
+def shape_gradients(model: nn.Module, train: TrainConfig, learning_rate: Tensor) -> None:
+    """Clip the gradients by their norm and add noise to them, as far as asked for."""
+    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    if train.clip:
+        nn.utils.clip_grad_norm_(model.parameters(), train.clip)
+    if train.gradient_noise:
+        noise = [nn.init.trunc_normal_(torch.empty_like(gradient)) for gradient in gradients]
+        torch._foreach_mul_(noise, learning_rate * train.gradient_noise)
+        torch._foreach_add_(gradients, noise)

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from riffle.config import Experiment
+from riffle.models.base import SymbolModel
 from riffle.models.build import build
 from riffle.overrides import differences, from_dict
 from riffle.tasks import get_task
@@ -98,7 +99,7 @@ class Run:
             raise ValueError(f"{self.checkpoint} lacks training state ({error}); restore it or train again") from None
         return int(step.step)
 
-    def model(self, device: str | torch.device = "cpu") -> nn.Module:
+    def model(self, device: str | torch.device = "cpu") -> SymbolModel:
         """The trained model, ready to be used."""
         config = replace(self.experiment.model, backend="auto")  # weights serve every kernel
         model = build(config, get_task(self.experiment.task), device=device)

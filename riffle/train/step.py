@@ -1,20 +1,25 @@
 """One training step: a batch of every bin, one backward pass, one update; eager or as one CUDA graph."""
 
-# B = batch, N = width of a bin, C = classes
+# B = batch, N = width of a bin, C = classes, X = symbols of all bins
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from riffle.config import Experiment, Precision
-from riffle.tasks.base import Task
+from riffle.models.base import SymbolModel
+from riffle.tasks.base import Batch, Task
 from riffle.train.data import draw_bin, held_out
-from riffle.train.metrics import count, sequence_loss
-from riffle.train.optim import base_learning_rate, make_optimizer
+from riffle.train.metrics import count_symbols, symbol_loss
+from riffle.train.optim import base_learning_rate, make_optimizer, shape_gradients
+from riffle.train.schedule import SCHEDULES
+from riffle.train.streams import side_by_side
 
 EAGER_STEPS = 3
 """Steps before a graph is captured: they let the libraries set themselves up."""
@@ -38,12 +43,13 @@ class TrainStep:
     sums that :meth:`read` returns. So a step can be captured once and replayed without the host taking part.
     """
 
-    def __init__(self, experiment: Experiment, model: nn.Module, task: Task, *, graph: bool = True) -> None:
+    def __init__(self, experiment: Experiment, model: SymbolModel, task: Task, *, graph: bool = True) -> None:
         device = next(model.parameters()).device
         self.experiment, self.model, self.task = experiment, model, task
         self.generator = torch.Generator(device).manual_seed(experiment.train.seed)
-        self.base_learning_rate = base_learning_rate(experiment.train, experiment.model)
-        self.learning_rate = torch.tensor(self.base_learning_rate, device=device)
+        base = base_learning_rate(experiment.train, experiment.model)
+        self.schedule = SCHEDULES[experiment.train.schedule](base, experiment.train, device)
+        self.learning_rate = self.schedule.rate
         self.optimizer = make_optimizer(model, experiment.train, self.learning_rate)
         self.step = torch.zeros((), dtype=torch.int64, device=device)
         self.first_bad = torch.full((), -1, dtype=torch.int64, device=device)
@@ -78,33 +84,50 @@ class TrainStep:
             self._step()
 
     def _step(self) -> None:
-        self.learning_rate.copy_(self.base_learning_rate * (1 - self.step / self.experiment.train.steps))
+        self.schedule.begin(self.step)
         self.optimizer.zero_grad(set_to_none=True)
-        loss = self._loss()
-        loss.backward()
+        loss, note = self._loss()
+        backward: Callable[[], None] = (loss + self.model.extra_loss()).backward
+        side_by_side([backward, note], self.step.device)
+        shape_gradients(self.model, self.experiment.train, self.learning_rate)
         self.optimizer.step()
+        self.model.after_step(loss.detach(), self.learning_rate)
+        self.schedule.end(loss.detach())
         fresh_bad = ~loss.detach().isfinite() & (self.first_bad < 0)
         self.step += 1
         self.first_bad.copy_(torch.where(fresh_bad, self.step, self.first_bad))
 
-    def _loss(self) -> Tensor:
-        data, train = self.experiment.data, self.experiment.train
-        losses = []
-        for index in range(len(data.bins)):
+    def _loss(self) -> tuple[Tensor, Callable[[], None]]:
+        """The loss of a fresh batch of every bin, and what remains to be done to note it."""
+        examples = self._draw()
+        with arithmetic(self.experiment.train.precision, self.step.device):
+            scores = self.model.many([batch.inputs for batch, _ in examples])
+        logits_XC = torch.cat([logits_BNC.flatten(0, 1) for logits_BNC in scores])
+        targets_X = torch.cat([batch.targets.flatten() for batch, _ in examples])
+        weights_X = torch.cat([weights_BN.flatten() for _, weights_BN in examples])
+        loss = (symbol_loss(logits_XC, targets_X, self.experiment.train.label_smoothing) * weights_X).sum()
+        return loss, partial(self._note, loss.detach(), logits_XC.detach(), targets_X)
+
+    def _draw(self) -> list[tuple[Batch, Tensor]]:
+        """A batch of every bin, and the weight of each of its positions in the step's loss.
+
+        Bins count alike, and so do the examples of a bin that are not held out and the positions of an example.
+        """
+        data = self.experiment.data
+
+        def draw(index: int) -> tuple[Batch, Tensor]:
             batch = draw_bin(self.task, data.bins, index, data.batch, data.shorter, generator=self.generator)
-            with arithmetic(train.precision, self.step.device):
-                logits_BNC = self.model(batch.inputs)
-            loss_B = sequence_loss(logits_BNC, batch.targets, train.label_smoothing)
-            trained_B = (~held_out(batch.inputs)).to(loss_B.dtype)
-            losses.append((loss_B * trained_B).sum() / trained_B.sum().clamp(min=1))
-            with torch.no_grad():
-                counts = count(logits_BNC, batch.targets)
-            self.sums[2] += counts.right
-            self.sums[3] += counts.symbols
-        loss = torch.stack(losses).mean()
-        self.sums[0] += loss.detach()
-        self.sums[1] += 1
-        return loss
+            trained_B = (~held_out(batch.inputs)).to(self.learning_rate.dtype)
+            weights_B = trained_B / (trained_B.sum().clamp(min=1) * (data.bins[index] * len(data.bins)))
+            return batch, weights_B[:, None].expand(batch.inputs.shape)
+
+        return side_by_side([partial(draw, index) for index in range(len(data.bins))], self.step.device)
+
+    def _note(self, loss: Tensor, logits_XC: Tensor, targets_X: Tensor) -> None:
+        """Add a step to the sums that :meth:`read` returns."""
+        right, symbols = count_symbols(logits_XC.argmax(dim=-1), targets_X)
+        numbers = (loss, torch.ones_like(loss), right, symbols)
+        self.sums += torch.stack([number.to(self.sums.dtype) for number in numbers])
 
     def read(self) -> Progress:
         """Averages since the last call, which begin anew."""
@@ -121,12 +144,14 @@ class TrainStep:
             tensors["random.cuda"] = torch.cuda.get_rng_state(self.step.device)
         for index, slots in self.optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer.{index}.{slot}": tensor for slot, tensor in slots.items()}
-        return tensors
+        return tensors | {f"schedule.{name}": tensor for name, tensor in self.schedule.state().items()}
 
     def load_state(self, tensors: dict[str, Tensor]) -> None:
         """Take up where :meth:`state` was taken."""
         self.step.copy_(tensors["step"])
         self.sums.copy_(tensors["sums"])
+        for name, tensor in self.schedule.state().items():
+            tensor.copy_(tensors[f"schedule.{name}"])
         self.generator.set_state(tensors["random.sample"].cpu())
         torch.set_rng_state(tensors["random.cpu"].cpu())
         if self.step.is_cuda and "random.cuda" in tensors:

@@ -22,7 +22,7 @@ from riffle.config import DataConfig, ModelConfig
 from riffle.train import loop
 from riffle.train import step as step_module
 from riffle.train.loop import Interrupted, NonFiniteLoss
-from riffle.train.metrics import sequence_loss
+from riffle.train.metrics import symbol_loss
 from riffle.train.record import Metrics, read_metrics
 from riffle.train.run import Run, find_run
 
@@ -177,13 +177,13 @@ def spoil(monkeypatch: pytest.MonkeyPatch, at_step: int, spoilt: Callable[[Tenso
     """Replace the loss of one step."""
     calls = 0
 
-    def loss(logits_BNC: Tensor, targets_BN: Tensor, label_smoothing: float = 0.0) -> Tensor:
+    def loss(logits_XC: Tensor, targets_X: Tensor, label_smoothing: float = 0.0) -> Tensor:
         nonlocal calls
         calls += 1
-        loss_B = sequence_loss(logits_BNC, targets_BN, label_smoothing)
-        return spoilt(loss_B) if (calls - 1) // len(TINY.data.bins) + 1 == at_step else loss_B
+        loss_X = symbol_loss(logits_XC, targets_X, label_smoothing)
+        return spoilt(loss_X) if calls == at_step else loss_X
 
-    monkeypatch.setattr(step_module, "sequence_loss", loss)
+    monkeypatch.setattr(step_module, "symbol_loss", loss)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])

@@ -1,0 +1,63 @@
+"""The Gated-Attention Reader: padding does not matter, occurrences add up, and it learns to look things up."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from riffle.baselines import GatedAttentionReader
+from riffle.baselines.gated_attention_reader import pointer_sum
+
+
+def test_padding_does_not_matter() -> None:
+    reader = GatedAttentionReader(30, 8, hops=2).double()
+    passage_BN, query_BM = torch.randint(1, 30, (3, 7)), torch.randint(1, 30, (3, 4))
+    scores_BN = reader(passage_BN, query_BM)
+    wide_BN = reader(F.pad(passage_BN, (0, 5)), F.pad(query_BM, (0, 2)))
+    torch.testing.assert_close(wide_BN[:, :7], scores_BN)
+    assert (wide_BN[:, 7:] == -torch.inf).all()
+
+
+def test_rows_of_different_length_are_what_each_is_alone() -> None:
+    reader = GatedAttentionReader(30, 8).double()
+    passage_BN, query_BM = torch.randint(1, 30, (2, 7)), torch.randint(1, 30, (2, 4))
+    passage_BN[1, 4:], query_BM[1, 2:] = 0, 0
+    torch.testing.assert_close(reader(passage_BN, query_BM)[1:, :4], reader(passage_BN[1:, :4], query_BM[1:, :2]))
+
+
+def test_an_empty_query_is_no_accident() -> None:
+    scores_BN = GatedAttentionReader(30, 8)(torch.tensor([[3, 4, 0]]), torch.zeros(1, 2, dtype=torch.long))
+    assert scores_BN[:, :2].isfinite().all()
+
+
+def test_occurrences_add_up() -> None:
+    score_BN, passage_BN = torch.randn(2, 6), torch.tensor([[4, 5, 4, 6, 4, 0], [1, 2, 3, 4, 5, 6]])
+    score_BN[0, 5] = -torch.inf
+    chance_BN = score_BN.softmax(-1)
+    words_BN = pointer_sum(score_BN, passage_BN).exp()
+    torch.testing.assert_close(words_BN[0, 0], chance_BN[0, [0, 2, 4]].sum())
+    torch.testing.assert_close(words_BN[0, [0, 2, 4]], words_BN[0, [0, 0, 0]])
+    torch.testing.assert_close(words_BN[1], chance_BN[1])
+    assert words_BN[0, 5] == 0
+
+
+def test_it_learns_which_word_follows() -> None:
+    torch.manual_seed(0)
+    reader = GatedAttentionReader(12, 32, hops=2)
+    optimizer = torch.optim.Adam(reader.parameters(), lr=0.01)
+    for _ in range(150):
+        passage_BN = torch.rand(64, 11).argsort(1)[:, :6] + 1
+        at_B1 = torch.randint(0, 5, (64, 1))
+        words_BN = pointer_sum(reader(passage_BN, passage_BN.gather(1, at_B1)), passage_BN)
+        loss = -words_BN.gather(1, at_B1 + 1).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert float((words_BN.argmax(1) == at_B1[:, 0] + 1).float().mean()) > 0.9
+
+
+@pytest.mark.parametrize(("arguments", "message"), [({"hops": 0}, "at least 1"), ({"features": 7}, "even")])
+def test_impossible_arguments(arguments: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        GatedAttentionReader(30, **{"features": 8, **arguments})

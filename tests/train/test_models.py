@@ -1,0 +1,180 @@
+"""Every model trains, stops, resumes, is saved, loaded, evaluated and refused through the same code."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from riffle.config import RIVALS, DataConfig, Experiment, ModelConfig, paper, small, with_model
+from riffle.models.build import MODELS, OWN_FIELDS, build
+from riffle.overrides import override
+from riffle.tasks import TASKS, get_task
+from riffle.train import feasible
+from riffle.train.check import check
+from riffle.train.evaluate import evaluate
+from riffle.train.step import TrainStep
+from train.tiny import TINY, assert_finite, assert_same_run, resume, train, train_until
+
+TASK = get_task("reverse")
+SMALLER = {"transformer": ["model.layers=2", "model.heads=2"], "universal-transformer": ["model.layers=3"]}
+
+
+def experiment_of(kind: str, *changes: str) -> Experiment:
+    return override(with_model(TINY, kind), ["model.features=8", *SMALLER.get(kind, []), *changes])
+
+
+def test_the_lists_of_models_agree() -> None:
+    assert [ModelConfig().kind, *RIVALS] == list(MODELS) == list(OWN_FIELDS)
+    for kind in MODELS:
+        for recipe in (paper, small):
+            experiment = with_model(recipe("sort"), kind)
+            assert experiment.model.kind == kind
+            check(experiment)
+    with pytest.raises(ValueError, match="unknown model 'mlp'; choose one of shuffle-exchange, dngpu, "):
+        with_model(TINY, "mlp")
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_stopped_run_ends_as_one_that_was_not(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = experiment_of(kind, "model.halting=true") if "halting" in OWN_FIELDS[kind] else experiment_of(kind)
+    train(tmp_path / "whole", experiment)
+    train_until(tmp_path / "parts", 13, monkeypatch, experiment)
+    resume(tmp_path / "parts", experiment)
+    assert_same_run(tmp_path / "whole", tmp_path / "parts")
+    assert_finite(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_run_gives_its_model_back(kind: str, tmp_path: Path) -> None:
+    run = train(tmp_path / "run", experiment_of(kind, "train.steps=2", "train.evaluate_every=0"))
+    model = run.model()
+    assert not model.training
+    (score,) = evaluate(model, TASK, [5], examples=8)
+    assert 0 <= score.symbol_accuracy <= 1
+    again = run.model()
+    x_BN = torch.randint(0, TASK.symbols, (2, 7))
+    assert torch.equal(model(x_BN), again(x_BN))
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_many_batches_are_what_each_is_alone(kind: str) -> None:
+    model = build(experiment_of(kind).model, TASK).eval()
+    batches = [torch.randint(0, TASK.symbols, (rows, width)) for rows, width in ((3, 8), (2, 1), (4, 5))]
+    for together, batch in zip(model.many(batches), batches, strict=True):
+        torch.testing.assert_close(together, model(batch), rtol=1e-4, atol=1e-5)
+    assert model.extra_loss().shape == ()
+
+
+LEARNING = {  # features, steps, learning rate, share of right symbols at the end
+    "shuffle-exchange": (24, 150, 0.005, 0.95),
+    "dngpu": (24, 250, 0.005, 0.9),
+    "universal-transformer": (48, 300, 0.01, 0.9),
+    "transformer": (48, 400, 0.01, 0.8),
+    "lstm": (48, 400, 0.01, 0.75),
+    "gru": (48, 400, 0.01, 0.75),
+}
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_small_version_learns_to_reverse(kind: str) -> None:
+    features, steps, rate, expected = LEARNING[kind]
+    experiment = override(
+        with_model(replace(small("reverse"), data=DataConfig(bins=(4,), batch=32)), kind),
+        [
+            *(f"model.features={features}", "model.dropout=0", *SMALLER.get(kind, [])),
+            *(f"train.steps={steps}", f"train.learning_rate={rate}", f"train.warmup={steps // 10}"),
+        ],
+    )
+    torch.manual_seed(0)
+    step = TrainStep(experiment, build(experiment.model, TASK), TASK)
+    for _ in range(steps - 50):
+        step()
+    step.read()
+    for _ in range(50):
+        step()
+    assert step.read().accuracy > expected
+
+
+def test_the_neural_gpus_own_loss_weight_and_rate_are_part_of_a_step() -> None:
+    experiment = experiment_of("dngpu")
+    assert (experiment.train.optimizer, experiment.train.schedule) == ("adamax", "plateau")
+    step = TrainStep(experiment, build(experiment.model, TASK), TASK)
+    step()
+    state = step.model.state_dict()
+    assert float(state["saturation.period"][2]) == 1
+    assert float(step.schedule.state()["count"]) == 1
+    assert {"schedule.own", "schedule.averages", "optimizer.0.norm"} <= step.state().keys()
+
+
+def test_an_answer_is_never_longer_than_a_task_says() -> None:
+    generator = torch.Generator().manual_seed(0)
+    for task in TASKS.values():
+        for length in (1, 2, 3, 8, 17, 33):
+            batch = task.sample(64, length, generator=generator)
+            position_N = torch.arange(1, batch.inputs.shape[1] + 1)
+            given_B, answered_B = (torch.where(x != 0, position_N, 0).amax(1) for x in batch)
+            assert (answered_B <= task.reach * given_B).all(), (task.name, length)
+
+
+def test_operations_grow_as_they_should() -> None:
+    growth = {}
+    for kind in MODELS:
+        model = build(experiment_of(kind).model, TASK, device="meta")
+        growth[kind] = model.operations(2**20) / model.operations(2**19)
+        assert model.memory(2**20) == 2 * model.memory(2**19) > 0
+    assert growth["dngpu"] == 4
+    assert growth["lstm"] == growth["gru"] == 2
+    assert 2 < growth["shuffle-exchange"] < 2.2
+    assert 3.9 < growth["transformer"] <= 4
+
+
+def test_a_model_too_heavy_for_a_length_is_refused() -> None:
+    model = build(ModelConfig(kind="dngpu", features=96), TASK).eval()
+    with pytest.raises(
+        ValueError, match=r"at length 1048576 would take too long: about .* days .* GB of memory.*--force"
+    ):
+        feasible.refuse_too_heavy(model, [8, 2**20], 4)
+    feasible.refuse_too_heavy(model, [8, 64], 4)
+
+
+def test_a_model_too_large_for_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = build(ModelConfig(kind="lstm", features=8), TASK).eval()
+    monkeypatch.setattr(feasible, "available", lambda device: 1e3)
+    with pytest.raises(ValueError, match="at length 64 would run out of memory"):
+        feasible.refuse_too_heavy(model, [64], 1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (["model.blocks=2"], "model.blocks means nothing to 'dngpu', which has features, dropout"),
+        (["model.halting=maybe"], "model.halting must be true or false"),
+        (["train.weight_decay=0.1"], "train.weight_decay of AdaMax must be 0"),
+        (["train.clip=-1"], "train.clip must be at least 0"),
+        (["train.warmup=-1"], "train.warmup must be at least 0"),
+    ],
+)
+def test_mistakes_are_named(changes: list[str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        check(experiment_of("dngpu", *changes))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_step_is_one_graph_on_a_gpu(kind: str, precision: str) -> None:
+    changes = [f"train.precision={precision}", "train.gradient_noise=0.0001", "train.clip=1"]
+    if "halting" in OWN_FIELDS[kind]:
+        changes.append("model.halting=true")
+    experiment = experiment_of(kind, *changes)
+    step = TrainStep(experiment, build(experiment.model, TASK, device="cuda"), TASK)
+    for _ in range(8):
+        step()
+    assert step.graph is not None
+    progress = step.read()
+    assert progress.first_bad is None
+    assert int(step.step) == 8
+    assert all(parameter.isfinite().all() for parameter in step.model.parameters())
