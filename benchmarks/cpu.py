@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 from riffle import ShuffleExchange
+from riffle.bench.rows import network_flops
 from riffle.train.record import environment
 
 FEATURES = 96
@@ -40,17 +41,6 @@ def median_seconds(work: Callable[[], object]) -> float:
         work()
         times.append(time.perf_counter() - start)
     return statistics.median(times)
-
-
-def layer_flops(length: int, features: int) -> int:
-    """Products of one switch layer: three gates of 2m x 2m and two candidates of 2m x m for each pair."""
-    pair = 2 * features
-    return length // 2 * 2 * (3 * pair * pair + 2 * pair * features)
-
-
-def network_flops(length: int, features: int, blocks: int) -> int:
-    k = length.bit_length() - 1
-    return (blocks * 2 * (k - 1) + 1) * layer_flops(length, features)
 
 
 def speed() -> dict[str, Any]:

@@ -13,9 +13,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from riffle.bench.rows import short
+from riffle.bench.words import NOTHING, duration, memory, outcome, share
 from riffle.wording import percent
 
 ROOT = Path(__file__).parent.parent
+H200 = ROOT / "benchmarks" / "results" / "h200.json"
 LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096)
 PAPER = {
     "duplicate": (1, 1, 1, 1, 1, 1, 1),
@@ -52,7 +55,63 @@ def cpu() -> str:
     return "\n".join(lines)
 
 
-TABLES = {"generalization": generalization, "cpu": cpu}
+def speed(path: Path = H200) -> str:
+    """A GPU's speed as ``riffle bench`` measured it; nothing where it has not yet."""
+    if not path.exists():
+        return ""
+    record = _read(path)
+    ceilings = record["runs"][0]["ceilings"]
+    commands = " and ".join(f"`{run['command']}`" for run in record["runs"])
+    lines = [
+        f"One {record['device']}, commit {record['commit']}, torch {record['versions']['torch']}, {commands}; a matrix "
+        f"product reached {ceilings['product'] / 1e12:.0f} TFLOP/s, a copy {ceilings['copy'] / 1e12:.1f} TB/s. The "
+        "floor is the time that a row's FLOPs take at the product's rate. The training step, and fused the two short "
+        "inferences, are replayed as CUDA graphs. Before a row was timed, its results were compared with the reference "
+        f"in float32 ([{path.name}](benchmarks/results/{path.name})).\n",
+        "| work | eager, float32 | compiled, bfloat16 | fused | fused, gates kept | floor | reached |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    lines += [_speed_row(row) for row in record["rows"].values()]
+    if record["attention"]:
+        lines += ["", *_attention(record["attention"])]
+    if record["curve"] or record["attention"]:
+        lines += ["", f"![Time over length](benchmarks/results/{path.stem}.png)"]
+    return "\n".join(lines)
+
+
+def _speed_row(row: dict[str, Any]) -> str:
+    cells = []
+    for form in ("eager", "compiled", "fused", "fused-keep"):
+        entry = row["forms"].get(form)
+        size = f", {memory(entry['peak_bytes'])}" if entry and "milliseconds" in entry else ""
+        cells.append(outcome(entry) + size if entry else NOTHING)
+    timed = [entry for entry in row["forms"].values() if "milliseconds" in entry]
+    best = max(timed, key=lambda entry: entry["fraction_of_floor"], default=None)
+    cells += [duration(best["floor_milliseconds"]), share(best["fraction_of_floor"])] if best else [NOTHING] * 2
+    return f"| {row['title']} | " + " | ".join(cells) + " |"
+
+
+def _attention(rows: dict[str, Any]) -> list[str]:
+    """This network and the encoder, a column for each length."""
+    lengths = sorted({row["lengths"][0] for row in rows.values()})
+    lines = ["| cells | " + " | ".join(map(short, lengths)) + " |", "|---|" + "---:|" * len(lengths)]
+    for name in ("ours", "encoder"):
+        mine = {row["lengths"][0]: row for key, row in rows.items() if key.startswith(name)}
+        if not mine:
+            continue
+        entries = [next(iter(mine[length]["forms"].values())) if length in mine else None for length in lengths]
+        first = next(iter(mine.values()))
+        what = (
+            f"riffle, {first['blocks']} blocks"
+            if name == "ours"
+            else f"{first['blocks']}-layer encoder, FlashAttention"
+        )
+        cells = " | ".join(outcome(entry) if entry else NOTHING for entry in entries)
+        lines.append(f"| {what}, {first['features']} maps | {cells} |")
+    return lines
+
+
+TABLES = {"generalization": generalization, "speed": speed, "cpu": cpu}
 
 
 def drawn(text: str) -> str:
@@ -61,7 +120,8 @@ def drawn(text: str) -> str:
         start, end = f"<!-- table: {name} -->\n", "<!-- end -->"
         before, found, rest = text.partition(start)
         assert found, f"README.md has no place for the table {name}"
-        text = before + start + table() + "\n" + end + rest.partition(end)[2]
+        lines = table()
+        text = before + start + (lines + "\n" if lines else "") + end + rest.partition(end)[2]
     return text
 
 

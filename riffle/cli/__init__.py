@@ -11,12 +11,14 @@ from typing import Annotated
 
 import typer
 
+from riffle.cli.bench import bench
 from riffle.cli.demo import demo
 from riffle.cli.display import errors
 from riffle.cli.evaluate import evaluate
 from riffle.cli.export import export
 from riffle.cli.info import info
 from riffle.cli.inspect import inspect
+from riffle.cli.reproduce import reproduce
 from riffle.cli.route import route
 from riffle.cli.solve import solve
 from riffle.cli.tasks import tasks
@@ -49,6 +51,8 @@ app.command("solve")(solve)
 app.command("tasks")(tasks)
 app.command("info")(info)
 app.command("export")(export)
+app.command("bench")(bench)
+app.command("reproduce")(reproduce)
 app.command("demo")(demo)
 app.command("inspect")(inspect)
 app.command("route")(route)
@@ -68,7 +72,9 @@ def main() -> None:
         # torch has no class of its own for a CPU that runs out of memory
         if _debug or "memory" not in str(error):
             raise
-        errors.print("[bold red]error:[/] out of memory: choose shorter lengths or a smaller batch", soft_wrap=True)
+        known = str(error).startswith("out of GPU memory")  # then it says what would fit
+        said = _sentence(error) if known else "out of memory: choose shorter lengths or a smaller batch"
+        errors.print(f"[bold red]error:[/] {said}", highlight=False, soft_wrap=True)
         sys.exit(1)
 
 

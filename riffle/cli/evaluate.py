@@ -32,6 +32,7 @@ def evaluate(
     ] = True,
     plot: Annotated[Path | None, typer.Option(help="Where to save the plot.", show_default="RUN/accuracy.png")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the examples.")] = 1,
+    force: Annotated[bool, typer.Option("--force", help="Run also what is estimated to take over an hour.")] = False,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
@@ -47,6 +48,7 @@ def evaluate(
     from riffle.tasks import get_task
     from riffle.train.checkpoint import write_json
     from riffle.train.evaluate import evaluate as score
+    from riffle.train.feasible import refuse_too_heavy
     from riffle.train.record import environment
     from riffle.train.run import Run
 
@@ -56,6 +58,8 @@ def evaluate(
     splits = ["uniform", *(task.splits if worst_case else ())]
     longest = max(trained.experiment.data.bins)
     model = trained.model(choose_device(device))
+    if not force:
+        refuse_too_heavy(model, sizes, examples)
     with progress_bar() as bar:
         job = bar.add_task(f"evaluating {task.name}", total=len(sizes) * len(splits) * examples)
         scores = score(

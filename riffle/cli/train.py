@@ -10,10 +10,19 @@ from rich.progress import TextColumn
 from rich.table import Table
 
 from riffle.cli.display import Device, Json, choose_device, errors, output, print_json, progress_bar
+from riffle.config import RIVALS
 from riffle.wording import percent
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from riffle.config import Experiment
+
+
+def _names(choices: Iterable[str]) -> str:
+    """Names for a sentence of the help."""
+    *first, last = (f"[bold]{name}[/]" for name in choices)
+    return f"{', '.join(first)} or {last}"
 
 
 def train(
@@ -25,7 +34,17 @@ def train(
             "generalises further; [bold]small[/]: two CPU minutes."
         ),
     ] = "paper",
-    out: Annotated[Path | None, typer.Option(help="Folder of the run.", show_default="runs/TASK")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="What learns it: [bold]shuffle-exchange[/], or with settings of its own " + _names(RIVALS) + ".",
+            show_default="shuffle-exchange",
+            metavar="NAME",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the run.", show_default="runs/TASK, runs/TASK-NAME with --model")
+    ] = None,
     steps: Annotated[int | None, typer.Option(help="Same as --set train.steps=N.")] = None,
     features: Annotated[int | None, typer.Option(help="Feature maps; same as --set model.features=N.")] = None,
     seed: Annotated[int | None, typer.Option(help="Same as --set train.seed=N.")] = None,
@@ -50,28 +69,30 @@ def train(
     from riffle.tasks import get_task
 
     get_task(task)
-    folder = out or Path("runs") / task
+    folder = out or Path("runs") / (f"{task}-{model}" if model else task)
     named = {"train.steps": steps, "model.features": features, "train.seed": seed, "train.precision": precision}
     changes = [f"{name}={value}" for name, value in named.items() if value is not None] + (change or [])
-    experiment = _experiment(task, recipe, changes, folder if resume else None)
+    experiment = _experiment(task, recipe, model, changes, folder if resume else None)
     if show:
         _show(experiment, json)
         return
     _train(experiment, folder, resume, choose_device(device), graph, json)
 
 
-def _experiment(task: str, recipe: str, changes: list[str], resumed: Path | None) -> Experiment:
+def _experiment(task: str, recipe: str, model: str | None, changes: list[str], resumed: Path | None) -> Experiment:
     from dataclasses import replace
 
-    from riffle.config import RECIPES
+    from riffle.config import RECIPES, with_model
     from riffle.overrides import override
     from riffle.train.run import Run
 
     if resumed is not None:
-        return override(replace(Run(resumed).experiment, task=task), changes)
+        kind = [f"model.kind={model}"] if model else []
+        return override(replace(Run(resumed).experiment, task=task), kind + changes)
     if recipe not in RECIPES:
         raise ValueError(f"unknown recipe {recipe!r}; choose one of {', '.join(RECIPES)}")
-    return override(RECIPES[recipe](task), changes)
+    experiment = RECIPES[recipe](task)
+    return override(with_model(experiment, model) if model else experiment, changes)
 
 
 def _show(experiment: Experiment, json: bool) -> None:

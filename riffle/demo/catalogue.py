@@ -7,8 +7,8 @@ from functools import cached_property
 from pathlib import Path
 
 import torch
-from torch import nn
 
+from riffle.models.base import SymbolModel
 from riffle.tasks import TASKS, get_task
 from riffle.train.run import Run
 from riffle.train.shipped import SHIPPED
@@ -18,10 +18,10 @@ class Trained(Run):
     """A run whose model is read once, on the CPU, and then kept."""
 
     @cached_property
-    def _kept(self) -> nn.Module:
+    def _kept(self) -> SymbolModel:
         return super().model()
 
-    def model(self, device: str | torch.device = "cpu") -> nn.Module:
+    def model(self, device: str | torch.device = "cpu") -> SymbolModel:
         assert str(device) == "cpu", "the page computes on the CPU"
         return self._kept
 

@@ -1,0 +1,1 @@
+"""``riffle bench``: how fast this machine runs the networks, beside what its arithmetic would allow."""

@@ -1,0 +1,19 @@
+"""One module for each figure or table of the paper: configs(), figure(results), claims(results)."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+
+EXPERIMENTS: dict[str, str] = {
+    "timing-addition": "time and memory over length for addition: this network and the Neural GPU",
+    "timing-lambada": "time and memory over length for LAMBADA: this network and the Universal Transformer",
+}
+"""Every experiment and what it measures; nothing is imported before one is asked for."""
+
+
+def get_experiment(name: str) -> ModuleType:
+    """The module of an experiment."""
+    if name not in EXPERIMENTS:
+        raise ValueError(f"unknown experiment {name!r}; choose one of {', '.join(EXPERIMENTS)}")
+    return import_module(f"riffle.experiments.{name.replace('-', '_')}")

@@ -1,0 +1,182 @@
+"""Measure series over length: time, peak of memory, every model in its best form on a GPU."""
+
+# B = batch, here 1, N = length
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from riffle.baselines import NeuralGPU, UniversalReader
+from riffle.bench.replay import replayed
+from riffle.bench.timing import Call, peak_bytes, timed
+from riffle.experiments.replay import stepwise
+from riffle.experiments.series import Form, Series
+
+Entry = dict[str, Any]
+GRAPH_BELOW = 100.0
+"""Milliseconds below which a call is replayed as one CUDA graph; above, starting its kernels takes no time."""
+
+
+def measure(
+    series: Series,
+    device: torch.device,
+    *,
+    budget: float,
+    memory: float | None = None,
+    quick: bool = False,
+    on_point: Callable[[Entry], None] = lambda point: None,
+) -> Entry:
+    """Measure one series up to the first length that does not fit, or would take longer than the budget.
+
+    Args:
+        series: What to measure.
+        device: Where.
+        budget: Seconds that one call may take, foreseen from the two lengths before.
+        memory: Gigabytes of a GPU that may be used, None for all; see :func:`limit_memory`.
+        quick: Whether to take fewer repeats.
+        on_point: Called with every length's entry.
+    """
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    torch.manual_seed(0)
+    found: list[Entry] = []
+    stopped = None
+    with _attention(series.form, device), _by_itself(device):
+        module = prepare(series.build(device, dtype), series.form, device)
+        for length in series.lengths:
+            if foreseen(found) > budget * 1e3:
+                stopped = f"{length} would take over {budget:g} s"
+                break
+            try:
+                found.append({"length": length, **_point(module, series, length, device, memory, quick)})
+            except torch.OutOfMemoryError:
+                stopped = f"{length} is out of memory"
+                break
+            finally:
+                module.zero_grad(set_to_none=True)
+                release(device)
+            on_point(found[-1])
+    parameters = sum(parameter.numel() for parameter in module.parameters())
+    return {"model": series.model, "work": series.work, "parameters": parameters, "points": found, "stopped": stopped}
+
+
+def foreseen(found: list[Entry]) -> float:
+    """Milliseconds of the next length, if it grows over the last as the last did over the one before, at least."""
+    if len(found) < 2:
+        return 0.0
+    before, last = (point["milliseconds"] for point in found[-2:])
+    return last * max(last / before, 1.0)
+
+
+def prepare(module: nn.Module, form: Form, device: torch.device) -> nn.Module:
+    """The module in evaluation mode, the layers it repeats compiled where that is its form, for any length."""
+    module = module.eval()
+    if form == "compiled" and device.type == "cuda":
+        if isinstance(module, NeuralGPU):
+            module.unit.compile(dynamic=True)
+        elif isinstance(module, UniversalReader):
+            for stack in (module.encoder, module.decoder):
+                if stack is not None:
+                    stack.layer.compile(dynamic=True)
+    return module
+
+
+def _point(
+    module: nn.Module, series: Series, length: int, device: torch.device, memory: float | None, quick: bool
+) -> Entry:
+    generator = torch.Generator(device).manual_seed(0)
+    x_BN = torch.randint(1, series.symbols, (1, length), generator=generator, device=device)
+    call = _training(module, x_BN) if series.work == "training" else _evaluation(module, x_BN)
+    call()
+    peak = peak_bytes(call, device)
+    graph = False
+    if device.type == "cuda":
+        if series.work == "evaluation" and isinstance(module, NeuralGPU):
+            call, graph = stepwise(module, x_BN), True
+        elif _has_room(peak, memory, device) and (
+            isinstance(module, NeuralGPU) or timed(call, device, quick=True)[0].median < GRAPH_BELOW
+        ):
+            release(device)
+            call, graph = replayed(call), True
+    timing, _ = timed(call, device, quick=quick)
+    return {
+        "milliseconds": float(f"{timing.median:.5g}"),
+        "fastest": float(f"{timing.fastest:.5g}"),
+        "slowest": float(f"{timing.slowest:.5g}"),
+        "repeats": timing.repeats,
+        "peak_bytes": peak,
+        "graph": graph,
+    }
+
+
+def _has_room(peak: int | None, memory: float | None, device: torch.device) -> bool:
+    """Whether a graph fits beside what is left of a call: a recording that fails cannot be undone."""
+    total = torch.cuda.get_device_properties(device).total_memory
+    return peak is not None and peak * 1.5 < min(total, memory * 1e9 if memory else total)
+
+
+def _evaluation(module: nn.Module, x_BN: Tensor) -> Call:
+    @torch.no_grad()
+    def call() -> Tensor:
+        return module(x_BN)
+
+    return call
+
+
+def _training(module: nn.Module, x_BN: Tensor) -> Call:
+    def call() -> None:
+        module.zero_grad(set_to_none=True)
+        module(x_BN).sum().backward()
+
+    return call
+
+
+def release(device: torch.device) -> None:
+    """Give a GPU's memory back before the next length."""
+    if device.type == "cuda":
+        gc.collect()
+        torch.cuda.empty_cache()
+
+
+@contextlib.contextmanager
+def _attention(form: Form, device: torch.device) -> Iterator[None]:
+    """Which kernel attention takes."""
+    if form == "materialised":
+        # As much as one could do in 2019: no fused kernel, but all of it in the model's own precision.
+        before = torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed()
+        torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)
+        try:
+            with sdpa_kernel([SDPBackend.MATH]):
+                yield
+        finally:
+            torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(before)
+    elif form == "compiled" and device.type == "cuda":
+        with sdpa_kernel([SDPBackend.FLASH_ATTENTION]):
+            yield
+    else:
+        yield
+
+
+@contextlib.contextmanager
+def _by_itself(device: torch.device) -> Iterator[None]:
+    """Start and end with nothing of another series in memory or compiled."""
+    release(device)
+    try:
+        yield
+    finally:
+        if device.type == "cuda":
+            torch.compiler.reset()
+        release(device)
+
+
+def limit_memory(gigabytes: float | None, device: torch.device) -> None:
+    """Let this process take so much memory of a GPU; None for all."""
+    if device.type == "cuda":
+        total = torch.cuda.get_device_properties(device).total_memory
+        share = 1.0 if gigabytes is None else min(1.0, gigabytes * 1e9 / total)
+        torch.cuda.set_per_process_memory_fraction(share, device)

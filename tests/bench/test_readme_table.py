@@ -1,0 +1,99 @@
+"""The README's speed table and its plot, from a file as ``riffle bench`` writes it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from riffle.bench.plan import plan
+from riffle.bench.plot import draw
+from riffle.bench.words import NOTHING
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def readme() -> Any:
+    spec = importlib.util.spec_from_file_location("readme", ROOT / "benchmarks" / "readme.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def record() -> dict[str, Any]:
+    """A made-up file: everything reaches half the floor, but one form ran out of memory."""
+    content: dict[str, Any] = {"rows": {}, "curve": {}, "attention": {}, "commit": "abc", "device": "Some GPU"}
+    content["runs"] = [{"command": "riffle bench", "ceilings": {"product": 500e12, "copy": 2e12}}]
+    content["versions"] = {"torch": "2.11.0"}
+    for section, row, form in plan("cuda"):
+        floor = row.flops / 500e9
+        entry: dict[str, Any] = {"milliseconds": 2 * floor, "floor_milliseconds": floor, "fraction_of_floor": 0.5}
+        entry |= {"peak_bytes": 3_000_000_000, "dtype": "bfloat16"}
+        if row.name == "backward-2m" and form == "compiled":
+            entry = {"failed": "out of memory"}
+        facts = {"title": row.title, "features": row.features, "blocks": row.blocks, "lengths": list(row.lengths)}
+        content[section].setdefault(row.name, {**facts, "batch": row.batch, "forms": {}})["forms"][form] = entry
+    return content
+
+
+def test_table(readme: Any, record: dict[str, Any], tmp_path: Path) -> None:
+    file = tmp_path / "gpu.json"
+    file.write_text(json.dumps(record))
+    text = readme.speed(file)
+    assert text.startswith(
+        "One Some GPU, commit abc, torch 2.11.0, `riffle bench`; a matrix product reached 500 TFLOP/s"
+    )
+    lines = text.splitlines()
+    cells = [*["50.7 ms, 3.0 GB"] * 3, NOTHING, "25.4 ms", "50%"]
+    assert f"| inference, 96 maps, 1 block, n = 2M | {' | '.join(cells)} |" in lines
+    (failed,) = [line for line in lines if line.startswith("| forward and backward, 96 maps")]
+    assert "| out of memory |" in failed
+    assert "| cells | 1K | 4K | 8K | 16K | 64K | 256K | 1M |" in lines
+    assert any(line.startswith("| 6-layer encoder, FlashAttention, 192 maps | ") for line in lines)
+    assert lines[-1] == "![Time over length](benchmarks/results/gpu.png)"
+
+
+def test_rows_alone(readme: Any, record: dict[str, Any], tmp_path: Path) -> None:
+    file = tmp_path / "gpu.json"
+    only = record["rows"]["latency"]["forms"]
+    only.pop("compiled")
+    file.write_text(
+        json.dumps({**record, "rows": {"latency": record["rows"]["latency"]}, "curve": {}, "attention": {}})
+    )
+    *_, last = readme.speed(file).splitlines()
+    cells = ["0.0115 ms, 3.0 GB", NOTHING, "0.0115 ms, 3.0 GB", NOTHING]
+    assert last.startswith(f"| inference, 96 maps, 1 block, n = 1K | {' | '.join(cells)} |")
+
+
+def test_nothing_without_the_file(readme: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert readme.speed(tmp_path / "absent.json") == ""
+    text = "a\n<!-- table: speed -->\nold\n<!-- end -->\nb\n"
+    for lines, expected in (("", ""), ("new", "new\n")):
+        monkeypatch.setattr(readme, "TABLES", {"speed": lambda lines=lines: lines})
+        assert readme.drawn(text) == f"a\n<!-- table: speed -->\n{expected}<!-- end -->\nb\n"
+
+
+def test_plot(record: dict[str, Any], tmp_path: Path) -> None:
+    svg = tmp_path / "plot.svg"
+    assert draw(record, svg)
+    text = svg.read_text()
+    for label in ("Some GPU", "floor: FLOPs", "6-layer encoder", "2M", "96 maps, 1 block", "192 maps, 2 blocks"):
+        assert f"<!-- {label}" in text, label
+    assert draw({**record, "attention": {}}, svg)
+    assert "FlashAttention" not in svg.read_text()
+    assert not draw({**record, "attention": {}, "curve": {}}, tmp_path / "none.svg")
+    assert not (tmp_path / "none.svg").exists()
+
+
+def test_plot_of_a_run_cut_short(record: dict[str, Any], tmp_path: Path) -> None:
+    only = {"ours-1024": record["attention"]["ours-1024"]}
+    assert not draw({**record, "curve": {}, "attention": only}, tmp_path / "plot.svg")
+    record["attention"]["encoder-1024"]["forms"]["compiled"] = {"failed": "out of memory"}
+    assert draw(record, tmp_path / "plot.svg")
