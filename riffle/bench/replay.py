@@ -11,7 +11,18 @@ WARM_UP = 3
 
 
 def replayed(call: Call) -> Call:
-    """The call recorded once; what it returns replays the recording."""
+    """The call as a recording: made when it is first called, then replayed."""
+    recordings: list[torch.cuda.CUDAGraph] = []
+
+    def replay() -> None:
+        if not recordings:
+            recordings.append(_recorded(call))
+        recordings[0].replay()
+
+    return replay
+
+
+def _recorded(call: Call) -> torch.cuda.CUDAGraph:
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -21,4 +32,4 @@ def replayed(call: Call) -> Call:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         call()
-    return graph.replay
+    return graph

@@ -17,8 +17,7 @@ HAS_TRITON = find_spec("triton") is not None
 def resolve(backend: Backend, x: Tensor) -> Literal["reference", "fused"]:
     """The kernels that serve ``x``: the one place where they are chosen."""
     if backend == "auto":
-        # In float32 nothing measured so far speaks for the fused kernels, see docs/log.md.
-        return "fused" if x.is_cuda and x.dtype != torch.float32 and _obstacle(x) is None else "reference"
+        return "fused" if x.is_cuda and _obstacle(x) is None else "reference"
     if backend == "fused" and (obstacle := _obstacle(x)):
         raise ValueError(f"backend='fused' {obstacle}; backend='auto' would use the reference here")
     return backend

@@ -6,7 +6,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import torch
-import triton
 from torch import Tensor
 
 from riffle.kernels import gated_switch
@@ -48,7 +47,7 @@ def switch(
     """The layer's outputs ``[C, D]`` from its gates in one launch, which fills the candidates' sums unless empty."""
     pairs, features = state_PE.shape[0], state_PE.shape[1] // 2
     out_CD = state_PE.new_empty(2 * pairs, features)
-    gated_switch.switch_forward[(2 * triton.cdiv(pairs, blocks.rows),)](
+    gated_switch.switch_forward[(2 * _ceil(pairs, blocks.rows),)](
         gates, read_PE, state_PE, weight, bias, sum_2PD, out_CD, route.seed, pairs, *route[:3],
         D=features, KEEP=sum_2PD.numel() > 0, FAST=_fast(state_PE), EVEN=pairs % blocks.rows == 0,
         BLOCK_P=blocks.rows, BLOCK_C=blocks.columns, **blocks.options, **route.flags,
@@ -116,7 +115,7 @@ def skip_backward(
 
 def shares(rows: Tensor, width: int) -> Tensor:
     """A row of float32 for each tile of a pass over ``rows``, to be summed over the tiles in a fixed order."""
-    tiles = triton.cdiv(rows.shape[0], PASS_ROWS)
+    tiles = _ceil(rows.shape[0], PASS_ROWS)
     return torch.empty(tiles, width, dtype=torch.float32, device=rows.device)
 
 
@@ -128,7 +127,7 @@ def _pass(kernel: Any, tiled: Tensor, *arguments: Tensor, route: Route | None = 
     blocks = pass_blocks(width)
     seed, groups = ((), ()) if route is None else ((route.seed,), route[:3])
     # A pass that needs a route goes over a cell's columns, for both cells of a pair.
-    kernel[(triton.cdiv(rows, blocks.rows) * triton.cdiv(width, blocks.columns), 1 if route is None else 2)](
+    kernel[(_ceil(rows, blocks.rows) * _ceil(width, blocks.columns), 1 if route is None else 2)](
         *arguments, *seed, rows, *groups, WIDTH=width,
         EVEN=rows % blocks.rows == 0 and width % blocks.columns == 0,
         BLOCK_P=blocks.rows, BLOCK_C=blocks.columns, **blocks.options, **flags, **(route.flags if route else {}),
@@ -138,3 +137,8 @@ def _pass(kernel: Any, tiled: Tensor, *arguments: Tensor, route: Route | None = 
 def _fast(x: Tensor) -> bool:
     """Whether tanh may be approximate: right to 11 bits, which 16-bit numbers do not hold."""
     return x.dtype != torch.float32
+
+
+def _ceil(size: int, block: int) -> int:
+    """How many blocks hold ``size``; Triton's own function for it takes microseconds."""
+    return -(-size // block)

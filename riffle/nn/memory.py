@@ -124,7 +124,8 @@ def free_bytes(device: torch.device) -> int:
     """What can still be allocated on a GPU: by the driver's count, and by the share given to this process."""
     free, total = torch.cuda.mem_get_info(device)
     held = torch.cuda.memory_allocated(device)
-    share = int(torch.cuda.get_per_process_memory_fraction(device) * total)
+    index = torch.cuda.current_device() if device.index is None else device.index
+    share = int(torch.cuda.get_per_process_memory_fraction(index) * total)
     return min(free + torch.cuda.memory_reserved(device) - held, share - held)
 
 

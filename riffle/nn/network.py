@@ -40,7 +40,7 @@ class ShuffleExchange(nn.Module, Pretrained, tags=["neural-shuffle-exchange"], l
         order: "official" takes and gives the features as the authors' released code orders them, see
             :meth:`from_official`.
         backend: Which kernels compute the switch layers: "reference" (plain PyTorch), "fused" (Triton, on a GPU) or
-            "auto", the faster ones: fused in bfloat16 and float16 on a GPU.
+            "auto", fused wherever they run.
         recompute: Whether the backward pass of the fused kernels forms the gates again, so that a layer keeps its input
             only; False keeps the gates: faster, about five times the memory, and one backward pass for each forward.
 

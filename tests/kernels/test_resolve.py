@@ -17,8 +17,8 @@ def test_a_cpu_uses_the_reference(backend: str) -> None:
 @pytest.mark.gpu
 def test_a_gpu_uses_the_fused_kernels() -> None:
     assert resolve("auto", torch.zeros(1, device="cuda", dtype=torch.bfloat16)) == "fused"
-    assert resolve("auto", torch.zeros(1, device="cuda")) == "reference"
-    assert resolve("fused", torch.zeros(1, device="cuda")) == "fused"
+    assert resolve("auto", torch.zeros(1, device="cuda")) == "fused"
+    assert resolve("auto", torch.zeros(1, device="cuda", dtype=torch.float64)) == "reference"
     assert resolve("reference", torch.zeros(1, device="cuda", dtype=torch.bfloat16)) == "reference"
 
 
