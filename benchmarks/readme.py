@@ -65,9 +65,10 @@ def speed(path: Path = H200) -> str:
     lines = [
         f"One {record['device']}, commit {record['commit']}, torch {record['versions']['torch']}, {commands}; a matrix "
         f"product reached {ceilings['product'] / 1e12:.0f} TFLOP/s, a copy {ceilings['copy'] / 1e12:.1f} TB/s. The "
-        "floor is the time that a row's FLOPs take at the product's rate. The training step, and fused the two short "
-        "inferences, are replayed as CUDA graphs. Before a row was timed, its results were compared with the reference "
-        f"in float32 ([{path.name}](benchmarks/results/{path.name})).\n",
+        "floor is the time that a row's FLOPs take at the product's rate. The training step, and fused all rows up to "
+        "1K cells, are replayed as CUDA graphs. Before a row was timed, its results were compared with the reference "
+        f"in float32; a wrong one has no time ([{path.name}](benchmarks/results/{path.name}), "
+        "[docs/kernels.md](docs/kernels.md)).\n",
         "| work | eager, float32 | compiled, bfloat16 | fused | fused, gates kept | floor | reached |",
         "|---|---:|---:|---:|---:|---:|---:|",
     ]

@@ -14,6 +14,8 @@ from riffle.draw import DPI, INK, LAST, PALETTE, UNDATED, WIRE
 SIZE = (1600 / DPI, 740 / DPI)
 """Inches; what is 14 points high is still legible at half of it, the width of a page."""
 
+FLOOR = "its floor: FLOPs at a matrix product's rate"
+
 
 class Line(NamedTuple):
     """Milliseconds by length."""
@@ -60,7 +62,7 @@ def _curve(section: Mapping[str, Any]) -> Panel | None:
     floor = _numbers(section, "curve", "floor_milliseconds")
     lines = (
         Line("riffle", times, PALETTE[0], "o-"),
-        Line("floor: FLOPs at a matrix product's rate", floor, WIRE, "--"),
+        Line(FLOOR, floor, WIRE, "--"),
     )
     return Panel(_title(section), lines)
 
@@ -69,7 +71,11 @@ def _attention(section: Mapping[str, Any]) -> Panel | None:
     ours, theirs = (_numbers(section, name, "milliseconds") for name in ("ours", "encoder"))
     if not ours or not theirs:
         return None
-    lines = (Line("riffle", ours, PALETTE[0], "o-"), Line("6-layer encoder, FlashAttention", theirs, LAST, "s-"))
+    lines = (
+        Line("6-layer encoder, FlashAttention", theirs, LAST, "s-"),
+        Line("riffle", ours, PALETTE[0], "o-"),
+        Line(FLOOR, _numbers(section, "ours", "floor_milliseconds"), WIRE, "--"),
+    )
     return Panel(_title(section), lines)
 
 

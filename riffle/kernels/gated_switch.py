@@ -2,7 +2,7 @@
 
 The products over all pairs are the library's: gates, candidates, and their transposes on the way back. Between them,
 each kernel here makes one pass over memory: reset gates, then tanh, swapHalf, update, dropout and the shuffle, which is
-nothing but the address of a store. In 16 bits and up to 256 features, `switch_forward` forms the candidates as well, so
+nothing but the address of a store. Where that pays (see tuning.py), `switch_forward` forms the candidates as well, so
 that r * s never leaves the chip. docs/kernels.md derives the backward pass and counts the bytes.
 
 A program takes a tile of ``BLOCK_P`` pairs and ``BLOCK_C`` columns; ``EVEN`` says that tiles divide the work exactly
