@@ -18,6 +18,8 @@ from riffle.cli.evaluate import evaluate
 from riffle.cli.export import export
 from riffle.cli.info import info
 from riffle.cli.inspect import inspect
+from riffle.cli.lambada import app as lambada
+from riffle.cli.plan import plan
 from riffle.cli.reproduce import reproduce
 from riffle.cli.route import route
 from riffle.cli.solve import solve
@@ -56,6 +58,8 @@ app.command("reproduce")(reproduce)
 app.command("demo")(demo)
 app.command("inspect")(inspect)
 app.command("route")(route)
+app.add_typer(lambada)
+app.command("plan")(plan)
 
 
 def main() -> None:

@@ -43,6 +43,8 @@ class ShuffleExchange(nn.Module, Pretrained, tags=["neural-shuffle-exchange"], l
             "auto", fused wherever they run.
         recompute: Whether the backward pass of the fused kernels forms the gates again, so that a layer keeps its input
             only; False keeps the gates: faster, about five times the memory, and one backward pass for each forward.
+        sequence_group: A ``torch.distributed`` process group over whose 2^p ranks every sequence is spread, an equal
+            part of consecutive cells on each; None where this process has it all. See ``docs/scaling.md``.
 
     Shape:
         - Input and output: :math:`(B, N, D)` with any :math:`N \ge 1` and :math:`D` = ``features``. Lengths that are no
@@ -70,6 +72,7 @@ class ShuffleExchange(nn.Module, Pretrained, tags=["neural-shuffle-exchange"], l
         order: str = "paper",
         backend: Backend = "auto",
         recompute: bool = True,
+        sequence_group: Any = None,
         device: Any = None,
         dtype: Any = None,
     ) -> None:
@@ -95,6 +98,11 @@ class ShuffleExchange(nn.Module, Pretrained, tags=["neural-shuffle-exchange"], l
         self.features, self.blocks, self.sharing, self.unit = features, blocks, sharing, unit
         self.dropout, self.noise, self.length, self.order, self.backend = dropout, noise, length, order, backend
         self.recompute = recompute
+        self.shards = None
+        if sequence_group is not None:
+            from riffle.parallel import shards_of  # which imports torch.distributed, and builds on this package
+
+            self.shards = shards_of(sequence_group, unit)
         # Three bits have every kind of layer, so their units are the units of every length.
         layers = self.layers(3 if length is None else bits(length))
         with_skip = {layer.unit for layer in layers if layer.skip is not None}
@@ -119,6 +127,8 @@ class ShuffleExchange(nn.Module, Pretrained, tags=["neural-shuffle-exchange"], l
                 holds it, whatever it is batched with; its cells past the end are ignored and come out as zeros.
         """
         self._check(x_BND)
+        if self.shards is not None:
+            return self.shards.run(self, x_BND, lengths)
         if lengths is None:
             return at_powers_of_two(self._run, [x_BND])[0]
         return at_own_power_of_two(self._run, x_BND, lengths)
@@ -131,6 +141,8 @@ class ShuffleExchange(nn.Module, Pretrained, tags=["neural-shuffle-exchange"], l
         """
         for x_BND in xs_BND:
             self._check(x_BND)
+        if self.shards is not None:
+            return [self.shards.run(self, x_BND, None) for x_BND in xs_BND]
         return at_powers_of_two(self._run, xs_BND) if xs_BND else []
 
     def _run(self, xs_BND: list[Tensor]) -> list[Tensor]:

@@ -1,0 +1,156 @@
+"""``riffle lambada``: read a passage, point at its last word. ``prepare`` makes the training set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import TextColumn
+from rich.table import Table
+
+from riffle.cli.display import Json, errors, output, print_json, progress_bar
+from riffle.lambada.download import RECORD
+from riffle.wording import percent
+
+app = typer.Typer(
+    name="lambada",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    help="LAMBADA: read a passage and point at its last word.",
+)
+
+
+@app.callback()
+def group() -> None:
+    """LAMBADA: read a passage and point at its last word."""
+
+
+@app.command(
+    "prepare",
+    epilog=f"What to download by hand: lambada-dataset.tar.gz (LAMBADA's novels and passages) from {RECORD}, for "
+    "--lambada; word vectors, for --vectors: wiki-news-300d-1M.vec from fasttext.cc or glove.6B.300d.txt from "
+    "nlp.stanford.edu/projects/glove.",
+)
+def prepare(
+    out: Annotated[Path, typer.Option(help="Folder to make.")],
+    novels: Annotated[
+        list[Path] | None, typer.Option(help="Novels: .txt, .txt.xz, .tar.xz, or a folder of them. Can be repeated.")
+    ] = None,
+    passages: Annotated[
+        list[Path] | None, typer.Option(help="Ready-made training passages, one a line, the answer last.")
+    ] = None,
+    evaluation: Annotated[
+        list[Path] | None,
+        typer.Option(help="Passages to measure by, one a line; training examples that overlap them are removed."),
+    ] = None,
+    lambada: Annotated[
+        Path | None, typer.Option(help="LAMBADA's archive or its unpacked folder: novels and evaluation passages.")
+    ] = None,
+    download: Annotated[
+        Path | None,
+        typer.Option(help="Download LAMBADA's archive to this folder and use it; needs --checksum.", metavar="DIR"),
+    ] = None,
+    checksum: Annotated[
+        str | None, typer.Option(help="What the archive must have: md5:DIGITS or sha256:DIGITS.")
+    ] = None,
+    vectors: Annotated[
+        Path | None, typer.Option(help="Word vectors: fastText .vec, GloVe .txt or int8 .npz; kept for fast loading.")
+    ] = None,
+    context: Annotated[int, typer.Option(help="Tokens before the target sentence, at least.")] = 50,
+    longest: Annotated[int, typer.Option(help="Tokens of a passage, at most.")] = 203,
+    shortest_target: Annotated[int, typer.Option(help="Tokens of the target sentence, at least.")] = 2,
+    stride: Annotated[int, typer.Option(help="One sentence of so many may be a target.")] = 1,
+    content: Annotated[
+        bool, typer.Option("--content/--any-word", help="Leave out answers that are function words.")
+    ] = True,
+    in_passage: Annotated[
+        bool, typer.Option("--in-passage/--anywhere", help="Leave out answers that are not in their passage.")
+    ] = True,
+    most: Annotated[int | None, typer.Option(help="Training passages with the same answer, at most.")] = None,
+    run: Annotated[int, typer.Option(help="Words in a row shared with an evaluation passage that exclude one.")] = 8,
+    validation: Annotated[float, typer.Option(help="Share of the books kept for validation.")] = 0.02,
+    workers: Annotated[int | None, typer.Option(help="Processes.", show_default="one for each core, up to 8")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a corpus that is there.")] = False,
+    json: Json = False,
+) -> None:
+    """Turn novels into passages to learn from.
+
+    The folder holds one stream of tokens and an index of passages for train, validation (other books) and every
+    evaluation file. It appears when everything is done and not before.
+    """
+    import os
+
+    from riffle.lambada.download import fetch
+    from riffle.lambada.prepare import Plan, total_size
+    from riffle.lambada.prepare import prepare as run_preparation
+    from riffle.lambada.sentences import Filters
+    from riffle.lambada.store import refuse_existing
+
+    refuse_existing(out, overwrite)  # before minutes of work
+    if checksum is not None and download is None:
+        raise ValueError("--checksum is for --download, which was not given")
+    archives = [path for path in (lambada, fetch(download, checksum) if download else None) if path]
+    plan = Plan(
+        out=out,
+        novels=[*(novels or []), *archives],
+        passages=passages or [],
+        evaluation=[*(evaluation or []), *archives],
+        vectors=vectors,
+        filters=Filters(
+            context=context,
+            longest=longest,
+            shortest_target=shortest_target,
+            stride=stride,
+            content=content,
+            in_passage=in_passage,
+        ),
+        run=run,
+        validation=validation,
+        most=most,
+        workers=min(os.cpu_count() or 1, 8) if workers is None else workers,
+        overwrite=overwrite,
+    )
+    bar = progress_bar(TextColumn("MB, {task.fields[words]:.1f} million words"))
+    with bar:
+        job = bar.add_task("novels", total=round(total_size(plan) / 1e6), words=0.0)
+
+        def on_progress(consumed: int, words: int) -> None:
+            bar.update(job, completed=round(consumed / 1e6), words=words / 1e6)
+
+        report = run_preparation(plan, on_progress)
+    if json:
+        print_json(report)
+    else:
+        _show(report, out)
+
+
+def _show(report: dict[str, Any], out: Path) -> None:
+    rate = f"{report['words per second'] / 1e6:.2f} million words a second"
+    output.print(f"{report['books']:,} books, {report['words read']:,} words in {report['seconds']:.0f} s: {rate}")
+    unknown = percent(report["unknown words"])
+    output.print(f"{unknown} of the tokens are unknown words; known are {report['known words']}", highlight=False)
+    share = percent(report["answer in passage"])
+    output.print(f"{share} of the target sentences end with a word of their passage, function words included")
+    left_out = Table("sentences", "number", title="targets and what was left out", header_style="bold")
+    for name, number in report["sentences and targets"].items():
+        left_out.add_row(name, f"{number:,}")
+    output.print(left_out)
+    splits = list(report["splits"])
+    table = Table("passages", *splits, title="passages", header_style="bold")
+    for name in ("passages", "mean length", "answer in passage", "answerable", "unknown answers"):
+        table.add_row(name, *(_cell(report["splits"][split].get(name)) for split in splits))
+    for rank in next(iter(report["splits"].values())).get("answers by rank", {}):
+        counts = [report["splits"][split].get("answers by rank", {}).get(rank) for split in splits]
+        table.add_row(f"answer ranks {rank}", *map(_cell, counts))
+    output.print(table)
+    errors.print(f"The corpus is in {out}.", markup=False, soft_wrap=True)
+
+
+def _cell(value: float | None) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return percent(value) if value <= 1 else f"{value:.1f}"

@@ -1,0 +1,126 @@
+"""``riffle plan``: what a sequence spread over many GPUs would cost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from riffle.bench.words import duration, memory
+from riffle.cli.display import Json, errors, output, print_json
+
+if TYPE_CHECKING:
+    from riffle.parallel.cost import Cost
+
+
+def plan(
+    length: Annotated[str, typer.Option(help="Cells of the sequence, a power of two: 2^30.")] = "2^30",
+    maps: Annotated[int, typer.Option(help="Feature maps per cell.")] = 192,
+    blocks: Annotated[int, typer.Option(help="Beneš blocks.")] = 1,
+    gpus: Annotated[int, typer.Option(help="GPUs over which a sequence is spread, a power of two.")] = 1,
+    batch: Annotated[int, typer.Option(help="Sequences at once.")] = 1,
+    link: Annotated[str, typer.Option(help="What a GPU can send a second: 400Gb (bits) or 50GB (bytes).")] = "400Gb",
+    latency: Annotated[str, typer.Option(help="How late a message is however short: 5us.")] = "5us",
+    flops: Annotated[
+        str, typer.Option(help="FLOP a second of a large matrix product.", show_default="an H200's, measured")
+    ] = "679T",
+    copy: Annotated[
+        str, typer.Option(help="Bytes a second that a copy reads and writes.", show_default="an H200's, measured")
+    ] = "4.24TB",
+    gpu_memory: Annotated[str, typer.Option(help="Memory of a GPU.")] = "141GB",
+    float32: Annotated[
+        bool, typer.Option("--float32", help="Count four bytes a number, not two; give --flops for it.")
+    ] = False,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the forward time up to 2^36 cells and 1,024 GPUs into this file.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Estimate memory, compute time and communication of one sequence spread over many GPUs.
+
+    For a forward pass, and for a forward and a backward one. docs/scaling.md derives the model; in it nothing overlaps.
+    """
+    from riffle.parallel import quantities
+    from riffle.parallel.cost import Cost, Machine, Work
+
+    machine = Machine(
+        flops=quantities.rate(flops),
+        copy=quantities.size(copy),
+        memory=quantities.size(gpu_memory),
+        link=quantities.size(link),
+        latency=quantities.seconds(latency),
+    )
+    costs = {
+        name: Cost(
+            Work(
+                length=quantities.count(length),
+                features=maps,
+                blocks=blocks,
+                ranks=gpus,
+                batch=batch,
+                itemsize=4 if float32 else 2,
+                training=name == "training",
+            ),
+            machine,
+        )
+        for name in ("forward", "training")
+    }
+    if plot is not None:
+        from riffle.parallel.plot import draw
+
+        plot.parent.mkdir(parents=True, exist_ok=True)
+        draw(plot, costs["forward"].work, machine)
+        errors.print(f"The plot is in {plot}.", markup=False, highlight=False, soft_wrap=True)
+    if json:
+        print_json({name: _numbers(cost) for name, cost in costs.items()})
+        return
+    output.print(_table(costs))
+
+
+def _numbers(cost: Cost) -> dict[str, Any]:
+    return {
+        "length": cost.work.length,
+        "maps": cost.work.features,
+        "blocks": cost.work.blocks,
+        "gpus": cost.work.ranks,
+        "batch": cost.work.batch,
+        "layers": cost.work.layers,
+        "cells_per_gpu": cost.work.cells,
+        "memory_bytes": cost.memory_bytes,
+        "fits": cost.fits,
+        "fewest_gpus": cost.fewest_ranks,
+        "product_seconds": cost.product_seconds,
+        "copy_seconds": cost.copy_seconds,
+        "compute_seconds": cost.compute_seconds,
+        "exchanges": cost.exchanges,
+        "sent_bytes": cost.sent_bytes,
+        "communication_seconds": cost.communication_seconds,
+        "seconds": cost.seconds,
+    }
+
+
+def _table(costs: dict[str, Cost]) -> Table:
+    work = costs["forward"].work
+    title = (
+        f"{work.length:,} cells, {work.features} maps, {work.blocks} block{'s' * (work.blocks != 1)} on {work.ranks:,} "
+        f"GPU{'s' * (work.ranks != 1)}: {work.cells:,} cells each, {work.layers} layers"
+    )
+    table = Table(title=title, title_justify="left", header_style="bold")
+    table.add_column("each GPU")
+    for name in costs:
+        table.add_column("forward" if name == "forward" else "forward and backward", justify="right")
+    rows = {
+        "memory": lambda cost: memory(cost.memory_bytes) + ("" if cost.fits else " [red]does not fit[/]"),
+        "fits on": lambda cost: "no number of GPUs" if cost.fewest_ranks is None else f"{cost.fewest_ranks:,} or more",
+        "matrix products": lambda cost: duration(cost.product_seconds * 1e3),
+        "reading and writing": lambda cost: duration(cost.copy_seconds * 1e3),
+        "exchanges": lambda cost: str(cost.exchanges),
+        "bytes sent": lambda cost: memory(cost.sent_bytes),
+        "communication": lambda cost: duration(cost.communication_seconds * 1e3),
+        "in all": lambda cost: f"[bold]{duration(cost.seconds * 1e3)}[/]",
+    }
+    for name, row in rows.items():
+        table.add_row(name, *(row(cost) for cost in costs.values()))
+    return table

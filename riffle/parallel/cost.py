@@ -1,0 +1,185 @@
+"""A model of cost: memory, compute time and communication of one sequence over many devices.
+
+``docs/scaling.md`` derives what stands here. Counted for a rank, with n cells, m feature maps, P ranks and
+L = 2 (k - 1) blocks + 1 layers: a layer's matrix products are 16 m^2 FLOP a cell, its kernels read and write 8 m
+numbers a cell, and a block has two exchanges that send (n / P) m (1 - 1 / P) numbers each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+LAYER_FLOPS = 16
+"""FLOP a cell and m^2: gates 24 m^2 and candidates 8 m^2 for a pair of cells."""
+TRAINING_FLOPS = 3 + 24 / 32
+"""Forward, twice as much backward, and the gates formed again."""
+LAYER_NUMBERS = 8
+"""Numbers a cell and m that a layer reads and writes: cells and gates, each by two launches."""
+TRAINING_NUMBERS = 41
+"""The same forward and backward: 8 as above and 33 for gates again, two backward kernels, products of gradients."""
+TURNING_NUMBERS = 6
+"""Numbers a cell, m and block to turn the cells of a rank before and after exchanges: three copies."""
+WEIGHT_BYTES, TRAINING_WEIGHT_BYTES = 4, 16
+"""A float32 weight; with its gradient and Adam's two moments."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """One device and its link; the defaults are an H200 as ``benchmarks/results/h200.json`` measured it."""
+
+    flops: float = 679e12
+    """FLOP a second of a large matrix product."""
+    copy: float = 4.24e12
+    """Bytes a second that a copy reads and writes."""
+    memory: float = 141e9
+    """Bytes."""
+    link: float = 50e9
+    """Bytes a second that a device can send while it receives as many (400 Gb)."""
+    latency: float = 5e-6
+    """Seconds by which a message is late however short it is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """A network on a sequence spread over ranks."""
+
+    length: int
+    """Cells of the whole sequence, a power of two."""
+    features: int = 192
+    """Feature maps per cell, m in the paper."""
+    blocks: int = 1
+    """Beneš blocks."""
+    ranks: int = 1
+    """Devices, a power of two and at most as many as each has cells."""
+    batch: int = 1
+    """Sequences."""
+    itemsize: int = 2
+    """Bytes of a number."""
+    training: bool = False
+    """Whether a backward pass follows."""
+
+    def __post_init__(self) -> None:
+        if self.length < 2 or self.length & (self.length - 1):
+            raise ValueError(f"the length must be a power of two, as a sequence is padded to one, got {self.length}")
+        if self.ranks < 1 or self.ranks & (self.ranks - 1):
+            raise ValueError(f"a sequence is spread over a power of two of devices, got {self.ranks}")
+        if self.ranks**2 > self.length:
+            most = 2 ** ((self.length.bit_length() - 1) // 2)
+            raise ValueError(
+                f"{self.length} cells are too few for {self.ranks} devices: each needs as many cells as there are "
+                f"devices, so at most {most}"
+            )
+        if min(self.features, self.blocks, self.batch) < 1 or self.features % 2:
+            raise ValueError(
+                "maps must be even and, like blocks and batch, positive, got "
+                f"{self.features}, {self.blocks} and {self.batch}"
+            )
+
+    @property
+    def layers(self) -> int:
+        """Switch layers."""
+        return 2 * (self.length.bit_length() - 2) * self.blocks + 1
+
+    @property
+    def cells(self) -> int:
+        """Cells of one rank, of all sequences."""
+        return self.batch * self.length // self.ranks
+
+    @property
+    def parameters(self) -> int:
+        """Weights: two units a block and the last, with scales of skip connections from the second block on."""
+        m = self.features
+        skips = 2 * self.blocks - 1 if self.blocks > 1 else 0
+        return (2 * self.blocks + 1) * (16 * m * m + 8 * m) + skips * m
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a work costs each rank on a machine, for one pass: forward, or forward and backward."""
+
+    work: Work
+    machine: Machine
+
+    @property
+    def exchanges(self) -> int:
+        """All-to-alls: two a block, and as many in the backward pass."""
+        passes = 2 if self.work.training else 1
+        return 2 * self.work.blocks * passes if self.work.ranks > 1 else 0
+
+    @property
+    def sent_numbers(self) -> int:
+        """Numbers that a rank sends to others in exchanges; it receives as many."""
+        work = self.work
+        return self.exchanges * work.cells // work.ranks * work.features * (work.ranks - 1)
+
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes that a rank sends, those for the sum of the weights' gradients included."""
+        work = self.work
+        summed = 2 * 4 * work.parameters * (work.ranks - 1) // work.ranks if work.training else 0
+        return self.sent_numbers * work.itemsize + summed
+
+    @property
+    def product_seconds(self) -> float:
+        """Matrix products."""
+        times = TRAINING_FLOPS if self.work.training else 1
+        flops = LAYER_FLOPS * self.work.features**2 * self.work.cells * self.work.layers
+        return times * flops / self.machine.flops
+
+    @property
+    def copy_seconds(self) -> float:
+        """Reading and writing what the kernels read and write."""
+        work = self.work
+        layer = TRAINING_NUMBERS if work.training else LAYER_NUMBERS
+        turning = TURNING_NUMBERS * self.exchanges / 2
+        numbers = (layer * work.layers + turning) * work.features * work.cells
+        return numbers * work.itemsize / self.machine.copy
+
+    @property
+    def compute_seconds(self) -> float:
+        """Products and kernels one after the other, as they run."""
+        return self.product_seconds + self.copy_seconds
+
+    @property
+    def communication_seconds(self) -> float:
+        """Exchanges, P - 1 messages one after the other; in training also the sum of the gradients."""
+        rounds = self.exchanges + (2 if self.work.training and self.work.ranks > 1 else 0)
+        return rounds * (self.work.ranks - 1) * self.machine.latency + self.sent_bytes / self.machine.link
+
+    @property
+    def seconds(self) -> float:
+        """All of it; nothing overlaps."""
+        return self.compute_seconds + self.communication_seconds
+
+    @cached_property
+    def memory_bytes(self) -> int:
+        """What a rank needs at the moment when it needs most, on the fused kernels."""
+        import torch
+
+        from riffle.nn.memory import Footprint
+
+        work = self.work
+        dtype = {2: torch.bfloat16, 4: torch.float32}[work.itemsize]
+        network = Footprint(
+            features=work.features, blocks=work.blocks, skips=True, dtype=dtype, fused=True, training=work.training
+        )
+        # The depth is that of the whole sequence, the rows are the rank's; an exchange sends one buffer and fills one.
+        buffers = network._buffers(work.length.bit_length() - 1, work.cells) + (2 if work.ranks > 1 else 0)
+        weights = (TRAINING_WEIGHT_BYTES if work.training else WEIGHT_BYTES) * work.parameters
+        return int(buffers * work.cells * work.features * work.itemsize) + weights
+
+    @property
+    def fits(self) -> bool:
+        """Whether the device has that much."""
+        return self.memory_bytes <= self.machine.memory
+
+    @property
+    def fewest_ranks(self) -> int | None:
+        """The smallest number of devices on which the work fits; None where no number does."""
+        ranks = 1
+        while ranks**2 <= self.work.length:
+            if Cost(replace(self.work, ranks=ranks), self.machine).fits:
+                return ranks
+            ranks *= 2
+        return None

@@ -1,0 +1,84 @@
+"""``riffle lambada prepare`` as it is typed."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cli.riffle_command import riffle, succeed
+
+from riffle.lambada import Corpus
+
+from .novels import write_novels
+from .test_sources import official
+
+
+def test_prepare(tmp_path: Path) -> None:
+    novels = write_novels(tmp_path / "novels")
+    options = ("--novels", novels, "--out", tmp_path / "out", "--workers", 1)
+    result = succeed("lambada", "prepare", *options)
+    assert "4 books" in result.out
+    assert "million words a second" in result.out
+    assert "validation" in result.out
+    assert "The corpus is in" in result.err
+    report = succeed("lambada", "prepare", *options, "--overwrite", "--any-word", "--json").json
+    assert report["splits"]["train"]["passages"] == len(Corpus(tmp_path / "out").examples("train"))
+    again = riffle("lambada", "prepare", *options)
+    assert again.code == 1
+    assert "exists already" in again.err
+
+
+def test_the_official_archive(tmp_path: Path) -> None:
+    novels = write_novels(tmp_path / "novels")
+    archive = official(tmp_path / "lambada-dataset.tar.gz")
+    options = ("--novels", novels, "--lambada", archive, "--out", tmp_path / "out", "--workers", 1, "--json")
+    report = succeed("lambada", "prepare", *options).json
+    assert report["books"] == 5
+    assert list(report["splits"]) == ["train", "validation", "development", "test"]
+
+
+def test_help_says_what_to_download() -> None:
+    text = " ".join(succeed("lambada", "prepare", "--help").out.replace("│", " ").split())
+    assert "zenodo.org/records/2630551" in text
+    assert "wiki-news-300d-1M.vec" in text
+
+
+def test_mistakes(tmp_path: Path) -> None:
+    out = ("--out", tmp_path / "out")
+    for arguments, message in (
+        ((), "nothing to learn from"),
+        (("--novels", tmp_path / "none"), "does not exist"),
+        (("--download", tmp_path), "not downloaded without its checksum"),
+        (("--novels", tmp_path, "--checksum", "md5:1"), "--checksum is for --download"),
+        (("--novels", tmp_path, "--workers", 0), "workers is 0"),
+    ):
+        result = riffle("lambada", "prepare", *out, *arguments)
+        assert result.code == 1
+        assert message in " ".join(result.err.split())
+        assert not (tmp_path / "out").exists()
+
+
+def test_preparing_needs_no_torch() -> None:
+    code = "import sys, riffle.lambada.prepare, riffle.lambada.parallel; print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
+
+
+def test_the_documented_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "lambada.md").read_text(encoding="utf-8")
+    command = re.search(r"^riffle (lambada prepare .*)$", page, re.MULTILINE)
+    assert command is not None
+    monkeypatch.chdir(tmp_path)
+    write_novels(tmp_path / "novels")
+    (tmp_path / "lambada_development_plain_text.txt").write_text("zyx saw qux and zyx\n")
+    (tmp_path / "glove.6B.300d.txt").write_text("the 1 2\nsaw 3 4\n")
+    succeed(*command.group(1).split(), "--workers", 1)
+    names: dict[str, object] = {}
+    for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        exec(code, names)
+    assert names["answer"] in names["context"]  # type: ignore[operator]
+    options = set(re.findall(r"`(--[a-z-]+)", page))
+    shown = succeed("lambada", "prepare", "--help").out
+    assert all(option in shown for option in options)

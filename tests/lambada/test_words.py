@@ -1,0 +1,105 @@
+"""Which id a word gets; unknown words keep their identity."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from riffle.lambada import FrozenWords, LearnedWords, Vectors, Words
+from riffle.lambada.words import BLANK, FIRST_UNKNOWN, MASK
+
+CORPUS = ["the", "met", "zyx", "qux", "vam", "."]
+
+
+def test_ids_do_not_collide() -> None:
+    words = Words(["the", "met"], unknowns=3)
+    ids = {BLANK, MASK, *(FIRST_UNKNOWN + i for i in range(3)), *words.encode(["the", "met"])}
+    assert ids == set(range(len(words)))
+    assert "met" in words
+    assert "zyx" not in words
+
+
+def test_an_unknown_name_can_be_pointed_at() -> None:
+    words = Words(["the", "met", "and"])
+    ids = words.encode(["zyx", "met", "qux", "and", "zyx"])
+    assert ids[0] == ids[4]
+    assert len({ids[0], ids[2], ids[1], ids[3]}) == 4
+    # in another passage the same ids are free for other names
+    assert words.encode(["vam", "met", "zyx"])[0] == ids[0]
+
+
+@given(st.lists(st.lists(st.integers(-1, 5), min_size=6, max_size=6), min_size=1, max_size=4), st.integers(1, 4))
+def test_whole_batches_get_the_same_ids(rows: list[list[int]], unknowns: int) -> None:
+    words = Words(["the", ".", "met"], unknowns=unknowns)
+    batch = words.encode_tokens(torch.tensor(rows, dtype=torch.int32), words.lookup(CORPUS))
+    for row, ids in zip(rows, batch.tolist(), strict=True):
+        assert [number for number in ids if number != BLANK] == words.encode([CORPUS[t] for t in row if t >= 0])
+        assert [number == BLANK for number in ids] == [token < 0 for token in row]
+
+
+def test_an_empty_batch() -> None:
+    words = Words(["the"])
+    lookup = words.lookup(CORPUS)
+    assert words.encode_tokens(torch.empty(0, 5, dtype=torch.int32), lookup).shape == (0, 5)
+    assert words.encode_tokens(torch.empty(2, 0, dtype=torch.int32), lookup).shape == (2, 0)
+
+
+def test_marks_are_found_under_their_plain_names() -> None:
+    words = Words(['"', "(", "``"], unknowns=1)
+    assert words.encode(["``", "''", "-lrb-", "-rrb-"]) == [5, 3, 4, FIRST_UNKNOWN]
+
+
+def test_words_that_cannot_be() -> None:
+    with pytest.raises(ValueError, match="1 of the known words are there twice"):
+        Words(["a", "b", "a"])
+    with pytest.raises(ValueError, match="at least 1"):
+        Words(["a"], unknowns=0)
+
+
+@pytest.fixture
+def vectors() -> Vectors:
+    table = np.random.default_rng(0).normal(size=(4, 6)).astype(np.float16)
+    return Vectors(["a", "b", "c", "d"], table)
+
+
+def test_frozen_words(vectors: Vectors) -> None:
+    words = Words(vectors.words, unknowns=8)
+    embed = FrozenWords(words, vectors, features=5)
+    ids = torch.tensor([[BLANK, MASK, *words.encode(["a", "zyx", "qux", "zyx", "d"])]])
+    out = embed(ids)[0]
+    assert out.shape == (7, 5)
+    assert out[0].eq(0).all()
+    assert out[3].equal(out[5])
+    assert not out[3].allclose(out[4])
+    expected = torch.tanh(embed.map(torch.from_numpy(vectors.table[3]).float()))
+    torch.testing.assert_close(out[6], expected)
+    out.sum().backward()
+    assert embed.mask.grad is not None
+    assert embed.mask.grad.ne(0).any()
+    assert {name for name, _ in embed.named_parameters()} == {"mask", "map.weight", "map.bias"}
+    assert "table" not in embed.state_dict()
+
+
+def test_unknown_vectors_depend_on_nothing_but_the_seed(vectors: Vectors) -> None:
+    words = Words(vectors.words, unknowns=8)
+    one, two, other = (FrozenWords(words, vectors, 5, seed=seed).table for seed in (1, 1, 2))
+    assert one.equal(two)
+    assert not one.equal(other)
+
+
+def test_a_table_of_other_words(vectors: Vectors) -> None:
+    with pytest.raises(ValueError, match="not the first of the table's 4"):
+        FrozenWords(Words(["b", "a"]), vectors, features=5)
+    assert len(FrozenWords(Words(["a", "b"], unknowns=3), vectors, features=5).table) == 7  # a part of the table
+
+
+def test_learned_words() -> None:
+    words = Words(["a", "b"], unknowns=2)
+    embed = LearnedWords(words, features=4)
+    out = embed(torch.tensor([[BLANK, *words.encode(["a", "zyx"])]]))
+    assert out[0, 0].eq(0).all()
+    assert 0 < out.abs().max() < 0.3
+    assert embed.table.weight.shape == (6, 4)

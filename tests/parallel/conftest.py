@@ -1,0 +1,20 @@
+"""The ranks that all tests of this folder share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from torch import distributed
+
+from .ranks import Ranks
+
+if not (distributed.is_available() and distributed.is_gloo_available()):
+    collect_ignore_glob = ["test_sequence*", "test_measure*"]
+
+
+@pytest.fixture(scope="session")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
+    pool = Ranks(tmp_path_factory.mktemp("ranks"))
+    yield pool
+    pool.stop()
