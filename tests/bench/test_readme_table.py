@@ -84,7 +84,7 @@ def test_plot(record: dict[str, Any], tmp_path: Path) -> None:
     svg = tmp_path / "plot.svg"
     assert draw(record, svg)
     text = svg.read_text()
-    for label in ("Some GPU", "floor: FLOPs", "6-layer encoder", "2M", "96 maps, 1 block", "192 maps, 2 blocks"):
+    for label in ("Some GPU", "its floor: FLOPs", "6-layer encoder", "2M", "96 maps, 1 block", "192 maps, 2 blocks"):
         assert f"<!-- {label}" in text, label
     assert draw({**record, "attention": {}}, svg)
     assert "FlashAttention" not in svg.read_text()
