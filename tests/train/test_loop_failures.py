@@ -1,0 +1,130 @@
+"""Training when something goes wrong: losses that are not finite, disks that are full."""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import resource
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from torch import Tensor
+
+from riffle.train import step as step_module
+from riffle.train.loop import NonFiniteLoss
+from riffle.train.metrics import symbol_loss
+from riffle.train.record import Metrics, read_metrics
+from riffle.train.run import Run
+
+from .tiny import (
+    assert_finite,
+    assert_same_run,
+    resume,
+    temporary_files,
+    train,
+    train_until,
+    with_train,
+)
+
+
+def spoil(monkeypatch: pytest.MonkeyPatch, at_step: int, spoilt: Callable[[Tensor], Tensor]) -> None:
+    """Replace the loss of one step."""
+    calls = 0
+
+    def loss(logits_XC: Tensor, targets_X: Tensor, label_smoothing: float = 0.0) -> Tensor:
+        nonlocal calls
+        calls += 1
+        loss_X = symbol_loss(logits_XC, targets_X, label_smoothing)
+        return spoilt(loss_X) if calls == at_step else loss_X
+
+    monkeypatch.setattr(step_module, "symbol_loss", loss)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize(("at_step", "saved"), [(8, 0), (10, 0), (11, 10), (26, 20)])
+def test_non_finite_loss(
+    value: float, at_step: int, saved: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spoil(monkeypatch, at_step, lambda loss_B: loss_B * value)
+    with pytest.raises(NonFiniteLoss, match=f"loss is not finite at step {at_step};") as error:
+        train(tmp_path / "run", with_train(log_every=1000, evaluate_every=0))
+    assert error.value.step == at_step
+    assert "learning rate" in str(error.value)
+    run = Run(tmp_path / "run")
+    assert run.saved_step() == saved
+    if saved:
+        assert f"{run.checkpoint} at step {saved}" in str(error.value)
+        assert_finite(run.folder)
+    else:
+        assert "no checkpoint exists yet" in str(error.value)
+    assert all(math.isfinite(line["loss"]) for line in read_metrics(run.folder))
+
+
+def test_non_finite_weights_are_not_saved_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The square root adds 0 to the loss and NaN to its gradient.
+    spoil(monkeypatch, 20, lambda loss_B: loss_B + (loss_B * 0).sqrt())
+    with pytest.raises(NonFiniteLoss, match=r"weights are not finite at step 20; .* at step 10"):
+        train(tmp_path / "run", with_train(evaluate_every=0))
+    assert Run(tmp_path / "run").saved_step() == 10
+    assert_finite(tmp_path / "run")
+
+
+def test_huge_learning_rate(tmp_path: Path) -> None:
+    with pytest.raises(NonFiniteLoss):
+        train(tmp_path / "run", with_train(learning_rate=1e37, checkpoint_every=1, evaluate_every=0))
+    if Run(tmp_path / "run").saved_step():
+        assert_finite(tmp_path / "run")
+
+
+def test_full_disk_leaves_the_old_checkpoint(
+    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = train_until(tmp_path / "run", 15, monkeypatch)
+    old, sync = run.checkpoint.read_bytes(), os.fsync
+
+    def full(descriptor: int) -> None:
+        if os.fstat(descriptor).st_size > 10_000:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(descriptor)
+
+    with monkeypatch.context() as context:
+        context.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space left on device") as error:
+            resume(run.folder)
+    assert error.value.filename == str(run.checkpoint)
+    assert run.checkpoint.read_bytes() == old
+    assert temporary_files(run.folder) == []
+    resume(run.folder)
+    assert_same_run(undisturbed, run.folder)
+
+
+def test_file_size_limit_leaves_the_old_checkpoint(
+    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = train_until(tmp_path / "run", 15, monkeypatch)
+    old = run.checkpoint.read_bytes()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(old) - 1000, hard))
+        with pytest.raises(OSError, match="File too large"):
+            resume(run.folder)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert run.checkpoint.read_bytes() == old
+    assert temporary_files(run.folder) == []
+    resume(run.folder)
+    assert_same_run(undisturbed, run.folder)
+
+
+def test_metrics_that_cannot_be_written_name_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: object, **keywords: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    metrics = Metrics(tmp_path)
+    monkeypatch.setattr(metrics.curves, "add_scalar", full)
+    with pytest.raises(OSError, match="No space left on device") as error:
+        metrics.write(1, loss=1.0)
+    assert error.value.filename == str(tmp_path)
+    metrics.close()
