@@ -107,12 +107,13 @@ def _documentation(cls: type) -> dict[str, str]:
     import inspect
     import textwrap
 
-    body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
-    assert isinstance(body, ast.ClassDef)
-    out = {}
-    for statement, following in zip(body.body, body.body[1:], strict=False):
-        if isinstance(statement, ast.AnnAssign) and isinstance(following, ast.Expr):
-            assert isinstance(statement.target, ast.Name)
-            assert isinstance(following.value, ast.Constant)
-            out[statement.target.id] = str(following.value.value)
+    out: dict[str, str] = {}
+    for each in reversed([each for each in cls.__mro__ if dataclasses.is_dataclass(each)]):
+        body = ast.parse(textwrap.dedent(inspect.getsource(each))).body[0]
+        assert isinstance(body, ast.ClassDef)
+        for statement, following in zip(body.body, body.body[1:], strict=False):
+            if isinstance(statement, ast.AnnAssign) and isinstance(following, ast.Expr):
+                assert isinstance(statement.target, ast.Name)
+                assert isinstance(following.value, ast.Constant)
+                out[statement.target.id] = str(following.value.value)
     return out

@@ -148,9 +148,20 @@ class NeuralGPU(Rival, tags=["neural-gpu"]):
             batches: The symbols of each batch, ``[B, N]``.
             live: Which cells may be other than zero, by default those within ``reach`` times the input's extent.
         """
+        masks = [self.live(symbols_BN != BLANK) for symbols_BN in batches] if live is None else live
+        return self._steps([self.embed(symbols_BN) for symbols_BN in batches], masks)
+
+    def read(self, x_BND: Tensor) -> Tensor:
+        """The scores of cells that are given as vectors."""
+        return self._steps([x_BND], [self.live((x_BND != 0).any(dim=-1))])[0]
+
+    def embed(self, symbols_BN: Tensor) -> Tensor:
+        """The cells of symbols before the first nonlinearity."""
+        return F.embedding(symbols_BN, self.input.weight.T) + self.input.bias
+
+    def _steps(self, batches: Sequence[Tensor], live: Sequence[Tensor]) -> list[Tensor]:
         order = sorted(range(len(batches)), key=lambda index: batches[index].shape[1])
-        ordered = [batches[index] for index in order]
-        masks = [self.live(symbols_BN) for symbols_BN in ordered] if live is None else [live[index] for index in order]
+        ordered, masks = [batches[index] for index in order], [live[index] for index in order]
         saturation = self.saturation.begin([tuple(mask.shape) for mask in masks]) if self.training else None
         s_LD, live_L1 = self.begin(ordered, masks, saturation)
         scores: list[Tensor] = [s_LD] * len(batches)
@@ -169,9 +180,8 @@ class NeuralGPU(Rival, tags=["neural-gpu"]):
         self, batches: Sequence[Tensor], live: Sequence[Tensor], saturation: Saturation | None = None
     ) -> tuple[Tensor, Tensor]:
         """The cells of all batches in one line before the first step, and which of them may be other than zero."""
-        line_L = torch.cat([F.pad(symbols_BN, (0, 1)).flatten() for symbols_BN in batches])
         live_L = torch.cat([F.pad(mask_BN, (0, 1)).flatten() for mask_BN in live])
-        s_LD = F.embedding(line_L, self.input.weight.T) + self.input.bias
+        s_LD = torch.cat([F.pad(x_BND, (0, 0, 0, 1)).flatten(0, 1) for x_BND in batches])
         if saturation is not None:
             saturation.add_input(s_LD)
         live_L1 = live_L[:, None].to(s_LD.dtype)
@@ -181,10 +191,10 @@ class NeuralGPU(Rival, tags=["neural-gpu"]):
         """The scores of one batch after its last step."""
         return self.output(s_LD.unflatten(0, (batch, length + 1))[:, :length])
 
-    def live(self, symbols_BN: Tensor) -> Tensor:
-        """Which cells lie within ``reach`` times the input's extent."""
-        position_N = torch.arange(symbols_BN.shape[1], device=symbols_BN.device)
-        extent_B = torch.where(symbols_BN != BLANK, position_N + 1, 0).amax(dim=1)
+    def live(self, filled_BN: Tensor) -> Tensor:
+        """Which cells lie within ``reach`` times the input's extent, given where the input is not blank."""
+        position_N = torch.arange(filled_BN.shape[1], device=filled_BN.device)
+        extent_B = torch.where(filled_BN, position_N + 1, 0).amax(dim=1)
         return position_N < self.reach * extent_B[:, None]
 
     def operations(self, length: int) -> float:

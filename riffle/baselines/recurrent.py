@@ -67,10 +67,10 @@ class Recurrent(Rival, tags=["recurrent"]):
 
     def run(self, batches: Sequence[Tensor]) -> list[Tensor]:
         """The scores of batches, each of symbols of one length."""
-        return [self._scores(symbols_BN) for symbols_BN in batches]
+        return [self.read(self.embedding(symbols_BN)) for symbols_BN in batches]
 
-    def _scores(self, symbols_BN: Tensor) -> Tensor:
-        x_BND = self.embedding(symbols_BN)
+    def read(self, x_BND: Tensor) -> Tensor:
+        """The scores of positions that are given as vectors."""
         for layer in self.layers:
             x_BND, _ = layer(self.dropout(x_BND))
         return self.output(x_BND)

@@ -94,7 +94,11 @@ class Transformer(Rival, tags=["transformer"]):
 
     def run(self, batches: Sequence[Tensor]) -> list[Tensor]:
         """The scores of batches, each of symbols of one length."""
-        return [self.output(self.norm(self.layers(embed(self.embedding, symbols_BN)))) for symbols_BN in batches]
+        return [self.read(embed(self.embedding, symbols_BN)) for symbols_BN in batches]
+
+    def read(self, x_BND: Tensor) -> Tensor:
+        """The scores of positions that are given as vectors."""
+        return self.output(self.norm(self.layers(x_BND)))
 
     def operations(self, length: int) -> float:
         """Additions and multiplications for one sequence: weights at every position, and the attention."""

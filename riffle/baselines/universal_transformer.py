@@ -198,13 +198,19 @@ class UniversalTransformer(Rival, tags=["universal-transformer"]):
 
     def run(self, batches: Sequence[Tensor]) -> list[Tensor]:
         """The scores of batches, each of symbols of one length."""
-        scores: list[Tensor] = []
         self._ponder = []
-        for symbols_BN in batches:
-            scores.append(self.output(self.encoder(embed(self.embedding, symbols_BN))))
-            if self.encoder.ponder is not None:
-                self._ponder.append(self.encoder.ponder)
-        return scores
+        return [self._scores(embed(self.embedding, symbols_BN)) for symbols_BN in batches]
+
+    def read(self, x_BND: Tensor) -> Tensor:
+        """The scores of positions that are given as vectors."""
+        self._ponder = []
+        return self._scores(x_BND)
+
+    def _scores(self, x_BND: Tensor) -> Tensor:
+        scores_BNC = self.output(self.encoder(x_BND))
+        if self.encoder.ponder is not None:
+            self._ponder.append(self.encoder.ponder)
+        return scores_BNC
 
     def operations(self, length: int) -> float:
         """Additions and multiplications for one sequence: the layer's weights and the attention, in every step."""

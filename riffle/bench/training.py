@@ -9,9 +9,8 @@ import torch
 from riffle.bench.jobs import GRADIENT, WEIGHT, Job, Results, compiled
 from riffle.bench.rows import Form, Row
 from riffle.config import Experiment, paper
-from riffle.models.build import build
-from riffle.tasks import get_task
 from riffle.train.step import EAGER_STEPS, TrainStep
+from riffle.train.symbols import Symbols
 
 TASK = "sort"
 CHECKED_STEPS = EAGER_STEPS + 2
@@ -71,10 +70,10 @@ def _checked(row: Row, form: Form, device: torch.device, double: bool = False) -
 
 def _step(experiment: Experiment, form: Form, device: torch.device, double: bool = False) -> TrainStep:
     torch.manual_seed(0)
-    task = get_task(TASK)
-    model = build(experiment.model, task, device=device).train()
+    subject = Symbols(experiment)
+    model = subject.build(experiment.model, device=device).train()
     if double:
         model = model.double()
     if form == "compiled":
         model.many = compiled(model.many)  # type: ignore[method-assign]
-    return TrainStep(experiment, model, task)
+    return TrainStep(experiment, model, subject)

@@ -10,6 +10,7 @@ from rich.progress import TextColumn
 from rich.table import Table
 
 from riffle.cli.display import Json, errors, output, print_json, progress_bar
+from riffle.cli.lambada_train import train
 from riffle.lambada.download import RECORD
 from riffle.wording import percent
 
@@ -20,6 +21,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="LAMBADA: read a passage and point at its last word.",
 )
+
+
+app.command("train")(train)
 
 
 @app.callback()
@@ -68,6 +72,9 @@ def prepare(
     in_passage: Annotated[
         bool, typer.Option("--in-passage/--anywhere", help="Leave out answers that are not in their passage.")
     ] = True,
+    within: Annotated[
+        bool, typer.Option(help="Also cut passages that end inside a sentence: many more to learn from.")
+    ] = True,
     most: Annotated[int | None, typer.Option(help="Training passages with the same answer, at most.")] = None,
     run: Annotated[int, typer.Option(help="Words in a row shared with an evaluation passage that exclude one.")] = 8,
     validation: Annotated[float, typer.Option(help="Share of the books kept for validation.")] = 0.02,
@@ -105,6 +112,7 @@ def prepare(
             stride=stride,
             content=content,
             in_passage=in_passage,
+            within=within,
         ),
         run=run,
         validation=validation,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from riffle.config import Experiment
 
 
-def _names(choices: Iterable[str]) -> str:
+def names(choices: Iterable[str]) -> str:
     """Names for a sentence of the help."""
     *first, last = (f"[bold]{name}[/]" for name in choices)
     return f"{', '.join(first)} or {last}"
@@ -37,7 +37,7 @@ def train(
     model: Annotated[
         str | None,
         typer.Option(
-            help="What learns it: [bold]shuffle-exchange[/], or with settings of its own " + _names(RIVALS) + ".",
+            help="What learns it: [bold]shuffle-exchange[/], or with settings of its own " + names(RIVALS) + ".",
             show_default="shuffle-exchange",
             metavar="NAME",
         ),
@@ -74,9 +74,19 @@ def train(
     changes = [f"{name}={value}" for name, value in named.items() if value is not None] + (change or [])
     experiment = _experiment(task, recipe, model, changes, folder if resume else None)
     if show:
-        _show(experiment, json)
+        show_configuration(experiment, json)
         return
-    _train(experiment, folder, resume, choose_device(device), graph, json)
+    learn(
+        experiment,
+        folder,
+        resume,
+        choose_device(device),
+        graph,
+        json,
+        shown="symbols right on held-out examples: {} at {}",
+        command=f"riffle train {task}",
+        then=f"See how far it generalises: riffle eval {folder}",
+    )
 
 
 def _experiment(task: str, recipe: str, model: str | None, changes: list[str], resumed: Path | None) -> Experiment:
@@ -95,7 +105,8 @@ def _experiment(task: str, recipe: str, model: str | None, changes: list[str], r
     return override(with_model(experiment, model) if model else experiment, changes)
 
 
-def _show(experiment: Experiment, json: bool) -> None:
+def show_configuration(experiment: Experiment, json: bool) -> None:
+    """Print every field with its value and meaning."""
     from dataclasses import asdict
 
     from riffle.overrides import fields
@@ -109,7 +120,26 @@ def _show(experiment: Experiment, json: bool) -> None:
     output.print(table)
 
 
-def _train(experiment: Experiment, folder: Path, resume: bool, device: str, graph: bool, json: bool) -> None:
+def learn(
+    experiment: Experiment,
+    folder: Path,
+    resume: bool,
+    device: str,
+    graph: bool,
+    json: bool,
+    *,
+    shown: str,
+    command: str,
+    then: str,
+) -> None:
+    """Train with a progress bar, and say how to go on.
+
+    Args:
+        experiment, folder, resume, device, graph, json: As on the command line.
+        shown: How an evaluation is told: a head, a colon, and how an accuracy and what it belongs to are written.
+        command: What was called, without its options.
+        then: What to do with a finished run.
+    """
     import torch
 
     from riffle.kernels import resolve
@@ -130,9 +160,10 @@ def _train(experiment: Experiment, folder: Path, resume: bool, device: str, grap
         accuracy = percent(values["accuracy"])
         bar.update(job, completed=step, loss=values["loss"], accuracy=accuracy, rate=values["steps_per_second"])
 
-    def on_evaluation(step: int, accuracy: dict[int, float]) -> None:
-        held_out = ", ".join(f"{percent(value)} at {length}" for length, value in accuracy.items())
-        bar.console.print(f"step {step}: symbols right on held-out examples: {held_out}", highlight=False)
+    def on_evaluation(step: int, accuracy: dict[str, float]) -> None:
+        head, _, each = shown.partition(": ")
+        told = ", ".join(each.format(percent(value), where) for where, value in accuracy.items())
+        bar.console.print(f"step {step}: {head}: {told}", highlight=False)
 
     try:
         with bar:
@@ -148,14 +179,11 @@ def _train(experiment: Experiment, folder: Path, resume: bool, device: str, grap
     except NonFiniteLoss as error:
         raise ValueError(str(error)) from error
     except Interrupted as stop:
-        again = f"riffle train {experiment.task} --resume --out {folder}"
-        errors.print(f"{stop}. Continue with: {again}", markup=False, soft_wrap=True)
+        errors.print(f"{stop}. Continue with: {command} --resume --out {folder}", markup=False, soft_wrap=True)
         raise typer.Exit(128 + stop.signal_number) from None
     if json:
         print_json(
             {"task": experiment.task, "run": str(folder), "device": device, "metrics": read_metrics(folder)[-2:]}
         )
     else:
-        errors.print(
-            f"The run is in {folder}. See how far it generalises: riffle eval {folder}", markup=False, soft_wrap=True
-        )
+        errors.print(f"The run is in {folder}. {then}", markup=False, soft_wrap=True)

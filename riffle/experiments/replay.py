@@ -9,6 +9,7 @@ from torch import Tensor
 from riffle.baselines import NeuralGPU
 from riffle.bench.replay import replayed
 from riffle.bench.timing import Call
+from riffle.tasks.base import BLANK
 
 STEPS = 64
 """Steps of the Neural GPU in one graph; lengths are a multiple of it."""
@@ -19,7 +20,7 @@ def stepwise(model: NeuralGPU, symbols_BN: Tensor) -> Call:
     """Evaluation by a graph of 64 steps, replayed until all are made: a graph of all would have millions of nodes."""
     batch, length = symbols_BN.shape
     assert length % STEPS == 0, f"{length} is no multiple of {STEPS}"
-    s_LD, live_L1 = model.begin([symbols_BN], [model.live(symbols_BN)])
+    s_LD, live_L1 = model.begin([model.embed(symbols_BN)], [model.live(symbols_BN != BLANK)])
     state_LD = s_LD.clone()
 
     @torch.no_grad()
@@ -33,7 +34,7 @@ def stepwise(model: NeuralGPU, symbols_BN: Tensor) -> Call:
 
     @torch.no_grad()
     def call() -> Tensor:
-        state_LD.copy_(model.begin([symbols_BN], [model.live(symbols_BN)])[0])
+        state_LD.copy_(model.begin([model.embed(symbols_BN)], [model.live(symbols_BN != BLANK)])[0])
         for _ in range(length // STEPS):
             replay()
         return model.end(state_LD, batch, length)

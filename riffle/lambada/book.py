@@ -111,12 +111,15 @@ class Reader:
     def _without_runs(self, found: Found, ids_T: NDArray[np.int64], word_T: NDArray[np.bool_]) -> Found:
         assert self.runs is not None
         begin, end = self.runs.find(np.array(self._hashes, dtype=np.uint64)[ids_T], word_T)
-        start = found.examples["start"]
-        # The first run that begins in an example also ends first, so it alone decides.
-        end = np.append(end, len(ids_T))[np.searchsorted(begin, start)]
-        clean = end >= start + found.examples["length"]
-        counts = found.counts | {"near-duplicate": int((~clean).sum())}
-        return Found(found.examples[clean], found.distance[clean], counts)
+
+        def clean(examples: NDArray[np.void]) -> NDArray[np.bool_]:
+            # The first run that begins in an example also ends first, so it alone decides.
+            first = np.append(end, len(ids_T))[np.searchsorted(begin, examples["start"])]
+            return first >= examples["start"] + examples["length"]
+
+        kept, within = clean(found.examples), clean(found.within)
+        counts = found.counts | {"near-duplicate": int((~kept).sum()), "within sentences": int(within.sum())}
+        return Found(found.examples[kept], found.within[within], found.distance[kept], counts)
 
     def codes(self, chunk: str) -> tuple[int, ...]:
         """For every token of a chunk twice its word's number, plus 1 if it can begin a sentence."""

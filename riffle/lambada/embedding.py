@@ -11,6 +11,9 @@ from torch import Tensor, nn
 from riffle.lambada.vectors import Vectors
 from riffle.lambada.words import BLANK, FIRST_UNKNOWN, MASK, Words
 
+SPREAD = 1000
+"""So many of the most common words say how vectors are spread."""
+
 
 class FrozenWords(nn.Module):
     r"""Words as :math:`\tanh(W v + b)` of their pretrained vectors :math:`v`, which are not trained.
@@ -37,6 +40,7 @@ class FrozenWords(nn.Module):
     """
 
     table: Tensor
+    fingerprint: Tensor
 
     def __init__(
         self, words: Words, vectors: Vectors, features: int, *, seed: int = 0, device: Any = None, dtype: Any = None
@@ -50,12 +54,14 @@ class FrozenWords(nn.Module):
         known = torch.from_numpy(vectors.table[: len(words.known)])
         width = known.shape[1]
         generator = torch.Generator().manual_seed(seed)
-        deviation, mean = torch.std_mean(known.float(), dim=0, correction=0)
+        # The most common words alone decide, so that a table cut short keeps the vectors of unknown words.
+        deviation, mean = torch.std_mean(known[:SPREAD].float(), dim=0, correction=0)
         unknown = torch.randn(words.unknowns, width, generator=generator) * deviation + mean
         special = torch.zeros(FIRST_UNKNOWN, width)  # the mask's row is added in forward, where it can be learned
         rows = torch.cat([special.half(), unknown.half(), known])
         # Not part of a checkpoint: it is the same for all models and larger than most of them.
         self.register_buffer("table", rows.to(device), persistent=False)
+        self.register_buffer("fingerprint", torch.tensor(words.fingerprint()))
         self.mask = nn.Parameter(torch.zeros(width, device=device, dtype=dtype))
         self.map = nn.Linear(width, features, device=device, dtype=dtype)
 
@@ -63,6 +69,14 @@ class FrozenWords(nn.Module):
         vectors_BNT = self.table[ids_BN].to(self.map.weight.dtype)
         vectors_BNT = vectors_BNT + (ids_BN == MASK).unsqueeze(-1) * self.mask
         return torch.tanh(self.map(vectors_BNT)) * (ids_BN != BLANK).unsqueeze(-1)
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
+        # Weights mean nothing with other vectors, and nothing but this would tell.
+        *_, errors = args
+        saved = state_dict.get(f"{prefix}fingerprint")
+        if saved is not None and not torch.equal(saved.cpu(), self.fingerprint.cpu()):
+            errors.append(f"the {len(self.table)} words of the table are not those the weights were trained with")
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def extra_repr(self) -> str:
         return f"words={len(self.table)}, frozen={self.table.shape[1]}"

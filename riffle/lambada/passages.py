@@ -39,7 +39,7 @@ def read_evaluation(paths: Iterable[Path]) -> dict[str, Passages]:
         if not found:
             raise ValueError(f"{path} holds none of LAMBADA's files {', '.join(f'{name}.txt' for name in EVALUATION)}")
         for split, passages in found:
-            if split in splits or split in ("train", "validation"):
+            if split in splits or split in ("train", "validation", "within"):
                 raise ValueError(f"{path} would be a second split {split!r}: rename the file or leave it out")
             splits[split] = passages
     return splits

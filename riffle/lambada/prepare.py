@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +61,14 @@ class Plan:
             raise ValueError(f"workers is {self.workers}: give at least 1")
         if self.most is not None and self.most < 1:
             raise ValueError(f"most is {self.most}: give at least 1, or nothing for no limit")
+
+
+class _Indexed(NamedTuple):
+    """A book in the stream."""
+
+    name: str
+    examples: NDArray[np.void]
+    within: NDArray[np.void]
 
 
 Progress = Callable[[int, int], None]
@@ -119,13 +127,13 @@ def total_size(plan: Plan) -> int:
 
 def _add_novels(
     plan: Plan, runs: Runs, stream: Stream, on_progress: Progress | None
-) -> tuple[list[tuple[str, NDArray[np.void]]], int, Counter[str]]:
-    books: list[tuple[str, NDArray[np.void]]] = []
+) -> tuple[list[_Indexed], int, Counter[str]]:
+    books: list[_Indexed] = []
     counts: Counter[str] = Counter()
     read, before = 0, 0
     for path in plan.novels:
         for consumed, book in read_books(novels(path), plan.filters, runs, plan.workers):
-            books.append((book.name, _add_book(stream, book)))
+            books.append(_add_book(stream, book))
             counts.update(book.found.counts)
             read += book.length
             if on_progress:
@@ -136,10 +144,12 @@ def _add_novels(
     return books, read, counts
 
 
-def _add_book(stream: Stream, book: Book) -> NDArray[np.void]:
-    examples = book.found.examples.copy()
-    examples["start"] += stream.add(book.words, book.tokens)
-    return examples
+def _add_book(stream: Stream, book: Book) -> _Indexed:
+    examples, within = book.found.examples.copy(), book.found.within.copy()
+    begin = stream.add(book.words, book.tokens)
+    examples["start"] += begin
+    within["start"] += begin
+    return _Indexed(book.name, examples, within)
 
 
 def _add_passages(stream: Stream, passages: Passages, *, counted: bool) -> NDArray[np.void]:
@@ -164,14 +174,15 @@ def _wanted(passages: Passages, runs: Runs, plan: Plan, counts: Counter[str]) ->
     return wanted
 
 
-def _split(books: list[tuple[str, NDArray[np.void]]], share: float) -> dict[str, NDArray[np.void]]:
+def _split(books: list[_Indexed], share: float) -> dict[str, NDArray[np.void]]:
     """Whole books to either side, chosen by a hash of their names, so that a new book moves hardly any other."""
     held = max(round(share * len(books)), 1) if share and len(books) > 1 else 0
-    chosen = set(sorted(range(len(books)), key=lambda number: word_hash(books[number][0]))[:held])
+    chosen = set(sorted(range(len(books)), key=lambda number: word_hash(books[number].name))[:held])
     nothing = np.empty(0, dtype=EXAMPLE)
     return {
-        "train": np.concatenate([nothing, *(examples for i, (_, examples) in enumerate(books) if i not in chosen)]),
-        "validation": np.concatenate([nothing, *(examples for i, (_, examples) in enumerate(books) if i in chosen)]),
+        "train": np.concatenate([nothing, *(book.examples for i, book in enumerate(books) if i not in chosen)]),
+        "validation": np.concatenate([nothing, *(book.examples for i, book in enumerate(books) if i in chosen)]),
+        "within": np.concatenate([nothing, *(book.within for i, book in enumerate(books) if i not in chosen)]),
     }
 
 

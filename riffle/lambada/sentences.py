@@ -36,6 +36,8 @@ class Filters:
     """Leave out answers that are function words."""
     in_passage: bool = True
     """Leave out answers that do not occur earlier in the passage."""
+    within: bool = True
+    """Also find answers inside sentences, for the split of that name; always content words of their passage."""
 
     def __post_init__(self) -> None:
         for name in ("context", "shortest_target", "stride"):
@@ -86,6 +88,8 @@ class Found:
 
     examples: NDArray[np.void]
     """The passages that remain, :data:`EXAMPLE` ``[E]``, counted from the first token of the book."""
+    within: NDArray[np.void]
+    """Passages that end inside a sentence, of the same form."""
     distance: Ints
     """How many tokens before the answer it was last mentioned, 0 for never, ``[E]``."""
     counts: dict[str, int]
@@ -129,9 +133,23 @@ def find_passages(
         leave_out("function word", function_T[answer_S])
     if filters.in_passage:
         leave_out("answer not in passage", ~present_S)
-    examples = np.empty(int(targets.sum()), dtype=EXAMPLE)
-    examples["start"] = begin_S[targets]
-    examples["length"] = (answer_S - begin_S + 1)[targets]
-    examples["target"] = (starts_S - begin_S)[targets]
+    examples = _examples(begin_S[targets], answer_S[targets], starts_S[targets])
     distance = np.where(present_S, answer_S - previous_T[answer_S], 0)[targets]
-    return Found(examples, distance, counts)
+    within = np.empty(0, dtype=EXAMPLE)
+    if filters.within:
+        wanted_T = word_T & ~function_T
+        wanted_T[answer_S[answer_S >= 0]] = False
+        at = np.flatnonzero(wanted_T)
+        of = np.searchsorted(starts_S, at, side="right") - 1
+        begin, start = begin_S[of], starts_S[of]
+        fits = (first_S[of] >= 0) & (previous_T[at] >= begin) & (at - begin < filters.longest)
+        fits &= (at >= start + filters.shortest_target - 1) & (of % filters.stride == 0)
+        within = _examples(begin[fits], at[fits], start[fits])
+    counts["within sentences"] = len(within)
+    return Found(examples, within, distance, counts)
+
+
+def _examples(begin_E: Ints, answer_E: Ints, start_E: Ints) -> NDArray[np.void]:
+    examples = np.empty(len(begin_E), dtype=EXAMPLE)
+    examples["start"], examples["length"], examples["target"] = begin_E, answer_E - begin_E + 1, start_E - begin_E
+    return examples

@@ -3,6 +3,7 @@
 # B = passages, N = positions, V = words of a corpus, U = unknown words told apart in one passage
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 
 import torch
@@ -59,6 +60,11 @@ class Words:
         """The id of the first known word."""
         return FIRST_UNKNOWN + self.unknowns
 
+    def fingerprint(self) -> int:
+        """A number that tells these words from others."""
+        digest = hashlib.blake2b("\n".join([str(self.unknowns), *self.known]).encode(), digest_size=8).digest()
+        return int.from_bytes(digest, signed=True)
+
     def encode(self, passage: Sequence[str]) -> list[int]:
         """The ids of the words of one passage."""
         seen: dict[str, int] = {}
@@ -72,7 +78,7 @@ class Words:
         """For every word of a corpus its id, or -1 for an unknown one, int64 ``[V]``; for :meth:`encode_tokens`."""
         return torch.tensor([self._ids.get(word, -1) for word in corpus_words], dtype=torch.int64)
 
-    def encode_tokens(self, tokens_BN: Tensor, lookup_V: Tensor) -> Tensor:
+    def encode_tokens(self, tokens_BN: Tensor, lookup_V: Tensor, forgotten_BN: Tensor | None = None) -> Tensor:
         """The same as :meth:`encode` for passages given as numbers of corpus words, -1 for no word.
 
         Works on any device and never waits for it.
@@ -80,6 +86,7 @@ class Words:
         Args:
             tokens_BN: Corpus words, ``[B, N]``.
             lookup_V: What :meth:`lookup` gave for the words of that corpus, on the same device.
+            forgotten_BN: Places whose word is taken as unknown throughout its passage, if it is the first such place.
 
         Returns:
             Ids, int64 ``[B, N]``.
@@ -87,10 +94,13 @@ class Words:
         width = tokens_BN.shape[1]
         ids_BN = lookup_V[tokens_BN.clamp(min=0).long()]
         empty_BN = tokens_BN < 0
-        unknown_BN = (ids_BN < 0) & ~empty_BN
         places_N = torch.arange(width, device=tokens_BN.device, dtype=torch.int32)
         same_BNN = tokens_BN[:, :, None] == tokens_BN[:, None, :]
         first_BN = torch.where(same_BNN, places_N, width).amin(dim=2) if width else places_N.expand_as(ids_BN)
+        unknown_BN = ids_BN < 0
+        if forgotten_BN is not None:
+            unknown_BN = unknown_BN | forgotten_BN.gather(1, first_BN.long())
+        unknown_BN = unknown_BN & ~empty_BN
         rank_BN = (unknown_BN & (first_BN == places_N)).cumsum(dim=1) - 1
         number_BN = rank_BN.gather(1, first_BN.long()) % self.unknowns
         return torch.where(unknown_BN, FIRST_UNKNOWN + number_BN, ids_BN).masked_fill(empty_BN, BLANK)

@@ -12,7 +12,21 @@ COPIES = 12
 """Vectors of its features' size that a position takes at most at once, without gradients, in any of the models."""
 
 
-class SymbolModel(nn.Module):
+class Trainable(nn.Module):
+    """What a training step asks of a model besides its scores."""
+
+    def extra_loss(self) -> Tensor:
+        """What training adds to the loss of the last batches, such as a cost of saturation or of steps; zero here."""
+        return next(self.parameters()).new_zeros(())
+
+    def after_step(self, loss: Tensor, learning_rate: Tensor) -> None:
+        """Take note of a training step, where something other than the weights is adapted; nothing here.
+
+        Runs inside a captured step: it may change buffers in place, and must not wait for the device.
+        """
+
+
+class SymbolModel(Trainable):
     """A model that scores the output alphabet at every position of a sequence of symbols."""
 
     def forward(self, symbols_BN: Tensor, lengths: Tensor | Sequence[int] | None = None) -> Tensor:
@@ -33,15 +47,13 @@ class SymbolModel(nn.Module):
         """
         return [self(symbols_BN) for symbols_BN in batches]
 
-    def extra_loss(self) -> Tensor:
-        """What training adds to the loss of the last batches, such as a cost of saturation or of steps; zero here."""
-        return next(self.parameters()).new_zeros(())
+    def read(self, x_BND: Tensor) -> Tensor:
+        """The scores of cells that are given as vectors in place of symbols, ``[B, N, C]``; a zero vector is a blank.
 
-    def after_step(self, loss: Tensor, learning_rate: Tensor) -> None:
-        """Take note of a training step, where something other than the weights is adapted; nothing here.
-
-        Runs inside a captured step: it may change buffers in place, and must not wait for the device.
+        Args:
+            x_BND: The cells, as many features each as the model has, a power of two of them.
         """
+        raise NotImplementedError
 
     def operations(self, length: int) -> float:
         """Additions and multiplications for one sequence; here every weight once for each position."""

@@ -3,16 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from riffle.baselines import NeuralGPU, Recurrent, Transformer, UniversalTransformer
 from riffle.config import ModelConfig
 from riffle.models.base import SymbolModel
 from riffle.models.sequence import SequenceModel
-from riffle.tasks.base import Task
 
 
-def shuffle_exchange(config: ModelConfig, task: Task, **factory: Any) -> SymbolModel:
+class Alphabets(Protocol):
+    """What a model has to know of a task; every :class:`~riffle.tasks.Task` has it."""
+
+    @property
+    def symbols(self) -> int:
+        """Size of the input alphabet."""
+        ...
+
+    @property
+    def classes(self) -> int:
+        """Size of the output alphabet."""
+        ...
+
+    @property
+    def reach(self) -> int:
+        """How many times as many cells as its input an answer can take."""
+        ...
+
+
+def shuffle_exchange(config: ModelConfig, task: Alphabets, **factory: Any) -> SymbolModel:
     """The paper's model for a task."""
     return SequenceModel(
         task.symbols,
@@ -29,12 +47,12 @@ def shuffle_exchange(config: ModelConfig, task: Task, **factory: Any) -> SymbolM
     )
 
 
-def dngpu(config: ModelConfig, task: Task, **factory: Any) -> SymbolModel:
+def dngpu(config: ModelConfig, task: Alphabets, **factory: Any) -> SymbolModel:
     """The Neural GPU with diagonal gates."""
     return NeuralGPU(task.symbols, task.classes, config.features, dropout=config.dropout, reach=task.reach, **factory)
 
 
-def universal_transformer(config: ModelConfig, task: Task, **factory: Any) -> SymbolModel:
+def universal_transformer(config: ModelConfig, task: Alphabets, **factory: Any) -> SymbolModel:
     """The encoder of a Universal Transformer."""
     return UniversalTransformer(
         task.symbols,
@@ -48,7 +66,7 @@ def universal_transformer(config: ModelConfig, task: Task, **factory: Any) -> Sy
     )
 
 
-def transformer(config: ModelConfig, task: Task, **factory: Any) -> SymbolModel:
+def transformer(config: ModelConfig, task: Alphabets, **factory: Any) -> SymbolModel:
     """A transformer encoder."""
     return Transformer(
         task.symbols,
@@ -61,7 +79,7 @@ def transformer(config: ModelConfig, task: Task, **factory: Any) -> SymbolModel:
     )
 
 
-def recurrent(config: ModelConfig, task: Task, **factory: Any) -> SymbolModel:
+def recurrent(config: ModelConfig, task: Alphabets, **factory: Any) -> SymbolModel:
     """A bidirectional LSTM or GRU, after the kind."""
     return Recurrent(
         task.symbols,
@@ -95,7 +113,7 @@ OWN_FIELDS: dict[str, tuple[str, ...]] = {
 """The fields of a configuration that mean something to a kind of model and not to all."""
 
 
-def build(config: ModelConfig, task: Task, **factory: Any) -> SymbolModel:
+def build(config: ModelConfig, task: Alphabets, **factory: Any) -> SymbolModel:
     """The model a configuration asks for; it maps ``[B, N]`` symbols to ``[B, N, classes]`` scores."""
     if config.kind not in MODELS:
         raise ValueError(f"unknown model {config.kind!r}; choose one of {', '.join(MODELS)}")

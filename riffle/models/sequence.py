@@ -111,6 +111,10 @@ class SequenceModel(SymbolModel, Pretrained, tags=["neural-shuffle-exchange"], l
         scores = self.output(join([y_BND.flatten(0, 1) for y_BND in ys_BND]))
         return [part.view(*x_BN.shape, -1) for part, x_BN in zip(cut(scores, sizes), batches, strict=True)]
 
+    def read(self, x_BND: Tensor) -> Tensor:
+        """The scores of cells that are given as vectors."""
+        return self.output(self.network(x_BND))
+
     def operations(self, length: int) -> float:
         """Additions and multiplications for one sequence: a unit's weights once for each pair of every layer."""
         k = bits(length)

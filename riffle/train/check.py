@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 
 from riffle.config import Experiment
-from riffle.models.build import build
 from riffle.overrides import fields
-from riffle.tasks import get_task
+from riffle.train.subject import subject_of
 
 
 def check(experiment: Experiment) -> None:
@@ -39,4 +38,4 @@ def check(experiment: Experiment) -> None:
     for name, (holds, expected) in rules.items():
         if not holds:
             raise ValueError(f"{name} must be {expected}, got {fields(experiment)[name.split()[0]][0]}")
-    build(experiment.model, get_task(experiment.task), device="meta")  # the model checks its own arguments
+    subject_of(experiment).build(experiment.model, device="meta")  # the model checks its own arguments

@@ -10,19 +10,17 @@ from types import FrameType
 
 import torch
 
-from riffle.config import Experiment
-from riffle.models.build import build
 from riffle.models.sequence import SequenceModel
 from riffle.nn.memory import explain, footprint, free_bytes
-from riffle.tasks import get_task
 from riffle.train.checkpoint import write_json
-from riffle.train.evaluate import evaluate
+from riffle.train.precision import arithmetic, set_matrix_precision
 from riffle.train.record import Metrics, environment
 from riffle.train.run import Run
-from riffle.train.step import TrainStep, arithmetic, set_matrix_precision
+from riffle.train.step import TrainStep
+from riffle.train.subject import subject_of
 
 OnLog = Callable[[int, dict[str, float]], None]
-OnEvaluation = Callable[[int, dict[int, float]], None]
+OnEvaluation = Callable[[int, dict[str, float]], None]
 
 
 class Interrupted(Exception):
@@ -61,17 +59,17 @@ def train(
         device: Where to train.
         graph: On a GPU, replay each step as one CUDA graph.
         on_log: Called with the step and the values of every line of metrics.jsonl.
-        on_evaluation: Called with the step and the symbol accuracy per length of every evaluation.
+        on_evaluation: Called with the step and the accuracy of every evaluation, by what was measured.
     """
     device = torch.device(device)
     experiment = run.experiment
     settings = experiment.train
-    task = get_task(experiment.task)
     write_json(run.folder / "environment.json", {**environment(device), "continued_from_step": run.saved_step()})
     set_matrix_precision(settings.precision)
     torch.manual_seed(settings.seed)
-    model = build(experiment.model, task, device=device)
-    step = TrainStep(experiment, model, task, graph=graph)
+    subject = subject_of(experiment, run.folder, device)
+    model = subject.build(experiment.model, device=device)
+    step = TrainStep(experiment, model, subject, graph=graph)
     done = run.load(model, step) if run.checkpoint.exists() else 0
     metrics = Metrics(run.folder, done)
     try:
@@ -97,8 +95,8 @@ def train(
                     on_log(done, values)
                 pause = time.perf_counter()
                 if settings.evaluate_every and (finished or done % settings.evaluate_every == 0):
-                    accuracy = _evaluate(step, experiment)
-                    metrics.write(done, **{f"accuracy/{length}": value for length, value in accuracy.items()})
+                    accuracy = subject.evaluate(model)
+                    metrics.write(done, **{f"accuracy/{where}": value for where, value in accuracy.items()})
                     on_evaluation(done, accuracy)
                 if finished or done % settings.checkpoint_every == 0 or received:
                     _save(run, step)
@@ -123,17 +121,6 @@ def _make(step: TrainStep) -> None:
             needs = footprint(step.model.network, x_BND, training=True)
         said = explain(needs, [(batch, length) for length in bins], free_bytes(device))
     raise torch.OutOfMemoryError(f"{said}; a step takes data.batch={batch} examples of each of data.bins={list(bins)}")
-
-
-def _evaluate(step: TrainStep, experiment: Experiment) -> dict[int, float]:
-    scores = evaluate(
-        step.model,
-        step.task,
-        experiment.train.evaluate_lengths,
-        examples=256,
-        trained_length=max(experiment.data.bins),
-    )
-    return {score.length: score.symbol_accuracy for score in scores}
 
 
 def _save(run: Run, step: TrainStep) -> None:

@@ -7,16 +7,13 @@ import json
 from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
-from riffle.config import Experiment
-from riffle.models.base import SymbolModel
-from riffle.models.build import build
+from riffle.config import EXPERIMENTS, Experiment
 from riffle.overrides import differences, from_dict
-from riffle.tasks import get_task
 from riffle.train.check import check
 from riffle.train.checkpoint import read_checkpoint, write_checkpoint, write_json
 from riffle.train.int8 import restore
@@ -51,8 +48,9 @@ class Run:
     def experiment(self) -> Experiment:
         """The run's configuration."""
         try:
-            return from_dict(Experiment, json.loads(self.config.read_text()))
-        except (ValueError, TypeError) as error:
+            values = json.loads(self.config.read_text())
+            return from_dict(EXPERIMENTS.get(values["task"], Experiment), values)
+        except (ValueError, TypeError, KeyError) as error:
             raise ValueError(f"{self.config} is no configuration of a run: {error}") from None
 
     @classmethod
@@ -99,10 +97,12 @@ class Run:
             raise ValueError(f"{self.checkpoint} lacks training state ({error}); restore it or train again") from None
         return int(step.step)
 
-    def model(self, device: str | torch.device = "cpu") -> SymbolModel:
+    def model(self, device: str | torch.device = "cpu") -> Any:
         """The trained model, ready to be used."""
+        from riffle.train.subject import subject_of
+
         config = replace(self.experiment.model, backend="auto")  # weights serve every kernel
-        model = build(config, get_task(self.experiment.task), device=device)
+        model = subject_of(self.experiment, self.folder, device).build(config, device=device)
         self._load_weights(model, restore(read_checkpoint(self.checkpoint, "model.")))
         return model.eval()
 

@@ -1,25 +1,20 @@
-"""One training step: a batch of every bin, one backward pass, one update; eager or as one CUDA graph."""
+"""One training step: fresh examples, one backward pass, one update; eager or as one CUDA graph."""
 
-# B = batch, N = width of a bin, C = classes, X = symbols of all bins
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from riffle.config import Experiment, Precision
-from riffle.models.base import SymbolModel
-from riffle.tasks.base import Batch, Task
-from riffle.train.data import draw_bin, held_out
-from riffle.train.metrics import count_symbols, symbol_loss
+from riffle.config import Experiment
+from riffle.models.base import Trainable
 from riffle.train.optim import base_learning_rate, make_optimizer, shape_gradients
 from riffle.train.schedule import SCHEDULES
 from riffle.train.streams import side_by_side
+from riffle.train.subject import Subject
 
 EAGER_STEPS = 3
 """Steps before a graph is captured: they let the libraries set themselves up."""
@@ -31,7 +26,7 @@ class Progress(NamedTuple):
     loss: float
     """Mean loss."""
     accuracy: float
-    """Share of right symbols in the training batches."""
+    """Share of right answers in the training batches: of symbols, of passages."""
     first_bad: int | None
     """The first step whose loss was not finite."""
 
@@ -43,9 +38,9 @@ class TrainStep:
     sums that :meth:`read` returns. So a step can be captured once and replayed without the host taking part.
     """
 
-    def __init__(self, experiment: Experiment, model: SymbolModel, task: Task, *, graph: bool = True) -> None:
+    def __init__(self, experiment: Experiment, model: Trainable, subject: Subject, *, graph: bool = True) -> None:
         device = next(model.parameters()).device
-        self.experiment, self.model, self.task = experiment, model, task
+        self.experiment, self.model, self.subject = experiment, model, subject
         self.generator = torch.Generator(device).manual_seed(experiment.train.seed)
         base = base_learning_rate(experiment.train, experiment.model)
         self.schedule = SCHEDULES[experiment.train.schedule](base, experiment.train, device)
@@ -86,8 +81,9 @@ class TrainStep:
     def _step(self) -> None:
         self.schedule.begin(self.step)
         self.optimizer.zero_grad(set_to_none=True)
-        loss, note = self._loss()
+        loss, count = self.subject.loss(self.model, self.generator)
         backward: Callable[[], None] = (loss + self.model.extra_loss()).backward
+        note: Callable[[], None] = partial(self._note, loss.detach(), count)
         side_by_side([backward, note], self.step.device)
         shape_gradients(self.model, self.experiment.train, self.learning_rate)
         self.optimizer.step()
@@ -97,36 +93,9 @@ class TrainStep:
         self.step += 1
         self.first_bad.copy_(torch.where(fresh_bad, self.step, self.first_bad))
 
-    def _loss(self) -> tuple[Tensor, Callable[[], None]]:
-        """The loss of a fresh batch of every bin, and what remains to be done to note it."""
-        examples = self._draw()
-        with arithmetic(self.experiment.train.precision, self.step.device):
-            scores = self.model.many([batch.inputs for batch, _ in examples])
-        logits_XC = torch.cat([logits_BNC.flatten(0, 1) for logits_BNC in scores])
-        targets_X = torch.cat([batch.targets.flatten() for batch, _ in examples])
-        weights_X = torch.cat([weights_BN.flatten() for _, weights_BN in examples])
-        loss = (symbol_loss(logits_XC, targets_X, self.experiment.train.label_smoothing) * weights_X).sum()
-        return loss, partial(self._note, loss.detach(), logits_XC.detach(), targets_X)
-
-    def _draw(self) -> list[tuple[Batch, Tensor]]:
-        """A batch of every bin, and the weight of each of its positions in the step's loss.
-
-        Bins count alike, and so do the examples of a bin that are not held out and the positions of an example.
-        """
-        data = self.experiment.data
-
-        def draw(index: int) -> tuple[Batch, Tensor]:
-            batch = draw_bin(self.task, data.bins, index, data.batch, data.shorter, generator=self.generator)
-            trained_B = (~held_out(batch.inputs)).to(self.learning_rate.dtype)
-            weights_B = trained_B / (trained_B.sum().clamp(min=1) * (data.bins[index] * len(data.bins)))
-            return batch, weights_B[:, None].expand(batch.inputs.shape)
-
-        return side_by_side([partial(draw, index) for index in range(len(data.bins))], self.step.device)
-
-    def _note(self, loss: Tensor, logits_XC: Tensor, targets_X: Tensor) -> None:
+    def _note(self, loss: Tensor, count: Callable[[], tuple[Tensor, Tensor]]) -> None:
         """Add a step to the sums that :meth:`read` returns."""
-        right, symbols = count_symbols(logits_XC.argmax(dim=-1), targets_X)
-        numbers = (loss, torch.ones_like(loss), right, symbols)
+        numbers = (loss, torch.ones_like(loss), *count())
         self.sums += torch.stack([number.to(self.sums.dtype) for number in numbers])
 
     def read(self) -> Progress:
@@ -165,15 +134,3 @@ class TrainStep:
         self.optimizer.load_state_dict({"state": state, "param_groups": groups})
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate
-
-
-def arithmetic(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
-    """The context in which a model computes in the given precision."""
-    if precision == "bf16":
-        return torch.autocast(device.type, dtype=torch.bfloat16)
-    return contextlib.nullcontext()
-
-
-def set_matrix_precision(precision: Precision) -> None:
-    """Let float32 matrix products use tf32 or not, for the whole process."""
-    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")

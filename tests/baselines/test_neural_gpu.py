@@ -99,7 +99,7 @@ def test_cells_past_the_extent_do_not_matter(length: int) -> None:
     model = NeuralGPU(12, 12, 9).double()
     x_BN = torch.randint(1, 12, (3, length))
     wide_BN = torch.nn.functional.pad(x_BN, (0, 4))
-    assert model.live(wide_BN).sum(1).tolist() == [length] * 3
+    assert model.live(wide_BN != 0).sum(1).tolist() == [length] * 3
     scores_BNC = model(wide_BN)
     torch.testing.assert_close(scores_BNC[:, length:], model.output.bias.expand(3, 4, 12))
 
@@ -107,7 +107,7 @@ def test_cells_past_the_extent_do_not_matter(length: int) -> None:
 def test_reach_opens_cells_for_a_longer_output() -> None:
     model = NeuralGPU(12, 12, 9, reach=2)
     x_BN = torch.tensor([[3, 0, 4, 0, 0, 0, 0, 0], [0] * 8, [1] * 8])
-    assert model.live(x_BN).sum(1).tolist() == [6, 0, 8]
+    assert model.live(x_BN != 0).sum(1).tolist() == [6, 0, 8]
     assert model(x_BN).isfinite().all()
 
 

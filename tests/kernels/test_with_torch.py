@@ -16,6 +16,7 @@ from riffle.config import DataConfig, Experiment, ModelConfig, Precision, TrainC
 from riffle.models.build import build
 from riffle.tasks import get_task
 from riffle.train.step import TrainStep
+from riffle.train.symbols import Symbols
 
 pytest.importorskip("triton", reason="Triton has no build for this platform")
 
@@ -35,7 +36,7 @@ def losses(backend: str, precision: Precision, recompute: bool = True) -> list[f
     experiment = replace(SHORT, model=model, train=replace(SHORT.train, precision=precision))
     torch.manual_seed(0)
     task = get_task(experiment.task)
-    step = TrainStep(experiment, build(experiment.model, task, device=DEVICE), task)
+    step = TrainStep(experiment, build(experiment.model, task, device=DEVICE), Symbols(experiment))
     found = []
     for _ in range(experiment.train.steps):
         step()

@@ -37,7 +37,7 @@ def test_the_official_archive(tmp_path: Path) -> None:
     options = ("--novels", novels, "--lambada", archive, "--out", tmp_path / "out", "--workers", 1, "--json")
     report = succeed("lambada", "prepare", *options).json
     assert report["books"] == 5
-    assert list(report["splits"]) == ["train", "validation", "development", "test"]
+    assert list(report["splits"]) == ["train", "validation", "within", "development", "test"]
 
 
 def test_help_says_what_to_download() -> None:

@@ -63,7 +63,7 @@ def test_the_stream_is_the_text(corpus: Corpus, sources: Path) -> None:
 
 
 def test_splits(corpus: Corpus) -> None:
-    assert corpus.splits == ["train", "validation", "development"]
+    assert corpus.splits == ["train", "validation", "within", "development"]
     train, validation = corpus.examples("train"), corpus.examples("validation")
     assert len(train) > 2 * len(validation) > 0
     # one of four books: all its examples lie in one part of the stream, where no training example is
@@ -186,7 +186,7 @@ def test_plans_that_cannot_be(tmp_path: Path) -> None:
 def test_corpora_that_are_damaged(sources: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     prepare(plan(sources, out))
-    with pytest.raises(ValueError, match="no split 'test'; it has train, validation, development"):
+    with pytest.raises(ValueError, match="no split 'test'; it has train, validation, within, development"):
         Corpus(out).examples("test")
     (out / "tokens.npy").write_bytes((out / "tokens.npy").read_bytes()[:-4])
     with pytest.raises(ValueError, match=r"tokens\.npy is cut short"):

@@ -16,6 +16,7 @@ from riffle.train import feasible
 from riffle.train.check import check
 from riffle.train.evaluate import evaluate
 from riffle.train.step import TrainStep
+from riffle.train.symbols import Symbols
 from train.tiny import TINY, assert_finite, assert_same_run, resume, train, train_until
 
 TASK = get_task("reverse")
@@ -89,7 +90,7 @@ def test_a_small_version_learns_to_reverse(kind: str) -> None:
         ],
     )
     torch.manual_seed(0)
-    step = TrainStep(experiment, build(experiment.model, TASK), TASK)
+    step = TrainStep(experiment, build(experiment.model, TASK), Symbols(experiment))
     for _ in range(steps - 50):
         step()
     step.read()
@@ -101,7 +102,7 @@ def test_a_small_version_learns_to_reverse(kind: str) -> None:
 def test_the_neural_gpus_own_loss_weight_and_rate_are_part_of_a_step() -> None:
     experiment = experiment_of("dngpu")
     assert (experiment.train.optimizer, experiment.train.schedule) == ("adamax", "plateau")
-    step = TrainStep(experiment, build(experiment.model, TASK), TASK)
+    step = TrainStep(experiment, build(experiment.model, TASK), Symbols(experiment))
     step()
     state = step.model.state_dict()
     assert float(state["saturation.period"][2]) == 1
@@ -170,7 +171,7 @@ def test_a_step_is_one_graph_on_a_gpu(kind: str, precision: str) -> None:
     if "halting" in OWN_FIELDS[kind]:
         changes.append("model.halting=true")
     experiment = experiment_of(kind, *changes)
-    step = TrainStep(experiment, build(experiment.model, TASK, device="cuda"), TASK)
+    step = TrainStep(experiment, build(experiment.model, TASK, device="cuda"), Symbols(experiment))
     for _ in range(8):
         step()
     assert step.graph is not None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -11,12 +10,15 @@ from torch import Tensor, nn
 
 from riffle import SequenceModel
 from riffle.config import DataConfig, Experiment, ModelConfig, TrainConfig, paper
+from riffle.models.base import SymbolModel
 from riffle.models.build import MODELS, build
 from riffle.tasks import get_task
-from riffle.train import step as step_module
+from riffle.train import symbols as symbols_module
 from riffle.train.metrics import count, sequence_loss
 from riffle.train.optim import base_learning_rate, make_optimizer
 from riffle.train.step import TrainStep
+from riffle.train.subject import Count
+from riffle.train.symbols import Symbols
 
 EXPERIMENT = Experiment(
     task="reverse",
@@ -29,7 +31,7 @@ TASK = get_task("reverse")
 
 def make_step(experiment: Experiment = EXPERIMENT) -> TrainStep:
     torch.manual_seed(0)
-    return TrainStep(experiment, build(experiment.model, TASK), TASK)
+    return TrainStep(experiment, build(experiment.model, TASK), Symbols(experiment))
 
 
 @pytest.mark.parametrize("kind", MODELS)
@@ -97,8 +99,8 @@ def test_loss_is_the_mean_over_bins_of_what_is_not_held_out(monkeypatch: pytest.
         asked.append(inputs_BN)
         return torch.arange(len(inputs_BN)) % 2 == 1
 
-    monkeypatch.setattr(step_module, "held_out", every_other)
-    loss, _ = step._loss()
+    monkeypatch.setattr(symbols_module, "held_out", every_other)
+    loss, _ = step.subject.loss(step.model, step.generator)
     assert [tuple(inputs_BN.shape) for inputs_BN in asked] == [(6, 4), (6, 16)]
     expected = []
     for inputs_BN in asked:
@@ -109,22 +111,22 @@ def test_loss_is_the_mean_over_bins_of_what_is_not_held_out(monkeypatch: pytest.
 
 def test_held_out_examples_teach_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     step = make_step()
-    monkeypatch.setattr(step_module, "held_out", lambda inputs_BN: torch.ones(len(inputs_BN), dtype=torch.bool))
-    step._loss()[0].backward()
+    monkeypatch.setattr(symbols_module, "held_out", lambda inputs_BN: torch.ones(len(inputs_BN), dtype=torch.bool))
+    step.subject.loss(step.model, step.generator)[0].backward()
     assert all((parameter.grad == 0).all() for parameter in step.model.parameters())
 
 
 def test_read_gives_means_and_begins_anew() -> None:
     step = make_step()
     losses = []
-    original = step._loss
+    original = step.subject.loss
 
-    def noting() -> tuple[Tensor, Callable[[], None]]:
-        loss, note = original()
+    def noting(model: SymbolModel, generator: torch.Generator) -> tuple[Tensor, Count]:
+        loss, count = original(model, generator)
         losses.append(float(loss.detach()))
-        return loss, note
+        return loss, count
 
-    step._loss = noting  # type: ignore[method-assign]
+    step.subject.loss = noting  # type: ignore[method-assign]
     for _ in range(3):
         step()
     progress = step.read()

@@ -1,0 +1,81 @@
+"""``riffle lambada train``: learn to point at the last word of a passage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from riffle.cli.display import Device, Json, choose_device
+from riffle.cli.train import learn, names, show_configuration
+from riffle.config import RIVALS
+
+
+def train(
+    corpus: Annotated[
+        Path | None,
+        typer.Option(help="Folder that riffle lambada prepare made.", show_default="data/lambada"),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="What reads: [bold]shuffle-exchange[/], or with settings of its own " + names(RIVALS) + ".",
+            show_default="shuffle-exchange",
+            metavar="NAME",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the run.", show_default="runs/lambada, runs/lambada-NAME with --model"),
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help="Same as --set train.steps=N.")] = None,
+    features: Annotated[int | None, typer.Option(help="Feature maps; same as --set model.features=N.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Same as --set train.seed=N.")] = None,
+    precision: Annotated[str | None, typer.Option(help="fp32, tf32 or bf16; same as --set train.precision=P.")] = None,
+    change: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Change any field, e.g. --set data.within=0; see --show.", metavar="KEY=VALUE"),
+    ] = None,
+    show: Annotated[bool, typer.Option("--show", help="Print the configuration with its meaning, and stop.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in the folder where it stopped.")] = False,
+    device: Device = "auto",
+    graph: Annotated[bool, typer.Option(help="On a GPU, replay each step as one CUDA graph.")] = True,
+    json: Json = False,
+) -> None:
+    """Learn from prepared passages and leave a run folder behind.
+
+    The paper's network: two Beneš blocks of 384 maps over 128 positions, for a GPU. A CPU needs a smaller one, such as
+    --features 48 --set model.blocks=1 --set data.batch=32 --precision fp32.
+    """
+    from riffle.config import reading, with_model
+    from riffle.overrides import override
+    from riffle.train.run import Run
+
+    folder = out or Path("runs") / (f"lambada-{model}" if model else "lambada")
+    named = {
+        "data.corpus": corpus,
+        "train.steps": steps,
+        "model.features": features,
+        "train.seed": seed,
+        "train.precision": precision,
+    }
+    changes = [f"{name}={value}" for name, value in named.items() if value is not None] + (change or [])
+    if resume:
+        experiment = override(Run(folder).experiment, ([f"model.kind={model}"] if model else []) + changes)
+    else:
+        experiment = override(with_model(reading(), model) if model else reading(), changes)
+    if show:
+        show_configuration(experiment, json)
+        return
+    learn(
+        experiment,
+        folder,
+        resume,
+        choose_device(device),
+        graph,
+        json,
+        shown="passages answered: {} in {}",
+        command="riffle lambada train",
+        then=f"Look closer: riffle lambada eval --run {folder}",
+    )
