@@ -109,11 +109,12 @@ class Passages:
 
     def evaluate(self, model: PointerModel) -> dict[str, float]:
         """Share of right answers in the validation split and the evaluation sets, by position."""
-        return {
-            split: point(model, self.examples(split)).accuracy["position"]
-            for split in self.corpus.splits
-            if split not in ("train", "within") and self.corpus.about["splits"][split]
-        }
+        with arithmetic(self.experiment.train.precision, self.device):
+            return {
+                split: point(model, self.examples(split)).accuracy["position"]
+                for split in self.corpus.splits
+                if split not in ("train", "within") and self.corpus.about["splits"][split]
+            }
 
     def examples(self, split: str, flatten: float = 0.0) -> Examples:
         """The examples of a split, on the device."""
