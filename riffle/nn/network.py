@@ -197,7 +197,8 @@ class ShuffleExchange(nn.Module, Pretrained, tags=["neural-shuffle-exchange"], l
             form(x_BND, layers, units, rate, noise) for x_BND, layers, rate in zip(xs_BND, plans, dropout, strict=True)
         ]
 
-    def _check(self, x_BND: Tensor) -> None:
+    def check_cells(self, x_BND: Tensor) -> None:
+        """Refuse cells that are not of this network's shape or dtype, wherever they lie."""
         if x_BND.dim() != 3:
             raise ValueError(f"the input must be [batch, length, features], got shape {tuple(x_BND.shape)}")
         if x_BND.shape[2] != self.features:
@@ -205,10 +206,14 @@ class ShuffleExchange(nn.Module, Pretrained, tags=["neural-shuffle-exchange"], l
         if x_BND.shape[1] < 1:
             raise ValueError("the input has no cells: its length must be at least 1")
         weight = next(self.parameters())
-        if x_BND.device != weight.device:
-            raise ValueError(f"the input is on {x_BND.device}, the network on {weight.device}: move one with .to(...)")
         if x_BND.dtype != weight.dtype and not torch.is_autocast_enabled(x_BND.device.type):
             raise ValueError(f"the input is {x_BND.dtype}, the network {weight.dtype}: convert one with .to(...)")
+
+    def _check(self, x_BND: Tensor) -> None:
+        self.check_cells(x_BND)
+        device = next(self.parameters()).device
+        if x_BND.device != device:
+            raise ValueError(f"the input is on {x_BND.device}, the network on {device}: move one with .to(...)")
 
     @classmethod
     def from_official(cls, variables: Mapping[str, Any], *, blocks: int | None = None) -> ShuffleExchange:

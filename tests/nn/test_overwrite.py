@@ -66,7 +66,7 @@ def test_mistakes() -> None:
             net.overwrite(torch.zeros(1, cells, 4))
     with pytest.raises(ValueError, match="contiguous"):
         net.overwrite(torch.zeros(4, 2, 4).transpose(0, 1))
-    with pytest.raises(ValueError, match="no-benes.*call the network itself"):
+    with pytest.raises(ValueError, match=r"no-benes.*call the network itself"):
         ShuffleExchange(4, unit="no-benes").overwrite(torch.zeros(1, 4, 4))
     with pytest.raises(ValueError, match="runs at one size, 8 cells, not at 4"):
         ShuffleExchange(4, sharing="none", length=8).overwrite(torch.zeros(1, 4, 4))
