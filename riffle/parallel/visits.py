@@ -5,11 +5,11 @@ A layer joins cells that differ in one address bit. Take a part of ``2**w`` cell
 the bits one by one, so a part serves many layers before it goes back to where it came from. One pass over the sequence,
 part by part, is a visit:
 
-    k = 6, w = 4      0 1 2 3 | 4 5 4 3 2 | 1 0          two more visits for a further block
+    k = 6, w = 4      0 1 2 3 | 4 5 4 | 3 2 1 0          two more visits for a further block
 
 Where at least half of the address bits lie in a part, that is ``k <= 2 w``, there are 2 visits a block and one at the
-end, however long the sequence. No cells are moved in between: a part is gathered from where its cells lie, in runs of
-consecutive cells as long as can be.
+end, however long the sequence. No cells are moved in between: a part is gathered from where its cells lie. The bits of
+a part for which no layer asks are the lowest, so that its cells lie in long runs.
 """
 
 # N = 2**k cells, D = features per cell
@@ -17,6 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
+from math import ceil
 
 from torch import Tensor
 
@@ -30,9 +32,9 @@ class Visit:
     layers: range
     """Which layers of the schedule."""
     low: int
-    """The lowest address bit of the layers; bit ``run`` of a place in the part."""
+    """The lowest address bit of a window that has the bits of all these layers; bit ``run`` of a place in the part."""
     span: int
-    """How many bits from there on lie in the part."""
+    """How many bits the window has."""
     run: int
     """How many of the lowest address bits lie in it too: it has runs of ``2**run`` consecutive cells."""
 
@@ -48,7 +50,7 @@ class Visit:
 
 
 def visits(layers: tuple[Layer, ...], w: int) -> tuple[Visit, ...]:
-    """The visits of a schedule to parts of ``2**w`` cells, as few as there can be.
+    """The visits of a schedule to parts of ``2**w`` cells.
 
     Args:
         layers: What :func:`riffle.shuffle.schedule` gives, with mirrored reverse halves.
@@ -57,19 +59,19 @@ def visits(layers: tuple[Layer, ...], w: int) -> tuple[Visit, ...]:
     >>> from riffle.shuffle import schedule
     >>> layers = schedule(6)
     >>> [[layers[index].bit for index in visit.layers] for visit in visits(layers, 4)]
-    [[0, 1, 2, 3], [4, 5, 4, 3, 2], [1, 0]]
+    [[0, 1, 2, 3], [4, 5, 4], [3, 2, 1, 0]]
     """
+    above = 1 + max(layer.bit for layer in layers) - w
+    # Above the lowest w bits, as few windows of bits as there can be, of one size, since a narrow one leaves long runs.
+    size = ceil(above / max(1, ceil(above / w)))
     found = []
-    start = 0
-    while start < len(layers):
-        low = high = layers[start].bit
-        end = start
-        while end < len(layers) and max(high, layers[end].bit) - min(low, layers[end].bit) < w:
-            low, high = min(low, layers[end].bit), max(high, layers[end].bit)
-            end += 1
-        span = high - low + 1
-        # Bits that no layer asks for go to the lowest, so that the part's cells lie side by side where they can.
-        low, span, run = (0, w, 0) if high < w else (low, span, w - span)
-        found.append(Visit(range(start, end), low, span, run))
-        start = end
+    for window, group in groupby(range(len(layers)), lambda index: _window(layers[index].bit, w, size)):
+        indices = list(group)
+        span = w if window == 0 else min(size, w + above - window)
+        found.append(Visit(range(indices[0], indices[-1] + 1), window, span, w - span))
     return tuple(found)
+
+
+def _window(bit: int, w: int, size: int) -> int:
+    """The lowest bit of the window in which a bit lies."""
+    return 0 if bit < w else bit - (bit - w) % size

@@ -127,7 +127,9 @@ def test_parts_hold_both_cells_of_every_pair(data: st.DataObject) -> None:
 def test_two_passes_a_block_however_long(blocks: int) -> None:
     for k in (8, 20, 28, 36):
         for w in (k // 2, k // 2 + 3):
-            assert len(visits(schedule(k, blocks), w)) == 2 * blocks + 1
+            plan = visits(schedule(k, blocks), w)
+            assert len(plan) == 2 * blocks + 1
+            assert min(visit.run + visit.span * (visit.low == 0) for visit in plan) == 2 * w - k, "runs are too short"
 
 
 def test_mistakes() -> None:
