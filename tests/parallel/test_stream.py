@@ -18,9 +18,6 @@ from riffle.shuffle import SHARINGS, schedule
 
 from .jobs import inputs, network
 
-MOST_PARTS_BITS = 6
-"""More than 2^6 parts take the tests too long."""
-
 
 def assert_streams(net: ShuffleExchange, batch: int, k: int, w: int) -> None:
     x_BND, _ = inputs(batch, 2**k, net.features)
@@ -31,10 +28,12 @@ def assert_streams(net: ShuffleExchange, batch: int, k: int, w: int) -> None:
     torch.testing.assert_close(result, expected, rtol=0, atol=1e-6, msg=f"k = {k}, w = {w}")
 
 
+@pytest.mark.parametrize("blocks", [1, 2, 3])
 @pytest.mark.parametrize("k", range(1, 13))
-def test_every_length(k: int) -> None:
-    net = network({"features": 4})
-    for w in range(max(1, k - MOST_PARTS_BITS), k + 2):
+def test_every_length(k: int, blocks: int) -> None:
+    net = network({"features": 4, "blocks": blocks})
+    # As few cells as 2^5 parts leave, the square root, all, and more than all.
+    for w in sorted({max(1, k - 5), (k + 1) // 2, k, k + 1}):
         assert_streams(net, 1 if k > 8 else 3, k, w)
 
 
@@ -110,8 +109,10 @@ def test_progress() -> None:
 def test_parts_hold_both_cells_of_every_pair(data: st.DataObject) -> None:
     k = data.draw(st.integers(1, 9))
     w = data.draw(st.integers(1, k))
-    layers = schedule(k, data.draw(st.integers(1, 3)))
+    blocks = data.draw(st.integers(1, 3))
+    layers = schedule(k, blocks)
     plan = visits(layers, w)
+    assert len(plan) == 2 * blocks * (-(-k // w) - 1) + 1
     assert [index for visit in plan for index in visit.layers] == list(range(len(layers)))
     addresses = torch.arange(2**k).view(1, -1, 1)
     for visit in plan:
