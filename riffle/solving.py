@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from torch import nn
+
 from riffle.tasks import get_task
-from riffle.train.evaluate import predict
+from riffle.train.evaluate import predict, strip
 from riffle.train.run import Run, find_run
 from riffle.train.shipped import SHIPPED
+
+Answer = Callable[[nn.Module, list[int]], list[int]]
+"""A model's output symbols for the symbols of one input."""
 
 
 @dataclass(frozen=True)
@@ -42,13 +47,21 @@ def find_trained(task: str, runs: Path) -> Run:
     return run
 
 
-def solve(task_name: str, words: Sequence[str], run: Run) -> Solution:
-    """Answer one input with a trained run; refuses input that is none, and a run of another task."""
+def solve(task_name: str, words: Sequence[str], run: Run, *, device: str = "cpu", answer: Answer = predict) -> Solution:
+    """Answer one input with a trained run; refuses input that is none, and a run of another task.
+
+    Args:
+        task_name: The task.
+        words: The input, as a person would write it.
+        run: The trained run.
+        device: Where its model computes.
+        answer: How its model answers.
+    """
     task = get_task(task_name)
     symbols = task.parse(words)
     if run.experiment.task != task_name:
         raise ValueError(f"{run.folder} was trained to {run.experiment.task!r}, not to {task_name!r}")
-    output, expected = predict(run.model(), symbols), task.solve(symbols)
+    output, expected = strip(answer(run.model(device), symbols)), task.solve(symbols)
     return Solution(
         task=task_name,
         input=" ".join(words),

@@ -41,25 +41,30 @@ def dtype_of(form: Form) -> torch.dtype:
 
 
 def make_network(row: Row, form: Form, device: torch.device) -> ShuffleExchange:
-    """The row's network; the same weights in every form, rounded to bfloat16.
-
-    At their initial values a long random sequence averages out to nothing, layer by layer, which would leave little to
-    compare and give the chip easier numbers than a trained network does. Larger candidates with biases of their own
-    keep cells apart and around 0.2.
-    """
+    """The row's network; the same weights in every form, rounded to bfloat16."""
     torch.manual_seed(0)
     backend: Backend = "fused" if form in ("fused", "fused-keep") else "reference"
     recompute = form != "fused-keep"
     net = ShuffleExchange(row.features, row.blocks, backend=backend, recompute=recompute, device=device)
-    with torch.no_grad():
-        for name, parameter in net.named_parameters():
-            if name.endswith("candidates_weight"):
-                parameter.mul_(2)
-            elif name.endswith("candidates_bias"):
-                parameter.normal_(0, 0.3)
-            elif name.endswith("gates.bias"):
-                parameter[-2 * row.features :] += 1  # the update gate's
+    keep_cells_apart(net)
     return net.to(torch.bfloat16).to(dtype_of(form))
+
+
+@torch.no_grad()
+def keep_cells_apart(net: ShuffleExchange) -> None:
+    """Change the initial weights so that they tell right from wrong.
+
+    As they are, a long random sequence averages out to nothing, layer by layer, which would leave little to compare and
+    give the chip easier numbers than a trained network does. Larger candidates with biases of their own keep cells
+    apart and around 0.2.
+    """
+    for name, parameter in net.named_parameters():
+        if name.endswith("candidates_weight"):
+            parameter.mul_(2)
+        elif name.endswith("candidates_bias"):
+            parameter.normal_(0, 0.3)
+        elif name.endswith("gates.bias"):
+            parameter[-2 * net.features :] += 1  # the update gate's
 
 
 def make_cells(row: Row, form: Form, device: torch.device, seed: int = 0) -> Tensor:

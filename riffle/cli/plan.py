@@ -42,6 +42,8 @@ def plan(
 
     For a forward pass, and for a forward and a backward one. docs/scaling.md derives the model; in it nothing overlaps.
     """
+    from dataclasses import replace
+
     from riffle.parallel import quantities
     from riffle.parallel.cost import Cost, Machine, Work
 
@@ -77,6 +79,14 @@ def plan(
         print_json({name: _numbers(cost) for name, cost in costs.items()})
         return
     output.print(_table(costs))
+    alone = Cost(replace(costs["forward"].work, ranks=1), machine)
+    if not alone.fits:
+        errors.print(
+            f"One GPU cannot hold the {memory(alone.memory_bytes)} of a forward pass, but the "
+            f"{memory(alone.work.state_bytes)} of cells can be streamed through it: see riffle.parallel.stream.",
+            highlight=False,
+            soft_wrap=True,
+        )
 
 
 def _numbers(cost: Cost) -> dict[str, Any]:

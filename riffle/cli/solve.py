@@ -2,42 +2,110 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 
-from riffle.cli.display import Json, errors, output, print_json
+from riffle.cli.display import Device, Json, choose_device, errors, output, print_json, progress_bar
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from riffle.solving import Answer
+
+SHOWN = 200
+"""Characters of a right answer that are shown beside a wrong one."""
 
 
 def solve(
     task: Annotated[str, typer.Argument(help="What to solve; [bold]riffle tasks[/] lists the tasks.", metavar="TASK")],
-    symbols: Annotated[list[str], typer.Argument(help="The input, as a person would write it.", metavar="SYMBOLS...")],
+    symbols: Annotated[
+        list[str] | None,
+        typer.Argument(help="The input, as a person would write it.", metavar="SYMBOLS...", show_default=False),
+    ] = None,
+    input: Annotated[
+        Path | None, typer.Option(help="Read the input from this file instead; - for standard input.")
+    ] = None,
+    stream: Annotated[
+        bool, typer.Option("--stream", help="Take the input through the device part by part: any length fits.")
+    ] = False,
+    part: Annotated[str, typer.Option(help="Cells on the device at once with --stream, a power of two.")] = "2^20",
+    scratch: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the cells with --stream.", show_default="the system's temporary one"),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the output to this file instead of printing it.")] = None,
     run: Annotated[
         Path | None,
         typer.Option(help="The trained run.", show_default="the newest in --runs, else the shipped one"),
     ] = None,
     runs: Annotated[Path, typer.Option(help="Where to look for trained runs.")] = Path("runs"),
+    device: Device = "cpu",
     json: Json = False,
 ) -> None:
     """Solve one example with a trained network, and say whether it is right.
 
     riffle solve add 1011 110  ·  riffle solve sort 7 3 9 1  ·  riffle solve dyck "([])"
+
+    riffle solve sort --input numbers.txt --stream --out sorted.txt
     """
     from dataclasses import asdict
 
-    from riffle.solving import find_trained
+    from riffle.solving import find_trained, predict
     from riffle.solving import solve as solve_with
     from riffle.train.run import Run
 
+    words = _words(symbols, input)
     trained = Run(run) if run else find_trained(task, runs)
-    solution = solve_with(task, symbols, trained)
+    answer = _streamed(part, scratch) if stream else predict
+    solution = solve_with(task, words, trained, device=choose_device(device), answer=answer)
+    if out is not None:
+        out.write_text(solution.output + "\n", encoding="utf-8")
     if json:
         print_json(asdict(solution))
         return
-    output.print(solution.output, highlight=False, markup=False, soft_wrap=True)
-    verdict = "[green]right[/]" if solution.correct else f"[red]wrong[/], the answer is {escape(solution.expected)}"
+    if out is None:
+        output.print(solution.output, highlight=False, markup=False, soft_wrap=True)
+    right = solution.expected if len(solution.expected) <= SHOWN else f"{solution.expected[:SHOWN]}…"
+    verdict = "[green]right[/]" if solution.correct else f"[red]wrong[/], the answer is {escape(right)}"
     errors.print(
         f"{verdict} (by {escape(solution.model)}, step {trained.saved_step()})", highlight=False, soft_wrap=True
     )
+
+
+def _words(symbols: list[str] | None, path: Path | None) -> list[str]:
+    """The input from one of its two places."""
+    if path is None:
+        if not symbols:
+            raise ValueError("there is nothing to solve: type SYMBOLS, or name a file with --input")
+        return symbols
+    if symbols:
+        raise ValueError(f"the input is typed as well as in {path}: give SYMBOLS or --input, not both")
+    words = (sys.stdin.read() if path == Path("-") else path.read_text(encoding="utf-8")).split()
+    if not words:
+        raise ValueError(f"{path} is empty: write the symbols into it as they would be typed")
+    return words
+
+
+def _streamed(part: str, scratch: Path | None) -> Answer:
+    """How a model answers part by part, with a progress bar."""
+    from riffle.models.streamed import predict_streamed
+    from riffle.parallel.quantities import count
+
+    cells = count(part)
+
+    def answer(model: nn.Module, symbols: list[int]) -> list[int]:
+        with progress_bar() as bar:
+            task = bar.add_task("parts", total=None)
+            return predict_streamed(
+                model,
+                symbols,
+                part=cells,
+                scratch=scratch,
+                on_progress=lambda done, parts: bar.update(task, completed=done, total=parts),
+            )
+
+    return answer

@@ -100,9 +100,12 @@ class SequenceModel(SymbolModel, Pretrained, tags=["neural-shuffle-exchange"], l
             _check(symbols_BN)
         return at_powers_of_two(self._run, batches) if batches else []
 
+    def cells(self) -> Tensor:
+        """What each symbol enters the network as; tanh of this table costs less than of all cells."""
+        return torch.tanh(EMBEDDING_SCALE * self.embedding.weight)
+
     def _run(self, batches: list[Tensor]) -> list[Tensor]:
-        # A cell is a row of the table: tanh of the rows costs less than of all cells.
-        table = torch.tanh(EMBEDDING_SCALE * self.embedding.weight)
+        table = self.cells()
         sizes = [symbols_BN.shape[0] * symbols_BN.shape[1] for symbols_BN in batches]
         cells_CD = _rows(table, join([symbols_BN.flatten() for symbols_BN in batches]))
         xs_BND = [x_CD.view(*x_BN.shape, -1) for x_CD, x_BN in zip(cut(cells_CD, sizes), batches, strict=True)]

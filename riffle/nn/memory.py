@@ -13,8 +13,8 @@ training (fused)        L layers' inputs, with ``recompute=False`` their gates a
                         gradient, and in the backward pass of one layer: gates, candidates and what they read, unless
                         kept (4 + 2, else 2), and their gradients (4 in all). A skip connection adds 4.
 without gradients       the input, a copy that the layers overwrite, and for a chunk of pairs at a time what a unit
-(reference)             computes: 7 buffers of the chunk's size, 12 in 16 bits, where nothing is overwritten. With skip
-                        connections copies of the inputs of 2 (k - 1) layers and 2 more.
+(reference)             computes: 6 buffers of the chunk's size, 11 in 16 bits, where nothing is overwritten. With skip
+                        connections copies of the inputs of 2 (k - 1) layers.
 training (reference)    what autograd keeps of a layer: its input, gates (3), what the candidates read (2), candidates
                         and the swapped pair, together 8 L; 2 (k - 1) (b - 2) more with skip connections, and 8 for the
                         layer in work.
@@ -33,7 +33,7 @@ from torch import Tensor
 
 from riffle.kernels import resolve
 from riffle.kernels.tuning import switch_blocks
-from riffle.nn.forms import CHUNK_PAIRS, CHUNK_PAIRS_DEVICE
+from riffle.nn.in_place import CHUNK_PAIRS, CHUNK_PAIRS_DEVICE
 from riffle.nn.lengths import bits
 from riffle.nn.switch import FUSED_UNITS
 
@@ -99,8 +99,8 @@ class Footprint:
         if self.training:
             return 8 * layers + skipped * max(0, self.blocks - 2) + 8
         chunk = min(1.0, CHUNK_PAIRS.get(self.device, CHUNK_PAIRS_DEVICE) / max(1, rows // 2))
-        unit = (7 if self.dtype.itemsize > 2 else 12) + joined
-        return 2 + skipped + 2 * joined + chunk * unit
+        unit = (6 if self.dtype.itemsize > 2 else 11) + joined
+        return 2 + skipped + chunk * unit
 
 
 def footprint(network: ShuffleExchange, x_BND: Tensor, training: bool) -> Footprint:

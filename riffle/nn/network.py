@@ -10,7 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from riffle.kernels import BACKENDS, Backend, resolve
-from riffle.nn.forms import fused, in_place, shuffled
+from riffle.nn.forms import fused, shuffled
+from riffle.nn.in_place import check_in_place, exchange_halves, in_place, overwrite_layers
+from riffle.nn.layer import switch_of
 from riffle.nn.lengths import at_own_power_of_two, at_powers_of_two, bits
 from riffle.nn.memory import out_of_memory
 from riffle.nn.pretrained import Pretrained
@@ -115,6 +117,8 @@ class ShuffleExchange(nn.Module, Pretrained, tags=["neural-shuffle-exchange"], l
 
     def layers(self, k: int) -> tuple[Layer, ...]:
         """The schedule this network follows on ``2**k`` cells."""
+        if self.length is not None and k != bits(self.length):
+            raise ValueError(f'sharing="none" runs at one size, {2 ** bits(self.length)} cells, not at {2**k}')
         plan = schedule.__wrapped__ if torch.compiler.is_compiling() else schedule  # Dynamo does not trace caches
         return plan(k, self.blocks, self.sharing, benes=self.unit != "no-benes", skips=self.unit != "no-residual")
 
@@ -145,6 +149,27 @@ class ShuffleExchange(nn.Module, Pretrained, tags=["neural-shuffle-exchange"], l
             return [self.shards.run(self, x_BND, None) for x_BND in xs_BND]
         return at_powers_of_two(self._run, xs_BND) if xs_BND else []
 
+    @torch.no_grad()
+    def overwrite(self, x_BND: Tensor) -> Tensor:
+        """Map a sequence of cells in its own memory: what :meth:`forward` gives, for lengths that fit only once.
+
+        Beside the input it takes what a chunk of pairs needs, see ``docs/scaling.md``. From two blocks on, skip
+        connections keep the inputs of one block's layers: 2 (k - 1) times the memory of the input, for 2^k cells.
+
+        Args:
+            x_BND: The cells, ``[B, N, features]``, contiguous, with N a power of two; overwritten by the result, and
+                returned.
+        """
+        self._check(x_BND)
+        k = check_in_place(self, x_BND)
+        layers = self.layers(k)
+        if self.order == "official":
+            exchange_halves(x_BND)
+        overwrite_layers(x_BND, layers, switch_of(self, x_BND, k))
+        if self.order == "official":
+            exchange_halves(x_BND)
+        return x_BND
+
     def _run(self, xs_BND: list[Tensor]) -> list[Tensor]:
         if self.order == "official":
             xs_BND = [_exchange_halves(x_BND) for x_BND in xs_BND]
@@ -160,9 +185,6 @@ class ShuffleExchange(nn.Module, Pretrained, tags=["neural-shuffle-exchange"], l
 
     def _run_layers(self, xs_BND: list[Tensor]) -> list[Tensor]:
         ks = [bits(x_BND.shape[1]) for x_BND in xs_BND]
-        for k in ks:
-            if self.length is not None and k != bits(self.length):
-                raise ValueError(f'sharing="none" runs at one size, {2 ** bits(self.length)} cells, not at {2**k}')
         plans = [self.layers(k) for k in ks]
         dropout = [self.dropout / k if self.training else 0.0 for k in ks]
         noise = self.noise if self.training else 0.0
@@ -175,7 +197,8 @@ class ShuffleExchange(nn.Module, Pretrained, tags=["neural-shuffle-exchange"], l
             form(x_BND, layers, units, rate, noise) for x_BND, layers, rate in zip(xs_BND, plans, dropout, strict=True)
         ]
 
-    def _check(self, x_BND: Tensor) -> None:
+    def check_cells(self, x_BND: Tensor) -> None:
+        """Refuse cells that are not of this network's shape or dtype, wherever they lie."""
         if x_BND.dim() != 3:
             raise ValueError(f"the input must be [batch, length, features], got shape {tuple(x_BND.shape)}")
         if x_BND.shape[2] != self.features:
@@ -183,10 +206,14 @@ class ShuffleExchange(nn.Module, Pretrained, tags=["neural-shuffle-exchange"], l
         if x_BND.shape[1] < 1:
             raise ValueError("the input has no cells: its length must be at least 1")
         weight = next(self.parameters())
-        if x_BND.device != weight.device:
-            raise ValueError(f"the input is on {x_BND.device}, the network on {weight.device}: move one with .to(...)")
         if x_BND.dtype != weight.dtype and not torch.is_autocast_enabled(x_BND.device.type):
             raise ValueError(f"the input is {x_BND.dtype}, the network {weight.dtype}: convert one with .to(...)")
+
+    def _check(self, x_BND: Tensor) -> None:
+        self.check_cells(x_BND)
+        device = next(self.parameters()).device
+        if x_BND.device != device:
+            raise ValueError(f"the input is on {x_BND.device}, the network on {device}: move one with .to(...)")
 
     @classmethod
     def from_official(cls, variables: Mapping[str, Any], *, blocks: int | None = None) -> ShuffleExchange:

@@ -87,6 +87,11 @@ class Work:
         return self.batch * self.length // self.ranks
 
     @property
+    def state_bytes(self) -> int:
+        """The cells of one rank, once."""
+        return self.cells * self.features * self.itemsize
+
+    @property
     def parameters(self) -> int:
         """Weights: two units a block and the last, with scales of skip connections from the second block on."""
         m = self.features

@@ -12,11 +12,12 @@ import torch.distributed as dist
 from torch import Tensor
 
 from riffle.kernels import resolve
+from riffle.nn.layer import compute_dtype, switch_of
 from riffle.nn.lengths import bits, checked_lengths
 from riffle.nn.switch import FUSED_UNITS
 from riffle.parallel.agreement import Meaning, agree, text_checksum, weights_checksum
 from riffle.parallel.exchange import exchange
-from riffle.parallel.forms import fused_switch, in_place, reference_switch, shuffled
+from riffle.parallel.forms import in_place, shuffled
 from riffle.parallel.layout import shard_schedule
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class SequenceShards:
             lengths: The length of every whole row, on every rank alike.
         """
         self._agree(network, x_BND, lengths)
-        k, p = self._bits(network, x_BND.shape[1])
+        k, p = self._bits(x_BND.shape[1])
         inside_BN1 = None
         if lengths is not None:
             inside_BN1 = self._inside(x_BND, lengths)
@@ -77,18 +78,12 @@ class SequenceShards:
 
     def _run_layers(self, network: ShuffleExchange, x_BND: Tensor, k: int, p: int) -> Tensor:
         layers = shard_schedule(network.layers(k), k, p)
-        dropout = network.dropout / k if network.training else 0.0
-        noise = network.noise if network.training else 0.0
-        units: Any = network.units
         swap_bits = partial(exchange, group=self.group)
+        switch = switch_of(network, x_BND, k)
         if network.unit in FUSED_UNITS and resolve(network.backend, x_BND) == "fused":
-            device = x_BND.device.type
-            compute = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x_BND.dtype
-            switch = fused_switch(units, compute, dropout, noise, network.recompute)
-            return shuffled(x_BND.to(compute), layers, switch, swap_bits).to(x_BND.dtype)
-        if torch.is_grad_enabled():
-            return shuffled(x_BND, layers, reference_switch(units, dropout, noise), swap_bits)
-        return in_place(x_BND, layers, units, swap_bits, dropout, noise)
+            return shuffled(x_BND.to(compute_dtype(x_BND)), layers, switch, swap_bits).to(x_BND.dtype)
+        form = shuffled if torch.is_grad_enabled() else in_place
+        return form(x_BND, layers, switch, swap_bits)
 
     def _agree(self, network: ShuffleExchange, x_BND: Tensor, lengths: Tensor | Sequence[int] | None) -> None:
         if self.weights is None:
@@ -105,7 +100,7 @@ class SequenceShards:
         )
         agree(mine, self.group, x_BND.device)
 
-    def _bits(self, network: ShuffleExchange, cells: int) -> tuple[int, int]:
+    def _bits(self, cells: int) -> tuple[int, int]:
         """The address bits of the whole sequence, and those of them that number the ranks."""
         if cells & (cells - 1):
             raise ValueError(
@@ -117,10 +112,7 @@ class SequenceShards:
                 f"ranks, so a sequence of {cells * self.ranks} cells runs on at most "
                 f"{2 ** (bits(cells * self.ranks) // 2)} ranks"
             )
-        k, p = bits(cells * self.ranks), bits(self.ranks)
-        if network.length is not None and k != bits(network.length):
-            raise ValueError(f'sharing="none" runs at one size, {2 ** bits(network.length)} cells, not at {2**k}')
-        return k, p
+        return bits(cells * self.ranks), bits(self.ranks)
 
     def _inside(self, x_BND: Tensor, lengths: Tensor | Sequence[int]) -> Tensor:
         """Which of this rank's cells lie within their rows, ``[B, N, 1]``."""

@@ -61,7 +61,15 @@ MISTAKES = {
     "export below a file": (("export", RUN, "--format", "torch", "--out", f"{RUN}/config.json/x"), ["config.json"]),
     "no such command": (("trane",), ["trane"]),
     "no such option": (("train", "reverse", "--fast"), ["--fast"]),
-    "no symbols": (("solve", "reverse"), ["SYMBOLS"]),
+    "no symbols": (("solve", "reverse"), ["SYMBOLS", "--input"]),
+    "symbols twice": (("solve", "reverse", "1", "--input", "x.txt"), ["x.txt", "SYMBOLS or --input, not both"]),
+    "no such input": (("solve", "reverse", "--input", "x.txt"), ["No such file", "x.txt"]),
+    "input that is a folder": (("solve", "reverse", "--input", "runs"), ["Is a directory", "runs"]),
+    "empty input": (("solve", "reverse", "--input", os.devnull), [f"{os.devnull} is empty"]),
+    "part of three": (("solve", "reverse", "1", "--stream", "--part", "3"), ["power of two of cells", "got 3"]),
+    "part of letters": (("solve", "reverse", "1", "--stream", "--part", "x"), ["'x' is no number", "2^20"]),
+    "no such scratch": (("solve", "reverse", "1", "--stream", "--scratch", "no"), ["No such file", "no"]),
+    "output in a missing folder": (("solve", "reverse", "1", "--out", "no/x.txt"), ["no/x.txt"]),
     "no examples": (("eval", RUN, "--examples", "0"), ["--examples"]),
 }
 

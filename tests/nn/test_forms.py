@@ -6,8 +6,10 @@ import pytest
 import torch
 
 from riffle import ShuffleExchange
-from riffle.nn import UNITS, forms
-from riffle.nn.forms import in_place, rotate, shuffled
+from riffle.nn import UNITS
+from riffle.nn import in_place as in_place_form
+from riffle.nn.forms import rotate, shuffled
+from riffle.nn.in_place import in_place
 from riffle.shuffle import SHARINGS, riffle, unriffle
 
 BITS = range(1, 7)
@@ -35,7 +37,7 @@ def test_both_forms_agree(unit: str, sharing: str, blocks: int, monkeypatch: pyt
         with torch.no_grad():
             expected = shuffled(x_BND, net.layers(k), net.units, 0.0, 0.0)
             for pairs in (2**k // 3 + 1, 5, 1024):
-                monkeypatch.setitem(forms.CHUNK_PAIRS, "cpu", pairs)
+                monkeypatch.setitem(in_place_form.CHUNK_PAIRS, "cpu", pairs)
                 actual = in_place(x_BND, net.layers(k), net.units, 0.0, 0.0)
                 torch.testing.assert_close(actual, expected, rtol=0, atol=1e-12 * expected.abs().max().item())
         assert torch.equal(x_BND, before), "the input was overwritten"
@@ -43,10 +45,10 @@ def test_both_forms_agree(unit: str, sharing: str, blocks: int, monkeypatch: pyt
 
 @pytest.mark.parametrize("pairs", [1, 3, 8, 1024])
 def test_chunks_cover_every_pair_once(pairs: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(forms.CHUNK_PAIRS, "cpu", pairs)
+    monkeypatch.setitem(in_place_form.CHUNK_PAIRS, "cpu", pairs)
     addresses = torch.arange(2 * 32).view(2, 32, 1)
     for bit in range(5):
-        chunks = list(forms._chunks(addresses, bit))
+        chunks = list(in_place_form.chunks(addresses, bit))
         assert all(chunk.shape[0] * chunk.shape[1] <= pairs for chunk in chunks)
         joined = torch.cat([chunk.flatten(0, 1).squeeze(-1) for chunk in chunks])
         assert (joined[:, 1] - joined[:, 0] == 1 << bit).all()

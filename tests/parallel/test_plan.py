@@ -52,6 +52,12 @@ def test_the_table_is_the_one_of_the_page() -> None:
     assert [line.split() for line in table.splitlines()] == [line.split() for line in shown.splitlines()]
 
 
+@pytest.mark.parametrize(("length", "streams"), [("2^20", False), ("2^30", True)])
+def test_what_one_gpu_cannot_hold_can_be_streamed(length: str, streams: bool) -> None:
+    result = CliRunner().invoke(app, ["plan", "--length", length, "--gpus", "64"], catch_exceptions=False)
+    assert ("the 412.3 GB of cells can be streamed" in result.stderr) == streams
+
+
 def test_a_plot(tmp_path: Path) -> None:
     files = [tmp_path / "new" / name for name in ("one.svg", "two.svg", "three.svg")]
     for path, command in zip(files, (COMMAND, COMMAND, f"{COMMAND} --blocks 2"), strict=True):
