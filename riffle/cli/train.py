@@ -16,7 +16,11 @@ from riffle.wording import percent
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    import torch
+
     from riffle.config import Experiment
+    from riffle.train.distributed import World
+    from riffle.train.run import Run
 
 
 def _names(choices: Iterable[str]) -> str:
@@ -59,12 +63,18 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in the folder where it stopped.")] = False,
     device: Device = "auto",
     graph: Annotated[bool, typer.Option(help="On a GPU, replay each step as one CUDA graph.")] = True,
+    timeout: Annotated[
+        float, typer.Option(help="Under torchrun: how long a process waits for another.", metavar="SECONDS", min=1)
+    ] = 600,
     json: Json = False,
 ) -> None:
     """Learn a task from examples and leave a run folder behind.
 
     The folder holds config.json, environment.json, metrics.jsonl, checkpoint.safetensors and TensorBoard curves.
     Ctrl-C saves and stops; [bold]--resume[/] goes on from there, to the same result.
+
+    With several GPUs: [bold]torchrun --nproc-per-node 8 -m riffle train TASK[/]. Each process trains on data.batch
+    examples of every bin, so a step takes 8 times as many.
     """
     from riffle.tasks import get_task
 
@@ -76,7 +86,7 @@ def train(
     if show:
         _show(experiment, json)
         return
-    _train(experiment, folder, resume, choose_device(device), graph, json)
+    _train(experiment, folder, resume, choose_device(device), graph, timeout, json)
 
 
 def _experiment(task: str, recipe: str, model: str | None, changes: list[str], resumed: Path | None) -> Experiment:
@@ -109,22 +119,46 @@ def _show(experiment: Experiment, json: bool) -> None:
     output.print(table)
 
 
-def _train(experiment: Experiment, folder: Path, resume: bool, device: str, graph: bool, json: bool) -> None:
+def _train(
+    experiment: Experiment, folder: Path, resume: bool, device_name: str, graph: bool, timeout: float, json: bool
+) -> None:
     import torch
 
     from riffle.kernels import resolve
-    from riffle.train.loop import Interrupted, NonFiniteLoss
-    from riffle.train.loop import train as run_training
+    from riffle.train.distributed import RankLost, World, local_device
     from riffle.train.record import read_metrics
     from riffle.train.run import Run
 
+    device = local_device(device_name)
     resolve(experiment.model.backend, torch.empty(0, device=device))  # refuses before a folder is made
-    run = Run.resume(folder, experiment) if resume else Run.create(folder, experiment)
+    world = World.from_environment(device, timeout)
+    try:
+        world.first(lambda: Run.resume(folder, experiment) if resume else Run.create(folder, experiment))
+        _watch(Run(folder), world, device, graph)
+        world.leave()
+    except RankLost as lost:
+        raise RankLost(f"{lost}. Continue with: {_again(Run(folder), world)}") from lost
+    if json and world.leads:
+        print_json(
+            {"task": experiment.task, "run": str(folder), "device": device_name, "metrics": read_metrics(folder)[-2:]}
+        )
+    elif world.leads:
+        errors.print(
+            f"The run is in {folder}. See how far it generalises: riffle eval {folder}", markup=False, soft_wrap=True
+        )
+
+
+def _watch(run: Run, world: World, device: torch.device, graph: bool) -> None:
+    """Train behind a progress bar; of several processes, rank 0 speaks for all."""
+    from riffle.train.loop import Interrupted, NonFiniteLoss
+    from riffle.train.loop import train as run_training
+
     bar = progress_bar(
         TextColumn("loss {task.fields[loss]:.4f}"),
         TextColumn("accuracy {task.fields[accuracy]}"),
         TextColumn("{task.fields[rate]:.0f} steps/s"),
     )
+    bar.disable = not world.leads
 
     def on_log(step: int, values: dict[str, float]) -> None:
         accuracy = percent(values["accuracy"])
@@ -137,25 +171,24 @@ def _train(experiment: Experiment, folder: Path, resume: bool, device: str, grap
     try:
         with bar:
             job = bar.add_task(
-                experiment.task,
-                total=experiment.train.steps,
+                run.experiment.task,
+                total=run.experiment.train.steps,
                 completed=run.saved_step(),
                 loss=float("nan"),
                 accuracy="-",
                 rate=0.0,
             )
-            run_training(run, device=device, graph=graph, on_log=on_log, on_evaluation=on_evaluation)
+            run_training(run, device=device, graph=graph, world=world, on_log=on_log, on_evaluation=on_evaluation)
     except NonFiniteLoss as error:
+        world.follow()
         raise ValueError(str(error)) from error
     except Interrupted as stop:
-        again = f"riffle train {experiment.task} --resume --out {folder}"
-        errors.print(f"{stop}. Continue with: {again}", markup=False, soft_wrap=True)
+        world.follow()
+        errors.print(f"{stop}. Continue with: {_again(run, world)}", markup=False, soft_wrap=True)
         raise typer.Exit(128 + stop.signal_number) from None
-    if json:
-        print_json(
-            {"task": experiment.task, "run": str(folder), "device": device, "metrics": read_metrics(folder)[-2:]}
-        )
-    else:
-        errors.print(
-            f"The run is in {folder}. See how far it generalises: riffle eval {folder}", markup=False, soft_wrap=True
-        )
+
+
+def _again(run: Run, world: World) -> str:
+    """The command that continues a run."""
+    launcher = f"torchrun --nproc-per-node {world.size} -m " if world.size > 1 else ""
+    return f"{launcher}riffle train {run.experiment.task} --resume --out {run.folder}"

@@ -16,8 +16,9 @@ from riffle.models.sequence import SequenceModel
 from riffle.nn.memory import explain, footprint, free_bytes
 from riffle.tasks import get_task
 from riffle.train.checkpoint import write_json
+from riffle.train.distributed import World
 from riffle.train.evaluate import evaluate
-from riffle.train.record import Metrics, environment
+from riffle.train.record import Metrics, Unrecorded, environment
 from riffle.train.run import Run
 from riffle.train.step import TrainStep, arithmetic, set_matrix_precision
 
@@ -51,6 +52,7 @@ def train(
     *,
     device: str | torch.device = "cpu",
     graph: bool = True,
+    world: World | None = None,
     on_log: OnLog = lambda step, values: None,
     on_evaluation: OnEvaluation = lambda step, accuracy: None,
 ) -> None:
@@ -60,26 +62,33 @@ def train(
         run: The run's folder, see :meth:`Run.create` and :meth:`Run.resume`.
         device: Where to train.
         graph: On a GPU, replay each step as one CUDA graph.
+        world: The processes that train together, each of which calls this; a step then takes ``data.batch`` examples
+            for each of them. Rank 0 alone evaluates and writes.
         on_log: Called with the step and the values of every line of metrics.jsonl.
         on_evaluation: Called with the step and the symbol accuracy per length of every evaluation.
     """
-    device = torch.device(device)
+    device, world = torch.device(device), world or World()
     experiment = run.experiment
     settings = experiment.train
     task = get_task(experiment.task)
-    write_json(run.folder / "environment.json", {**environment(device), "continued_from_step": run.saved_step()})
+    if world.leads:
+        about = {**environment(device), "processes": world.size, "continued_from_step": run.saved_step()}
+        write_json(run.folder / "environment.json", about)
     set_matrix_precision(settings.precision)
     torch.manual_seed(settings.seed)
     model = build(experiment.model, task, device=device)
-    step = TrainStep(experiment, model, task, graph=graph)
+    world.seed(settings.seed)
+    step = TrainStep(experiment, model, task, graph=graph, world=world)
     done = run.load(model, step) if run.checkpoint.exists() else 0
-    metrics = Metrics(run.folder, done)
+    world.refuse_differences([*model.state_dict().values(), *step.shared_state().values()])
+    metrics = Metrics(run.folder, done) if world.leads else Unrecorded()
     try:
         with _signals() as received:
             since, logged = time.perf_counter(), done
             while done < settings.steps:
                 _make(step)
                 done += 1
+                stop = world.highest(received[0] if received else 0)
                 finished = done == settings.steps
                 if finished or done % settings.log_every == 0:
                     progress = step.read()
@@ -96,15 +105,15 @@ def train(
                     metrics.write(done, **values)
                     on_log(done, values)
                 pause = time.perf_counter()
-                if settings.evaluate_every and (finished or done % settings.evaluate_every == 0):
+                if world.leads and settings.evaluate_every and (finished or done % settings.evaluate_every == 0):
                     accuracy = _evaluate(step, experiment)
                     metrics.write(done, **{f"accuracy/{length}": value for length, value in accuracy.items()})
                     on_evaluation(done, accuracy)
-                if finished or done % settings.checkpoint_every == 0 or received:
+                if finished or done % settings.checkpoint_every == 0 or stop:
                     _save(run, step)
                 since += time.perf_counter() - pause
-                if received and not finished:
-                    raise Interrupted(run, done, received[0])
+                if stop and not finished:
+                    raise Interrupted(run, done, stop)
     finally:
         metrics.close()
 
