@@ -137,7 +137,7 @@ def _train(
         _watch(Run(folder), world, device, graph)
         world.leave()
     except RankLost as lost:
-        raise RankLost(f"{lost}. Continue with: {_again(Run(folder), world)}") from lost
+        raise RankLost(f"{lost}. Continue with: {_again(experiment.task, folder, world)}") from lost
     if json and world.leads:
         print_json(
             {"task": experiment.task, "run": str(folder), "device": device_name, "metrics": read_metrics(folder)[-2:]}
@@ -184,11 +184,13 @@ def _watch(run: Run, world: World, device: torch.device, graph: bool) -> None:
         raise ValueError(str(error)) from error
     except Interrupted as stop:
         world.follow()
-        errors.print(f"{stop}. Continue with: {_again(run, world)}", markup=False, soft_wrap=True)
+        errors.print(
+            f"{stop}. Continue with: {_again(run.experiment.task, run.folder, world)}", markup=False, soft_wrap=True
+        )
         raise typer.Exit(128 + stop.signal_number) from None
 
 
-def _again(run: Run, world: World) -> str:
+def _again(task: str, folder: Path, world: World) -> str:
     """The command that continues a run."""
     launcher = f"torchrun --nproc-per-node {world.size} -m " if world.size > 1 else ""
-    return f"{launcher}riffle train {run.experiment.task} --resume --out {run.folder}"
+    return f"{launcher}riffle train {task} --resume --out {folder}"

@@ -174,8 +174,9 @@ class World:
         try:
             yield
         except RuntimeError as error:
-            silent = "hangs or never came" if "imed out" in str(error) else "is gone"
-            raise RankLost(f"rank {self.rank} of {self.size} stops: another rank {silent}") from error
+            late = "hangs, it has not answered within the --timeout"
+            what = late if "imed out" in str(error) else "is gone"
+            raise RankLost(f"rank {self.rank} of {self.size} stops: another rank {what}") from error
 
 
 def local_device(name: str) -> torch.device:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from riffle.models.sequence import SequenceModel
 from riffle.nn.memory import explain, footprint, free_bytes
 from riffle.tasks import get_task
 from riffle.train.checkpoint import write_json
-from riffle.train.distributed import World
+from riffle.train.distributed import RankLost, World
 from riffle.train.evaluate import evaluate
 from riffle.train.record import Metrics, Unrecorded, environment
 from riffle.train.run import Run
@@ -173,5 +174,7 @@ def _signals() -> Iterator[list[int]]:
     try:
         yield received
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        # Where another rank is gone, torchrun ends the others: its signal must not cut off what this one has to say.
+        if not isinstance(sys.exception(), RankLost):
+            for each, handler in before.items():
+                signal.signal(each, handler)
