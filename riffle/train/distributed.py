@@ -54,10 +54,14 @@ class World:
         if world.size > 1:
             if device.type == "cuda":
                 torch.cuda.set_device(device)
+            # What the hosts agree on goes over Gloo in either case: they need not wait for their GPUs then.
+            backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+            patience = timedelta(seconds=timeout)
             with world._answered():
-                # What the hosts agree on goes over Gloo in either case: they need not wait for their GPUs then.
-                backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-                dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
+                store, rank, size = next(dist.rendezvous("env://", timeout=patience))
+                # torchrun keeps its store when it restarts the processes: addresses of dead ones must not be found.
+                store = dist.PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
+                dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=patience)
         return world
 
     @classmethod
@@ -175,7 +179,7 @@ class World:
             yield
         except RuntimeError as error:
             late = "hangs, it has not answered within the --timeout"
-            what = late if "imed out" in str(error) else "is gone"
+            what = late if "Timed out" in str(error) else "is gone"
             raise RankLost(f"rank {self.rank} of {self.size} stops: another rank {what}") from error
 
 

@@ -27,7 +27,7 @@ EXPERIMENT = Experiment(
     model=ModelConfig(features=8, dropout=0.2),
     data=DataConfig(bins=(4, 16), batch=4),
     # Checkpoints and log lines do not fall together, so a kill can part them.
-    train=TrainConfig(steps=300, log_every=5, evaluate_every=0, checkpoint_every=3),
+    train=TrainConfig(steps=200, log_every=5, evaluate_every=0, checkpoint_every=3),
 )
 
 
@@ -83,7 +83,7 @@ def test_kills_at_random_moments(undisturbed: Path, tmp_path: Path) -> None:
 
 def test_a_rank_that_hangs_is_reported(undisturbed: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    with started(2, train, folder, EXPERIMENT, timeout=3) as processes:
+    with started(2, train, folder, EXPERIMENT, timeout=2) as processes:
         wait_for_steps(folder, 20)
         pid = processes.ranks[1].pid
         assert pid is not None
@@ -93,13 +93,12 @@ def test_a_rank_that_hangs_is_reported(undisturbed: Path, tmp_path: Path) -> Non
         lost = processes.pipes[0].recv()
     assert isinstance(lost, RankLost)
     assert "another rank hangs, it has not answered within the --timeout" in str(lost)
-    assert 2 < time.monotonic() - begun < 20
+    assert 1.5 < time.monotonic() - begun < 20
     together(2, train, folder, EXPERIMENT)
     assert_same_run(undisturbed, folder)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize(("number", "rank"), [(signal.SIGTERM, 1), (signal.SIGINT, 0)])
 def test_a_signal_to_one_rank_stops_all_at_the_same_step(
     number: int, rank: int, undisturbed: Path, tmp_path: Path
 ) -> None:
@@ -117,18 +116,9 @@ def test_a_signal_to_one_rank_stops_all_at_the_same_step(
 
 def test_torchrun(undisturbed: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    command = [*launch, "-m", "riffle", "train", "reverse", "--device", "cpu", "--out", str(folder)]
     changes = ["model.features=8", "model.dropout=0.2", "model.noise=0", "data.bins=4,16", "data.batch=4"]
-    changes += [f"train.{name}" for name in ("steps=300", "log_every=5", "evaluate_every=0", "checkpoint_every=3")]
-    options = [part for change in changes for part in ("--set", change)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MASTER_ADDR": "localhost"}
-
-    def start(*options: str) -> subprocess.Popen[str]:
-        pipe = subprocess.PIPE
-        return subprocess.Popen([*command, *options], env=environment, stdout=pipe, stderr=pipe, text=True)
-
-    with start(*options) as process:
+    changes += [f"train.{name}" for name in ("steps=200", "log_every=5", "evaluate_every=0", "checkpoint_every=3")]
+    with torchrun(folder, 0, *(part for change in changes for part in ("--set", change))) as process:
         wait_for_steps(folder)
         os.kill(children(process.pid)[1], signal.SIGKILL)
         output, errors = process.communicate(timeout=PATIENCE)
@@ -136,11 +126,21 @@ def test_torchrun(undisturbed: Path, tmp_path: Path) -> None:
     assert output == ""
     again = f"Continue with: torchrun --nproc-per-node 2 -m riffle train reverse --resume --out {folder}"
     assert f"error: rank 0 of 2 stops: another rank is gone. {again}" in errors
-    with start("--resume", "--json") as process:
+    with torchrun(folder, 1, "--resume", "--json") as process:
+        wait_for_steps(folder)
+        os.kill(children(process.pid)[0], signal.SIGKILL)
         output, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, errors
     assert output.count('"task": "reverse"') == 1, "one rank speaks for all"
     assert_same_run(undisturbed, folder)
+
+
+def torchrun(folder: Path, restarts: int, *options: str) -> subprocess.Popen[str]:
+    launch = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", str(restarts)]
+    command = ["-m", "riffle", "train", "reverse", "--device", "cpu", "--out", str(folder)]
+    environment, pipe = {**os.environ, "OMP_NUM_THREADS": "1"}, subprocess.PIPE
+    arguments = [sys.executable, "-m", *launch, *command, *options]
+    return subprocess.Popen(arguments, env=environment, stdout=pipe, stderr=pipe, text=True)
 
 
 def children(pid: int) -> list[int]:
