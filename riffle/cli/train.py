@@ -73,8 +73,8 @@ def train(
     The folder holds config.json, environment.json, metrics.jsonl, checkpoint.safetensors and TensorBoard curves.
     Ctrl-C saves and stops; [bold]--resume[/] goes on from there, to the same result.
 
-    With several GPUs: [bold]torchrun --nproc-per-node 8 -m riffle train TASK[/]. Each process trains on data.batch
-    examples of every bin, so a step takes 8 times as many.
+    With several GPUs: [bold]torchrun --nproc-per-node 8 -m riffle train TASK[/].
+    Each process takes data.batch examples of every bin, a step 8 times as many.
     """
     from riffle.tasks import get_task
 
@@ -131,7 +131,7 @@ def _train(
 
     device = local_device(device_name)
     resolve(experiment.model.backend, torch.empty(0, device=device))  # refuses before a folder is made
-    world = World.from_environment(device, timeout)
+    world = World.from_environment(device, timeout=timeout)
     try:
         world.first(lambda: Run.resume(folder, experiment) if resume else Run.create(folder, experiment))
         _watch(Run(folder), world, device, graph)

@@ -16,8 +16,6 @@ from torch import Tensor
 from riffle.parallel.agreement import weights_checksum
 from riffle.tasks.base import Batch
 
-TIMEOUT = 600.0
-"""Seconds that a rank waits for the others before it gives up."""
 SEED_STRIDE = 1_000_003
 """How far apart the seeds of two ranks are."""
 
@@ -43,25 +41,26 @@ class World:
     """Over which they talk; None is the group of all processes."""
 
     @classmethod
-    def from_environment(cls, device: torch.device, timeout: float = TIMEOUT) -> World:
+    def from_environment(cls, device: torch.device, *, timeout: float) -> World:
         """Join the processes that ``torchrun`` started; without it, or with one process, this one is alone.
 
         Args:
             device: Where this rank trains, see :func:`local_device`: GPUs talk over NCCL, CPUs over Gloo.
             timeout: Seconds to wait for another rank before :class:`RankLost` is raised.
         """
-        world = cls(int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")))
-        if world.size > 1:
-            if device.type == "cuda":
-                torch.cuda.set_device(device)
-            # What the hosts agree on goes over Gloo in either case: they need not wait for their GPUs then.
-            backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-            patience = timedelta(seconds=timeout)
-            with world._answered():
-                store, rank, size = next(dist.rendezvous("env://", timeout=patience))
-                # torchrun keeps its store when it restarts the processes: addresses of dead ones must not be found.
-                store = dist.PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
-                dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=patience)
+        if _processes() == 1:
+            return ALONE
+        world, patience = cls(int(os.environ["RANK"]), _processes()), timedelta(seconds=timeout)
+        # What the hosts agree on goes over Gloo in either case: they need not wait for their GPUs then.
+        backend = "gloo"
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
+            backend = "cpu:gloo,cuda:nccl"
+        with world._answered():
+            store, rank, size = next(dist.rendezvous("env://", timeout=patience))
+            # torchrun keeps its store when it restarts the processes: addresses of dead ones must not be found.
+            store = dist.PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
+            dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=patience)
         return world
 
     @classmethod
@@ -88,7 +87,7 @@ class World:
                 call()
             except Exception as failure:
                 error = failure
-        if self.highest(error is not None):
+        if self.highest(int(error is not None)):
             self.follow()
             assert error is not None
             raise error
@@ -183,11 +182,16 @@ class World:
             raise RankLost(f"rank {self.rank} of {self.size} stops: another rank {what}") from error
 
 
+ALONE = World()
+"""One process by itself."""
+
+
 def local_device(name: str) -> torch.device:
     """The device of this process: under ``torchrun`` each takes a GPU of its own."""
-    device, local = torch.device(name), int(os.environ.get("LOCAL_RANK", "0"))
-    if device.type != "cuda" or int(os.environ.get("WORLD_SIZE", "1")) == 1:
+    device = torch.device(name)
+    if device.type != "cuda" or _processes() == 1:
         return device
+    local = int(os.environ["LOCAL_RANK"])
     if device.index is not None:
         raise ValueError(f"every process takes a GPU of its own, so --device {name} cannot be met: use --device cuda")
     if local >= torch.cuda.device_count():
@@ -196,3 +200,8 @@ def local_device(name: str) -> torch.device:
             f"use --nproc-per-node {torch.cuda.device_count()}, or --device cpu"
         )
     return torch.device("cuda", local)
+
+
+def _processes() -> int:
+    """How many processes ``torchrun`` started; one without it."""
+    return int(os.environ.get("WORLD_SIZE", "1"))

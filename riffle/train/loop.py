@@ -17,7 +17,7 @@ from riffle.models.sequence import SequenceModel
 from riffle.nn.memory import explain, footprint, free_bytes
 from riffle.tasks import get_task
 from riffle.train.checkpoint import write_json
-from riffle.train.distributed import RankLost, World
+from riffle.train.distributed import ALONE, RankLost, World
 from riffle.train.evaluate import evaluate
 from riffle.train.record import Metrics, Unrecorded, environment
 from riffle.train.run import Run
@@ -53,7 +53,7 @@ def train(
     *,
     device: str | torch.device = "cpu",
     graph: bool = True,
-    world: World | None = None,
+    world: World = ALONE,
     on_log: OnLog = lambda step, values: None,
     on_evaluation: OnEvaluation = lambda step, accuracy: None,
 ) -> None:
@@ -68,7 +68,7 @@ def train(
         on_log: Called with the step and the values of every line of metrics.jsonl.
         on_evaluation: Called with the step and the symbol accuracy per length of every evaluation.
     """
-    device, world = torch.device(device), world or World()
+    device = torch.device(device)
     experiment = run.experiment
     settings = experiment.train
     task = get_task(experiment.task)

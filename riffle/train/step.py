@@ -16,7 +16,7 @@ from riffle.config import Experiment, Precision
 from riffle.models.base import SymbolModel
 from riffle.tasks.base import Batch, Task
 from riffle.train.data import draw_bin, held_out
-from riffle.train.distributed import World
+from riffle.train.distributed import ALONE, World
 from riffle.train.metrics import count_symbols, symbol_loss
 from riffle.train.optim import base_learning_rate, gradients, make_optimizer, shape_gradients
 from riffle.train.schedule import SCHEDULES
@@ -46,11 +46,10 @@ class TrainStep:
     """
 
     def __init__(
-        self, experiment: Experiment, model: SymbolModel, task: Task, *, graph: bool = True, world: World | None = None
+        self, experiment: Experiment, model: SymbolModel, task: Task, *, graph: bool = True, world: World = ALONE
     ) -> None:
         device = next(model.parameters()).device
-        self.experiment, self.model, self.task = experiment, model, task
-        self.world = world or World()
+        self.experiment, self.model, self.task, self.world = experiment, model, task, world
         self.generator = torch.Generator(device).manual_seed(experiment.train.seed)
         base = base_learning_rate(experiment.train, experiment.model)
         self.schedule = SCHEDULES[experiment.train.schedule](base, experiment.train, device)

@@ -91,7 +91,7 @@ def _serve(
     torch.set_num_threads(1)
     os.environ.update({"MASTER_ADDR": "localhost"} | {name: str(value) for name, value in environment.items()})
     try:
-        outcome = job(World.from_environment(torch.device("cpu"), timeout), *arguments)
+        outcome = job(World.from_environment(torch.device("cpu"), timeout=timeout), *arguments)
     except (Exception, SystemExit) as error:
         outcome = error.with_traceback(None)
         outcome.__cause__ = None

@@ -16,7 +16,7 @@ from riffle.config import DataConfig, Experiment, ModelConfig, TrainConfig, with
 from riffle.tasks.base import Batch
 from riffle.train import step as step_module
 from riffle.train.checkpoint import read_checkpoint, write_checkpoint
-from riffle.train.distributed import RankLost, World, local_device
+from riffle.train.distributed import ALONE, RankLost, World, local_device
 from riffle.train.loop import NonFiniteLoss
 from riffle.train.loop import train as run_training
 from riffle.train.metrics import symbol_loss
@@ -77,7 +77,7 @@ def test_one_process_is_as_without_a_world(tmp_path: Path) -> None:
     together(1, train, tmp_path / "alone", tiny.TINY)
     tiny.assert_same_run(tmp_path / "plain", tmp_path / "alone")
     batch, weights_BN = Batch(torch.zeros(4, 2), torch.zeros(4, 2)), torch.ones(4, 2)
-    assert World().share(batch, weights_BN)[0] is batch
+    assert ALONE.share(batch, weights_BN)[0] is batch
 
 
 def test_ranks_drop_different_features() -> None:
