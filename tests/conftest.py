@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 
 # Read when torch is imported: bf16 products take the same oneDNN kernels whatever bf16 instructions the CPU has.
@@ -15,6 +16,8 @@ if not torch.cuda.is_available():
     # Read when a kernel is defined: without a GPU, Triton's interpreter runs the kernels on CPU tensors.
     os.environ["TRITON_INTERPRET"] = "1"
 torch.set_num_threads(1)
+# Processes that tests start are forks of one that has imported these, so that each is there at once.
+multiprocessing.set_forkserver_preload(["riffle.parallel", "riffle.train.loop", "torch.utils.tensorboard"])
 settings.register_profile("riffle", deadline=None, derandomize=True, max_examples=20, database=None)
 settings.load_profile("riffle")
 

@@ -205,6 +205,10 @@ class NeuralGPU(Rival, tags=["neural-gpu"]):
         """The weighted cost of saturation of the last training batches, to be added to their loss."""
         return self.saturation.loss()
 
+    def noted(self) -> list[Tensor]:
+        """The cost of saturation."""
+        return [self.saturation.cost().detach()]
+
     def after_step(self, loss: Tensor, learning_rate: Tensor) -> None:
         """Take note of a step's loss, to which the weight of the saturation cost is adapted."""
         self.saturation.adapt(loss, learning_rate)

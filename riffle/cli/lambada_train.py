@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from riffle.cli.display import Device, Json, choose_device
-from riffle.cli.train import learn, names, show_configuration
+from riffle.cli.learning import Telling, learn, names, show_configuration
 from riffle.config import RIVALS
 
 
@@ -41,6 +41,9 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in the folder where it stopped.")] = False,
     device: Device = "auto",
     graph: Annotated[bool, typer.Option(help="On a GPU, replay each step as one CUDA graph.")] = True,
+    timeout: Annotated[
+        float, typer.Option(help="Under torchrun: how long a process waits for another.", metavar="SECONDS", min=1)
+    ] = 600,
     json: Json = False,
 ) -> None:
     """Learn from prepared passages and leave a run folder behind.
@@ -68,14 +71,19 @@ def train(
     if show:
         show_configuration(experiment, json)
         return
+    telling = Telling(
+        command="riffle lambada train",
+        accuracy="passages answered",
+        where="{} in {}",
+        then="Look closer: riffle lambada eval --run",
+    )
     learn(
         experiment,
         folder,
-        resume,
-        choose_device(device),
-        graph,
-        json,
-        shown="passages answered: {} in {}",
-        command="riffle lambada train",
-        then=f"Look closer: riffle lambada eval --run {folder}",
+        telling,
+        resume=resume,
+        device_name=choose_device(device),
+        graph=graph,
+        timeout=timeout,
+        json=json,
     )

@@ -6,23 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import TextColumn
-from rich.table import Table
 
-from riffle.cli.display import Device, Json, choose_device, errors, output, print_json, progress_bar
+from riffle.cli.display import Device, Json, choose_device
+from riffle.cli.learning import Telling, learn, names, show_configuration
 from riffle.config import RIVALS
-from riffle.wording import percent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from riffle.config import Experiment
-
-
-def names(choices: Iterable[str]) -> str:
-    """Names for a sentence of the help."""
-    *first, last = (f"[bold]{name}[/]" for name in choices)
-    return f"{', '.join(first)} or {last}"
 
 
 def train(
@@ -59,12 +49,18 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in the folder where it stopped.")] = False,
     device: Device = "auto",
     graph: Annotated[bool, typer.Option(help="On a GPU, replay each step as one CUDA graph.")] = True,
+    timeout: Annotated[
+        float, typer.Option(help="Under torchrun: how long a process waits for another.", metavar="SECONDS", min=1)
+    ] = 600,
     json: Json = False,
 ) -> None:
     """Learn a task from examples and leave a run folder behind.
 
     The folder holds config.json, environment.json, metrics.jsonl, checkpoint.safetensors and TensorBoard curves.
     Ctrl-C saves and stops; [bold]--resume[/] goes on from there, to the same result.
+
+    With several GPUs: [bold]torchrun --nproc-per-node 8 -m riffle train TASK[/].
+    Each process takes data.batch examples of every bin, a step 8 times as many.
     """
     from riffle.tasks import get_task
 
@@ -76,16 +72,21 @@ def train(
     if show:
         show_configuration(experiment, json)
         return
+    telling = Telling(
+        command=f"riffle train {task}",
+        accuracy="symbols right on held-out examples",
+        where="{} at {}",
+        then="See how far it generalises: riffle eval",
+    )
     learn(
         experiment,
         folder,
-        resume,
-        choose_device(device),
-        graph,
-        json,
-        shown="symbols right on held-out examples: {} at {}",
-        command=f"riffle train {task}",
-        then=f"See how far it generalises: riffle eval {folder}",
+        telling,
+        resume=resume,
+        device_name=choose_device(device),
+        graph=graph,
+        timeout=timeout,
+        json=json,
     )
 
 
@@ -103,87 +104,3 @@ def _experiment(task: str, recipe: str, model: str | None, changes: list[str], r
         raise ValueError(f"unknown recipe {recipe!r}; choose one of {', '.join(RECIPES)}")
     experiment = RECIPES[recipe](task)
     return override(with_model(experiment, model) if model else experiment, changes)
-
-
-def show_configuration(experiment: Experiment, json: bool) -> None:
-    """Print every field with its value and meaning."""
-    from dataclasses import asdict
-
-    from riffle.overrides import fields
-
-    if json:
-        print_json(asdict(experiment))
-        return
-    table = Table("field", "value", "meaning", header_style="bold")
-    for name, (value, meaning) in fields(experiment).items():
-        table.add_row(name, ",".join(map(str, value)) if isinstance(value, tuple) else str(value), meaning)
-    output.print(table)
-
-
-def learn(
-    experiment: Experiment,
-    folder: Path,
-    resume: bool,
-    device: str,
-    graph: bool,
-    json: bool,
-    *,
-    shown: str,
-    command: str,
-    then: str,
-) -> None:
-    """Train with a progress bar, and say how to go on.
-
-    Args:
-        experiment, folder, resume, device, graph, json: As on the command line.
-        shown: How an evaluation is told: a head, a colon, and how an accuracy and what it belongs to are written.
-        command: What was called, without its options.
-        then: What to do with a finished run.
-    """
-    import torch
-
-    from riffle.kernels import resolve
-    from riffle.train.loop import Interrupted, NonFiniteLoss
-    from riffle.train.loop import train as run_training
-    from riffle.train.record import read_metrics
-    from riffle.train.run import Run
-
-    resolve(experiment.model.backend, torch.empty(0, device=device))  # refuses before a folder is made
-    run = Run.resume(folder, experiment) if resume else Run.create(folder, experiment)
-    bar = progress_bar(
-        TextColumn("loss {task.fields[loss]:.4f}"),
-        TextColumn("accuracy {task.fields[accuracy]}"),
-        TextColumn("{task.fields[rate]:.0f} steps/s"),
-    )
-
-    def on_log(step: int, values: dict[str, float]) -> None:
-        accuracy = percent(values["accuracy"])
-        bar.update(job, completed=step, loss=values["loss"], accuracy=accuracy, rate=values["steps_per_second"])
-
-    def on_evaluation(step: int, accuracy: dict[str, float]) -> None:
-        head, _, each = shown.partition(": ")
-        told = ", ".join(each.format(percent(value), where) for where, value in accuracy.items())
-        bar.console.print(f"step {step}: {head}: {told}", highlight=False)
-
-    try:
-        with bar:
-            job = bar.add_task(
-                experiment.task,
-                total=experiment.train.steps,
-                completed=run.saved_step(),
-                loss=float("nan"),
-                accuracy="-",
-                rate=0.0,
-            )
-            run_training(run, device=device, graph=graph, on_log=on_log, on_evaluation=on_evaluation)
-    except NonFiniteLoss as error:
-        raise ValueError(str(error)) from error
-    except Interrupted as stop:
-        errors.print(f"{stop}. Continue with: {command} --resume --out {folder}", markup=False, soft_wrap=True)
-        raise typer.Exit(128 + stop.signal_number) from None
-    if json:
-        print_json(
-            {"task": experiment.task, "run": str(folder), "device": device, "metrics": read_metrics(folder)[-2:]}
-        )
-    else:
-        errors.print(f"The run is in {folder}. {then}", markup=False, soft_wrap=True)

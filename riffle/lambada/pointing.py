@@ -16,16 +16,13 @@ NONE = torch.finfo(torch.float32).min
 
 
 def pointer_loss(score_BN: Tensor, placed: Placed, label_smoothing: float = 0.0) -> Tensor:
-    """Softmax cross entropy over the positions of a passage, meaned over the passages that can be answered.
+    """Softmax cross entropy of every passage over its positions, ``[B]``.
 
     The label is spread evenly over the occurrences of the answer; smoothing spreads a part of it over all positions.
     """
-    inside_BN, right_BN = placed.inside, placed.right
-    log_BN = _log_probability(score_BN, inside_BN)
-    label_BN = (1 - label_smoothing) * _even(right_BN) + label_smoothing * _even(inside_BN)
-    loss_B = -(label_BN * log_BN).sum(dim=1)
-    answerable_B = right_BN.any(dim=1)
-    return (loss_B * answerable_B).sum() / answerable_B.sum().clamp(min=1)
+    log_BN = _log_probability(score_BN, placed.inside)
+    label_BN = (1 - label_smoothing) * _even(placed.right) + label_smoothing * _even(placed.inside)
+    return -(label_BN * log_BN).sum(dim=1)
 
 
 class Spread(NamedTuple):

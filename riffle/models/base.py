@@ -19,6 +19,10 @@ class Trainable(nn.Module):
         """What training adds to the loss of the last batches, such as a cost of saturation or of steps; zero here."""
         return next(self.parameters()).new_zeros(())
 
+    def noted(self) -> list[Tensor]:
+        """What :meth:`after_step` takes note of besides the loss; several processes put their mean in its place."""
+        return []
+
     def after_step(self, loss: Tensor, learning_rate: Tensor) -> None:
         """Take note of a training step, where something other than the weights is adapted; nothing here.
 

@@ -44,6 +44,10 @@ class PointerModel(Trainable):
         """What the reader adds to the loss."""
         return self.reader.extra_loss()
 
+    def noted(self) -> list[Tensor]:
+        """What the reader takes note of."""
+        return self.reader.noted()
+
     def after_step(self, loss: Tensor, learning_rate: Tensor) -> None:
         """Let the reader take note of a step."""
         self.reader.after_step(loss, learning_rate)

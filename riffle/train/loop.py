@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,8 +14,9 @@ import torch
 from riffle.models.sequence import SequenceModel
 from riffle.nn.memory import explain, footprint, free_bytes
 from riffle.train.checkpoint import write_json
+from riffle.train.distributed import ALONE, RankLost, World
 from riffle.train.precision import arithmetic, set_matrix_precision
-from riffle.train.record import Metrics, environment
+from riffle.train.record import Metrics, Unrecorded, environment
 from riffle.train.run import Run
 from riffle.train.step import TrainStep
 from riffle.train.subject import subject_of
@@ -49,6 +51,7 @@ def train(
     *,
     device: str | torch.device = "cpu",
     graph: bool = True,
+    world: World = ALONE,
     on_log: OnLog = lambda step, values: None,
     on_evaluation: OnEvaluation = lambda step, accuracy: None,
 ) -> None:
@@ -58,26 +61,33 @@ def train(
         run: The run's folder, see :meth:`Run.create` and :meth:`Run.resume`.
         device: Where to train.
         graph: On a GPU, replay each step as one CUDA graph.
+        world: The processes that train together, each of which calls this; a step then takes ``data.batch`` examples
+            for each of them. Rank 0 alone evaluates and writes.
         on_log: Called with the step and the values of every line of metrics.jsonl.
         on_evaluation: Called with the step and the accuracy of every evaluation, by what was measured.
     """
     device = torch.device(device)
     experiment = run.experiment
     settings = experiment.train
-    write_json(run.folder / "environment.json", {**environment(device), "continued_from_step": run.saved_step()})
+    if world.leads:
+        about = {**environment(device), "processes": world.size, "continued_from_step": run.saved_step()}
+        write_json(run.folder / "environment.json", about)
     set_matrix_precision(settings.precision)
     torch.manual_seed(settings.seed)
-    subject = subject_of(experiment, run.folder, device)
+    subject = subject_of(experiment, run.folder, device, world)
     model = subject.build(experiment.model, device=device)
-    step = TrainStep(experiment, model, subject, graph=graph)
+    world.seed(settings.seed)
+    step = TrainStep(experiment, model, subject, graph=graph, world=world)
     done = run.load(model, step) if run.checkpoint.exists() else 0
-    metrics = Metrics(run.folder, done)
+    world.refuse_differences([*model.state_dict().values(), *step.shared_state().values()])
+    metrics = Metrics(run.folder, done) if world.leads else Unrecorded()
     try:
         with _signals() as received:
             since, logged = time.perf_counter(), done
             while done < settings.steps:
                 _make(step)
                 done += 1
+                stop = world.highest(received[0] if received else 0)
                 finished = done == settings.steps
                 if finished or done % settings.log_every == 0:
                     progress = step.read()
@@ -94,15 +104,15 @@ def train(
                     metrics.write(done, **values)
                     on_log(done, values)
                 pause = time.perf_counter()
-                if settings.evaluate_every and (finished or done % settings.evaluate_every == 0):
+                if world.leads and settings.evaluate_every and (finished or done % settings.evaluate_every == 0):
                     accuracy = subject.evaluate(model)
                     metrics.write(done, **{f"accuracy/{where}": value for where, value in accuracy.items()})
                     on_evaluation(done, accuracy)
-                if finished or done % settings.checkpoint_every == 0 or received:
+                if finished or done % settings.checkpoint_every == 0 or stop:
                     _save(run, step)
                 since += time.perf_counter() - pause
-                if received and not finished:
-                    raise Interrupted(run, done, received[0])
+                if stop and not finished:
+                    raise Interrupted(run, done, stop)
     finally:
         metrics.close()
 
@@ -151,5 +161,7 @@ def _signals() -> Iterator[list[int]]:
     try:
         yield received
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        # Where another rank is gone, torchrun ends the others: its signal must not cut off what this one has to say.
+        if not isinstance(sys.exception(), RankLost):
+            for each, handler in before.items():
+                signal.signal(each, handler)

@@ -33,13 +33,19 @@ def make_optimizer(model: nn.Module, train: TrainConfig, learning_rate: Tensor) 
     return torch.optim.AdamW(groups, lr=learning_rate, betas=(0.9, 0.999), eps=1e-5, fused=True, capturable=on_gpu)
 
 
+def gradients(model: nn.Module) -> list[Tensor]:
+    """The gradients of all parameters that have one."""
+    return [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+
+
 @torch.no_grad()
-def shape_gradients(model: nn.Module, train: TrainConfig, learning_rate: Tensor) -> None:
+def shape_gradients(model: nn.Module, train: TrainConfig, learning_rate: Tensor, generator: torch.Generator) -> None:
     """Clip the gradients by their norm and add noise to them, as far as asked for."""
-    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
     if train.clip:
         nn.utils.clip_grad_norm_(model.parameters(), train.clip)
     if train.gradient_noise:
-        noise = [nn.init.trunc_normal_(torch.empty_like(gradient)) for gradient in gradients]
+        shaped = gradients(model)
+        # By the generator that all ranks share: with noise of their own they would part.
+        noise = [nn.init.trunc_normal_(torch.empty_like(gradient), generator=generator) for gradient in shaped]
         torch._foreach_mul_(noise, learning_rate * train.gradient_noise)
-        torch._foreach_add_(gradients, noise)
+        torch._foreach_add_(shaped, noise)

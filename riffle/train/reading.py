@@ -20,6 +20,7 @@ from riffle.lambada.vocabulary import choose_words
 from riffle.lambada.words import Words
 from riffle.models.build import build
 from riffle.models.pointer import PointerModel
+from riffle.train.distributed import ALONE, World
 from riffle.train.precision import arithmetic
 from riffle.train.subject import Count
 
@@ -44,10 +45,13 @@ class Passages:
         experiment: The configuration.
         folder: The run's folder, where the words are kept; without one they are taken from the corpus.
         device: Where passages are drawn.
+        world: The processes that train together.
     """
 
-    def __init__(self, experiment: Reading, folder: Path | None = None, device: Any = "cpu") -> None:
-        self.experiment, self.folder, self.device = experiment, folder, torch.device(device)
+    def __init__(
+        self, experiment: Reading, folder: Path | None = None, device: Any = "cpu", world: World = ALONE
+    ) -> None:
+        self.experiment, self.folder, self.device, self.world = experiment, folder, torch.device(device), world
         (self.positions,) = experiment.data.bins
 
     @cached_property
@@ -84,10 +88,10 @@ class Passages:
 
     def loss(self, model: PointerModel, generator: torch.Generator) -> tuple[Tensor, Count]:
         """The loss of a fresh batch of passages."""
-        placed = self.draw(generator)
+        placed, weights_B = self.draw(generator)
         with arithmetic(self.experiment.train.precision, generator.device):
             score_BN = model(placed.ids)
-        loss = pointer_loss(score_BN, placed, self.experiment.train.label_smoothing)
+        loss = (pointer_loss(score_BN, placed, self.experiment.train.label_smoothing) * weights_B).sum()
         score_BN = score_BN.detach().masked_fill(~placed.inside, -torch.inf)
 
         def count() -> tuple[Tensor, Tensor]:
@@ -96,16 +100,24 @@ class Passages:
 
         return loss, count
 
-    def draw(self, generator: torch.Generator) -> Placed:
-        """Random passages, some of which end inside a sentence."""
-        data = self.experiment.data
-        inside = round(data.within * data.batch)
+    def draw(self, generator: torch.Generator) -> tuple[Placed, Tensor]:
+        """Random passages, some of which end inside a sentence, and their weights in the step's loss, ``[B]``.
+
+        Passages count alike, but for those whose answer is too far back to be read. Every rank draws the passages of
+        all and keeps its own.
+        """
+        data, ranks = self.experiment.data, self.world.size
+        rows = data.batch * ranks
+        inside = round(data.within * rows)
         drawn = [
             self.examples(split, data.flatten).draw(count, forget=data.forget, generator=generator)
-            for split, count in (("train", data.batch - inside), ("within", inside))
+            for split, count in (("train", rows - inside), ("within", inside))
             if count
         ]
-        return Placed(*(torch.cat(column) for column in zip(*drawn, strict=True)))
+        placed = Placed(*(torch.cat(column) for column in zip(*drawn, strict=True)))
+        answerable_B = placed.right.any(dim=1).float()
+        *own, weights_B = self.world.rows(*placed, answerable_B * ranks / answerable_B.sum().clamp(min=1))
+        return Placed(*own), weights_B
 
     def evaluate(self, model: PointerModel) -> dict[str, float]:
         """Share of right answers in the validation split and the evaluation sets, by position."""

@@ -85,6 +85,16 @@ class Metrics:
         self.curves.close()
 
 
+class Unrecorded:
+    """In place of :class:`Metrics` on the ranks that leave the record to rank 0."""
+
+    def write(self, step: int, **values: float) -> None:
+        """Record nothing."""
+
+    def close(self) -> None:
+        """There is nothing to flush."""
+
+
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
     """The lines of a run's metrics.jsonl; a last line cut short by a kill is dropped."""
     path = folder / "metrics.jsonl"

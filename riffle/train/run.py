@@ -83,9 +83,11 @@ class Run:
         return int(read_checkpoint(self.checkpoint, "step").get("", 0)) if self.checkpoint.exists() else 0
 
     def save(self, model: nn.Module, step: TrainStep) -> None:
-        """Write the checkpoint."""
+        """Write the checkpoint; all ranks take part, and rank 0 writes."""
         weights = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
-        write_checkpoint(self.checkpoint, {**weights, **step.state()})
+        tensors = {**weights, **step.state()}
+        if step.world.leads:
+            write_checkpoint(self.checkpoint, tensors)
 
     def load(self, model: nn.Module, step: TrainStep) -> int:
         """Read the checkpoint into a model and its training state; gives the step."""

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from riffle.config import Experiment
 from riffle.models.base import Trainable
-from riffle.train.optim import base_learning_rate, make_optimizer, shape_gradients
+from riffle.train.distributed import ALONE, World
+from riffle.train.optim import base_learning_rate, gradients, make_optimizer, shape_gradients
 from riffle.train.schedule import SCHEDULES
 from riffle.train.streams import side_by_side
 from riffle.train.subject import Subject
@@ -36,11 +37,14 @@ class TrainStep:
 
     Everything a step needs lives on the device: the count of steps, the learning rate, the random generator, the
     sums that :meth:`read` returns. So a step can be captured once and replayed without the host taking part.
+    Where several ranks train together, all of them make every call.
     """
 
-    def __init__(self, experiment: Experiment, model: Trainable, subject: Subject, *, graph: bool = True) -> None:
+    def __init__(
+        self, experiment: Experiment, model: Trainable, subject: Subject, *, graph: bool = True, world: World = ALONE
+    ) -> None:
         device = next(model.parameters()).device
-        self.experiment, self.model, self.subject = experiment, model, subject
+        self.experiment, self.model, self.subject, self.world = experiment, model, subject, world
         self.generator = torch.Generator(device).manual_seed(experiment.train.seed)
         base = base_learning_rate(experiment.train, experiment.model)
         self.schedule = SCHEDULES[experiment.train.schedule](base, experiment.train, device)
@@ -85,7 +89,8 @@ class TrainStep:
         backward: Callable[[], None] = (loss + self.model.extra_loss()).backward
         note: Callable[[], None] = partial(self._note, loss.detach(), count)
         side_by_side([backward, note], self.step.device)
-        shape_gradients(self.model, self.experiment.train, self.learning_rate)
+        self.world.average([loss.detach(), *self.model.noted(), *gradients(self.model)])
+        shape_gradients(self.model, self.experiment.train, self.learning_rate, self.generator)
         self.optimizer.step()
         self.model.after_step(loss.detach(), self.learning_rate)
         self.schedule.end(loss.detach())
@@ -100,23 +105,32 @@ class TrainStep:
 
     def read(self) -> Progress:
         """Averages since the last call, which begin anew."""
-        loss, steps, right, symbols = self.sums.tolist()
+        loss, steps, right, symbols = self.world.sum(self.sums).tolist()
         self.sums.zero_()
         first_bad = int(self.first_bad)
         return Progress(loss / max(steps, 1), right / max(symbols, 1), None if first_bad < 0 else first_bad)
 
     def state(self) -> dict[str, Tensor]:
         """Everything a step depends on besides the model's weights, as named tensors."""
-        tensors = {"step": self.step, "sums": self.sums}
-        tensors |= {"random.sample": self.generator.get_state(), "random.cpu": torch.get_rng_state()}
-        if self.step.is_cuda:
-            tensors["random.cuda"] = torch.cuda.get_rng_state(self.step.device)
+        return self.shared_state() | self.world.gather(self._own_state())
+
+    def shared_state(self) -> dict[str, Tensor]:
+        """The part of the state that is the same on every rank."""
+        tensors = {"step": self.step, "random.sample": self.generator.get_state()}
         for index, slots in self.optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer.{index}.{slot}": tensor for slot, tensor in slots.items()}
         return tensors | {f"schedule.{name}": tensor for name, tensor in self.schedule.state().items()}
 
+    def _own_state(self) -> dict[str, Tensor]:
+        """The part of the state that is this rank's own."""
+        tensors = {"sums": self.sums, "random.cpu": torch.get_rng_state()}
+        if self.step.is_cuda:
+            tensors["random.cuda"] = torch.cuda.get_rng_state(self.step.device)
+        return tensors
+
     def load_state(self, tensors: dict[str, Tensor]) -> None:
         """Take up where :meth:`state` was taken."""
+        tensors = self.world.own(tensors, self._own_state())
         self.step.copy_(tensors["step"])
         self.sums.copy_(tensors["sums"])
         for name, tensor in self.schedule.state().items():

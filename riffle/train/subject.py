@@ -11,6 +11,7 @@ from torch import Tensor
 
 from riffle.config import Experiment, ModelConfig, Reading
 from riffle.models.base import Trainable
+from riffle.train.distributed import ALONE, World
 
 Count = Callable[[], tuple[Tensor, Tensor]]
 """Counts the right answers of a step, and all answers."""
@@ -32,18 +33,21 @@ class Subject(Protocol):
         ...
 
 
-def subject_of(experiment: Experiment, folder: Path | None = None, device: Any = "cpu") -> Subject:
+def subject_of(
+    experiment: Experiment, folder: Path | None = None, device: Any = "cpu", world: World = ALONE
+) -> Subject:
     """The subject of an experiment.
 
     Args:
         experiment: The configuration.
         folder: The run's folder, where a subject may keep what its model needs, such as a table of words.
         device: Where examples are drawn.
+        world: The processes that train together.
     """
     if isinstance(experiment, Reading):
         from riffle.train.reading import Passages
 
-        return Passages(experiment, folder, device)
+        return Passages(experiment, folder, device, world)
     from riffle.train.symbols import Symbols
 
-    return Symbols(experiment)
+    return Symbols(experiment, world)

@@ -15,6 +15,7 @@ from riffle.models.build import build
 from riffle.tasks import get_task
 from riffle.tasks.base import Batch
 from riffle.train.data import draw_bin, held_out
+from riffle.train.distributed import ALONE, World
 from riffle.train.evaluate import evaluate
 from riffle.train.metrics import count_symbols, symbol_loss
 from riffle.train.precision import arithmetic
@@ -30,10 +31,11 @@ class Symbols:
 
     Args:
         experiment: The configuration.
+        world: The processes that train together.
     """
 
-    def __init__(self, experiment: Experiment) -> None:
-        self.experiment, self.task = experiment, get_task(experiment.task)
+    def __init__(self, experiment: Experiment, world: World = ALONE) -> None:
+        self.experiment, self.task, self.world = experiment, get_task(experiment.task), world
 
     def build(self, config: ModelConfig, **factory: Any) -> SymbolModel:
         """A fresh model for the task."""
@@ -54,14 +56,16 @@ class Symbols:
         """A batch of every bin, and the weight of each of its positions in the step's loss.
 
         Bins count alike, and so do the examples of a bin that are not held out and the positions of an example.
+        Every rank draws the examples of all, which are the same everywhere, and keeps its own.
         """
-        data = self.experiment.data
+        data, ranks = self.experiment.data, self.world.size
 
         def draw_one(index: int) -> tuple[Batch, Tensor]:
-            batch = draw_bin(self.task, data.bins, index, data.batch, data.shorter, generator=generator)
+            batch = draw_bin(self.task, data.bins, index, data.batch * ranks, data.shorter, generator=generator)
             trained_B = (~held_out(batch.inputs)).float()
-            weights_B = trained_B / (trained_B.sum().clamp(min=1) * (data.bins[index] * len(data.bins)))
-            return batch, weights_B[:, None].expand(batch.inputs.shape)
+            weights_B = trained_B * ranks / (trained_B.sum().clamp(min=1) * (data.bins[index] * len(data.bins)))
+            inputs_BN, targets_BN, own_B = self.world.rows(*batch, weights_B)
+            return Batch(inputs_BN, targets_BN), own_B[:, None].expand(inputs_BN.shape)
 
         return side_by_side([partial(draw_one, index) for index in range(len(data.bins))], generator.device)
 

@@ -19,7 +19,6 @@ class Ranks:
 
     def __init__(self, folder: Path) -> None:
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["torch", "torch.distributed", "riffle.parallel"])  # imported once, not 8 times
         self.pipes: list[Connection] = []
         self.processes = []
         for rank in range(max(SIZES)):

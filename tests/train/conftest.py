@@ -5,8 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from torch import distributed
 
 from .tiny import train
+
+if not (distributed.is_available() and distributed.is_gloo_available()):
+    collect_ignore_glob = ["test_distributed*"]
 
 
 @pytest.fixture(scope="module")

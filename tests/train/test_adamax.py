@@ -101,7 +101,7 @@ def with_gradients() -> nn.Module:
 
 def test_noise_is_truncated_and_follows_the_learning_rate() -> None:
     model = with_gradients()
-    shape_gradients(model, TrainConfig(gradient_noise=1e-4), torch.tensor(0.5))
+    shape_gradients(model, TrainConfig(gradient_noise=1e-4), torch.tensor(0.5), torch.default_generator)
     assert model.weight.grad is not None
     noise = model.weight.grad / (0.5 * 1e-4)
     assert 1.9 < float(noise.abs().max()) <= 2.0001
@@ -113,7 +113,7 @@ def test_clipping_and_no_change_by_default() -> None:
     model = with_gradients()
     assert model.weight.grad is not None
     model.weight.grad[0, 0] = 5.0
-    shape_gradients(model, TrainConfig(), torch.tensor(0.5))
+    shape_gradients(model, TrainConfig(), torch.tensor(0.5), torch.default_generator)
     assert float(model.weight.grad.norm()) == 5.0
-    shape_gradients(model, TrainConfig(clip=2.0), torch.tensor(0.5))
+    shape_gradients(model, TrainConfig(clip=2.0), torch.tensor(0.5), torch.default_generator)
     assert math.isclose(float(model.weight.grad.norm()), 2.0, rel_tol=1e-4)

@@ -1,0 +1,139 @@
+"""Training behind a progress bar: what ``riffle train`` and ``riffle lambada train`` have in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+from rich.progress import TextColumn
+from rich.table import Table
+
+from riffle.cli.display import errors, output, print_json, progress_bar
+from riffle.wording import percent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import torch
+
+    from riffle.config import Experiment
+    from riffle.train.distributed import World
+    from riffle.train.run import Run
+
+
+@dataclass(frozen=True)
+class Telling:
+    """How a command speaks of its runs."""
+
+    command: str
+    """The command without its options."""
+    accuracy: str
+    """What an evaluation measures."""
+    where: str
+    """How an accuracy and what it belongs to are written."""
+    then: str
+    """What to do with a finished run; its folder follows."""
+
+
+def learn(
+    experiment: Experiment,
+    folder: Path,
+    telling: Telling,
+    *,
+    resume: bool,
+    device_name: str,
+    graph: bool,
+    timeout: float,
+    json: bool,
+) -> None:
+    """Train a run, new or continued, and say how to go on."""
+    import torch
+
+    from riffle.kernels import resolve
+    from riffle.train.distributed import RankLost, World, local_device
+    from riffle.train.record import read_metrics
+    from riffle.train.run import Run
+
+    device = local_device(device_name)
+    resolve(experiment.model.backend, torch.empty(0, device=device))  # refuses before a folder is made
+    world = World.from_environment(device, timeout=timeout)
+    try:
+        world.first(lambda: Run.resume(folder, experiment) if resume else Run.create(folder, experiment))
+        _watch(Run(folder), world, device, graph, telling)
+        world.leave()
+    except RankLost as lost:
+        raise RankLost(f"{lost}. Continue with: {_again(telling, folder, world)}") from lost
+    if json and world.leads:
+        metrics = read_metrics(folder)[-2:]
+        print_json({"task": experiment.task, "run": str(folder), "device": device_name, "metrics": metrics})
+    elif world.leads:
+        errors.print(f"The run is in {folder}. {telling.then} {folder}", markup=False, soft_wrap=True)
+
+
+def show_configuration(experiment: Experiment, json: bool) -> None:
+    """Print every field with its value and meaning."""
+    from dataclasses import asdict
+
+    from riffle.overrides import fields
+
+    if json:
+        print_json(asdict(experiment))
+        return
+    table = Table("field", "value", "meaning", header_style="bold")
+    for name, (value, meaning) in fields(experiment).items():
+        table.add_row(name, ",".join(map(str, value)) if isinstance(value, tuple) else str(value), meaning)
+    output.print(table)
+
+
+def names(choices: Iterable[str]) -> str:
+    """Names for a sentence of the help."""
+    *first, last = (f"[bold]{name}[/]" for name in choices)
+    return f"{', '.join(first)} or {last}"
+
+
+def _watch(run: Run, world: World, device: torch.device, graph: bool, telling: Telling) -> None:
+    """Train behind a progress bar; of several processes, rank 0 speaks for all."""
+    from riffle.train.loop import Interrupted, NonFiniteLoss
+    from riffle.train.loop import train as run_training
+
+    bar = progress_bar(
+        TextColumn("loss {task.fields[loss]:.4f}"),
+        TextColumn("accuracy {task.fields[accuracy]}"),
+        TextColumn("{task.fields[rate]:.0f} steps/s"),
+    )
+    bar.disable = not world.leads
+
+    def on_log(step: int, values: dict[str, float]) -> None:
+        accuracy = percent(values["accuracy"])
+        bar.update(job, completed=step, loss=values["loss"], accuracy=accuracy, rate=values["steps_per_second"])
+
+    def on_evaluation(step: int, accuracy: dict[str, float]) -> None:
+        told = ", ".join(telling.where.format(percent(value), where) for where, value in accuracy.items())
+        bar.console.print(f"step {step}: {telling.accuracy}: {told}", highlight=False)
+
+    try:
+        with bar:
+            job = bar.add_task(
+                run.experiment.task,
+                total=run.experiment.train.steps,
+                completed=run.saved_step(),
+                loss=float("nan"),
+                accuracy="-",
+                rate=0.0,
+            )
+            run_training(run, device=device, graph=graph, world=world, on_log=on_log, on_evaluation=on_evaluation)
+    except NonFiniteLoss as error:
+        world.follow()
+        raise ValueError(str(error)) from error
+    except Interrupted as stop:
+        world.follow()
+        errors.print(f"{stop}. Continue with: {_again(telling, run.folder, world)}", markup=False, soft_wrap=True)
+        raise typer.Exit(128 + stop.signal_number) from None
+
+
+def _again(telling: Telling, folder: Path, world: World) -> str:
+    """The command that continues a run."""
+    launcher = f"torchrun --nproc-per-node {world.size} -m " if world.size > 1 else ""
+    return f"{launcher}{telling.command} --resume --out {folder}"

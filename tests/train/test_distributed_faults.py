@@ -1,0 +1,139 @@
+"""Ranks are killed, stopped and interrupted; what comes after a restart is as if nothing had happened."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from riffle.config import DataConfig, Experiment, ModelConfig, TrainConfig
+from riffle.train.distributed import RankLost, World
+from riffle.train.loop import Interrupted
+from riffle.train.record import read_metrics
+from riffle.train.run import Run
+
+from .processes import PATIENCE, started, together, train
+from .tiny import assert_same_run
+
+KILLS = 20
+EXPERIMENT = Experiment(
+    task="reverse",
+    model=ModelConfig(features=8, dropout=0.2),
+    data=DataConfig(bins=(4, 16), batch=4),
+    # Checkpoints and log lines do not fall together, so a kill can part them.
+    train=TrainConfig(steps=200, log_every=5, evaluate_every=0, checkpoint_every=3),
+)
+
+
+def interruptible(world: World, folder: Path, experiment: Experiment) -> int | None:
+    """Train; gives the step where all were asked to stop."""
+    try:
+        train(world, folder, experiment)
+    except Interrupted as stop:
+        world.leave()
+        return stop.step
+    return None
+
+
+def last_step(folder: Path) -> int:
+    lines = read_metrics(folder)
+    return lines[-1]["step"] if lines else 0
+
+
+def wait_for_steps(folder: Path, steps: int = 1) -> None:
+    """Wait until steps of these processes, not of earlier ones, are on record."""
+    before, deadline = last_step(folder), time.monotonic() + PATIENCE
+    while last_step(folder) < before + steps:
+        assert time.monotonic() < deadline, "the ranks make no steps"
+        time.sleep(0.002)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two ranks that nothing disturbed."""
+    folder = tmp_path_factory.mktemp("runs") / "undisturbed"
+    together(2, train, folder, EXPERIMENT)
+    return folder
+
+
+def test_kills_at_random_moments(undisturbed: Path, tmp_path: Path) -> None:
+    folder, moments = tmp_path / "run", random.Random(5)
+    for kill in range(KILLS):
+        victim, starting = moments.randrange(2), kill % 4 == 3
+        with started(2, train, folder, EXPERIMENT) as processes:
+            if not starting:
+                wait_for_steps(folder)
+            time.sleep(moments.uniform(0, 0.2 if starting else 0.02))
+            processes.ranks[victim].kill()
+            if not starting:  # the other one notices by itself; before they have met, a launcher has to end it
+                outcomes = processes.outcomes()
+                assert outcomes[victim] is None
+                assert isinstance(outcomes[1 - victim], RankLost)
+                assert str(outcomes[1 - victim]) == f"rank {1 - victim} of 2 stops: another rank is gone"
+    assert 0 < Run(folder).saved_step() < EXPERIMENT.train.steps
+    together(2, train, folder, EXPERIMENT)
+    assert_same_run(undisturbed, folder)
+
+
+def test_a_rank_that_hangs_is_reported(undisturbed: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with started(2, train, folder, EXPERIMENT, timeout=2) as processes:
+        wait_for_steps(folder, 20)
+        pid = processes.ranks[1].pid
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        begun = time.monotonic()
+        assert processes.pipes[0].poll(PATIENCE)
+        lost = processes.pipes[0].recv()
+    assert isinstance(lost, RankLost)
+    assert "another rank hangs, it has not answered within the --timeout" in str(lost)
+    assert 1.5 < time.monotonic() - begun < 20
+    together(2, train, folder, EXPERIMENT)
+    assert_same_run(undisturbed, folder)
+
+
+@pytest.mark.parametrize(("number", "rank"), [(signal.SIGTERM, 1), (signal.SIGINT, 0)])
+def test_a_signal_to_one_rank_stops_all_at_the_same_step(
+    number: int, rank: int, undisturbed: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    with started(2, interruptible, folder, EXPERIMENT) as processes:
+        wait_for_steps(folder, 20)
+        pid = processes.ranks[rank].pid
+        assert pid is not None
+        os.kill(pid, number)
+        first, second = processes.outcomes()
+    assert first == second == Run(folder).saved_step()
+    together(2, train, folder, EXPERIMENT)
+    assert_same_run(undisturbed, folder)
+
+
+def test_torchrun_restarts_what_was_killed(undisturbed: Path, tmp_path: Path) -> None:
+    folder = Run.create(tmp_path / "run", EXPERIMENT).folder
+    launch = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1"]
+    command = ["riffle", "train", "reverse", "--resume", "--out", str(folder), "--device", "cpu", "--json"]
+    with subprocess.Popen(
+        [sys.executable, "-m", *launch, "-m", *command],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        wait_for_steps(folder)
+        os.kill(children(process.pid)[1], signal.SIGKILL)
+        output, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, errors
+    again = f"Continue with: torchrun --nproc-per-node 2 -m riffle train reverse --resume --out {folder}"
+    assert f"error: rank 0 of 2 stops: another rank is gone. {again}" in errors
+    assert output.count('"task": "reverse"') == 1, "one rank speaks for all"
+    assert_same_run(undisturbed, folder)
+
+
+def children(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
