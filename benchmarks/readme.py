@@ -1,4 +1,4 @@
-"""Draw the README's tables from the result files, or check that they are up to date.
+"""Draw the tables of README and docs from the result files, or check that they are up to date.
 
     python benchmarks/readme.py [--check]
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,15 @@ PAPER = {
     "sort": (1, 1, 0.98, 0.97, 0.963, 0.943, 0.93),
 }
 """Read off the paper's figure of generalisation, to about a point; mean of five runs of 40 thousand steps."""
+
+NEURAL_GPU = {
+    "duplicate": (1, 1, 1, 1, 0.985, 0.935, 0.88),
+    "reverse": (1, 1, 1, 1, 1, 1, 1),
+    "add": (0.95, 0.825, 0.76, 0.69, 0.615, 0.603, 0.585),
+    "sort": (1, 1, 0.995, 0.87, 0.67, 0.485, 0.396),
+    "multiply": (1, 1, 1, 1, 0.995, 0.97, 0.92),
+}
+"""The same of the Neural GPU."""
 
 
 def generalization() -> str:
@@ -112,15 +122,50 @@ def _attention(rows: dict[str, Any]) -> list[str]:
     return lines
 
 
-TABLES = {"generalization": generalization, "speed": speed, "cpu": cpu}
+def rivals(folder: Path = ROOT / "results" / "rivals") -> str:
+    """Symbol accuracy over length of the models to compare with, beside what the paper has of the Neural GPU."""
+    lines = ["| task | model | " + " | ".join(map(str, LENGTHS)) + " |", "|---|---|" + "---:|" * len(LENGTHS)]
+    for task, paper in NEURAL_GPU.items():
+        lines.append(f"| {task} | `dngpu`, the paper | " + " | ".join(f"{value * 100:g}%" for value in paper) + " |")
+        for path in sorted(folder.glob(f"{task}-*.json")):
+            run = _read(path)
+            model, data = run["config"]["model"], run["config"]["data"]
+            by_length = {score["length"]: score["symbol_accuracy"] for score in run["scores"]}
+            cells = " | ".join(percent(by_length[length]) if length in by_length else NOTHING for length in LENGTHS)
+            kind = f"`{model['kind']}`, {model['features']} maps, dropout {model['dropout']:g}"
+            how = f"to {data['bins'][-1]}, {run['steps']:,} steps, seed {run['config']['train']['seed']}"
+            lines.append(f"| | {kind}, {how} ([{path.stem}](../results/rivals/{path.name})) | {cells} |")
+    return "\n".join(lines)
 
 
-def drawn(text: str) -> str:
-    """The README with every table drawn anew."""
-    for name, table in TABLES.items():
+def resident(path: Path = ROOT / "benchmarks" / "results" / "resident.json") -> str:
+    """The longest sequence in one buffer."""
+    run = _read(path)
+    return (
+        f"One {run['device']}, commit {run['commit']}, torch {run['versions']['torch']}: **{run['cells']:,} cells** of "
+        f"{run['maps']} maps in {run['dtype']}, {run['layers']} layers, in **{run['seconds']:.1f} s** with "
+        f"{memory(run['peak_bytes'])} of memory, {memory(run['buffer_bytes'])} of them the cells. The largest error "
+        f"of {run['error_of_the_layers']['pairs']} pairs of every layer was "
+        f"{run['error_of_the_layers']['worst']:.1e}, that of the whole network at "
+        f"{run['error_of_the_definition']['cells']:,} cells {run['error_of_the_definition']['error']:.1e} "
+        f"([{path.name}](../benchmarks/results/{path.name}))."
+    )
+
+
+PAGES: dict[str, dict[str, Callable[[], str]]] = {
+    "README.md": {"generalization": generalization, "speed": speed, "cpu": cpu},
+    "docs/rivals.md": {"rivals": rivals},
+    "docs/scaling.md": {"resident": resident},
+}
+"""Every table by its name, page by page."""
+
+
+def drawn(text: str, tables: Mapping[str, Callable[[], str]]) -> str:
+    """A page with every table drawn anew."""
+    for name, table in tables.items():
         start, end = f"<!-- table: {name} -->\n", "<!-- end -->"
         before, found, rest = text.partition(start)
-        assert found, f"README.md has no place for the table {name}"
+        assert found, f"the page has no place for the table {name}"
         lines = table()
         text = before + start + (lines + "\n" if lines else "") + end + rest.partition(end)[2]
     return text
@@ -133,12 +178,14 @@ def _read(path: Path) -> Any:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="change nothing, fail if a table is out of date")
-    readme = ROOT / "README.md"
-    before = readme.read_text()
-    after = drawn(before)
-    if parser.parse_args().check and before != after:
-        sys.exit("README.md's tables are not those of the result files: run python benchmarks/readme.py")
-    readme.write_text(after)
+    check = parser.parse_args().check
+    for page, tables in PAGES.items():
+        path = ROOT / page
+        before = path.read_text()
+        after = drawn(before, tables)
+        if check and before != after:
+            sys.exit(f"{page}'s tables are not those of the result files: run python benchmarks/readme.py")
+        path.write_text(after)
 
 
 if __name__ == "__main__":

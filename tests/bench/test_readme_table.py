@@ -72,12 +72,12 @@ def test_rows_alone(readme: Any, record: dict[str, Any], tmp_path: Path) -> None
     assert last.startswith(f"| inference, 96 maps, 1 block, n = 1K | {' | '.join(cells)} |")
 
 
-def test_nothing_without_the_file(readme: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_without_the_file(readme: Any, tmp_path: Path) -> None:
     assert readme.speed(tmp_path / "absent.json") == ""
     text = "a\n<!-- table: speed -->\nold\n<!-- end -->\nb\n"
     for lines, expected in (("", ""), ("new", "new\n")):
-        monkeypatch.setattr(readme, "TABLES", {"speed": lambda lines=lines: lines})
-        assert readme.drawn(text) == f"a\n<!-- table: speed -->\n{expected}<!-- end -->\nb\n"
+        tables = {"speed": lambda lines=lines: lines}
+        assert readme.drawn(text, tables) == f"a\n<!-- table: speed -->\n{expected}<!-- end -->\nb\n"
 
 
 def test_plot(record: dict[str, Any], tmp_path: Path) -> None:
