@@ -15,7 +15,8 @@ from riffle.lambada.corpus import Corpus
 from riffle.lambada.embedding import FrozenWords, LearnedWords
 from riffle.lambada.placing import Examples, Placed
 from riffle.lambada.pointing import point, pointer_loss
-from riffle.lambada.vectors import Vectors, load_vectors, write_vectors
+from riffle.lambada.table import Vectors, write_vectors
+from riffle.lambada.vectors import load_vectors
 from riffle.lambada.vocabulary import choose_words
 from riffle.lambada.words import Words
 from riffle.models.build import build
