@@ -3,6 +3,7 @@
 # B = passages, N = positions
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,13 +15,13 @@ from riffle.config import ModelConfig, Reading
 from riffle.lambada.corpus import Corpus
 from riffle.lambada.embedding import FrozenWords, LearnedWords
 from riffle.lambada.placing import Examples, Placed
-from riffle.lambada.pointing import point, pointer_loss
+from riffle.lambada.pointing import Pointed, point, pointer_loss, spread
 from riffle.lambada.table import Vectors, write_vectors
 from riffle.lambada.vectors import load_vectors
 from riffle.lambada.vocabulary import choose_words
 from riffle.lambada.words import Words
-from riffle.models.build import build
-from riffle.models.pointer import PointerModel
+from riffle.models.build import build_reader
+from riffle.models.pointer import PointerModel, ReadingModel
 from riffle.train.precision import arithmetic
 from riffle.train.subject import Count
 
@@ -30,8 +31,8 @@ EVALUATED = 4096
 """Passages of the validation split in an evaluation during training."""
 
 
-class _Pointer(NamedTuple):
-    """A model of one class; words take the place of its symbols."""
+class Answers(NamedTuple):
+    """What a reader has to know: words take the place of its symbols, and a position's score is its one class."""
 
     symbols: int = 1
     classes: int = 1
@@ -73,17 +74,18 @@ class Passages:
         """Their ids."""
         return Words(self.vectors.words, unknowns=self.positions)
 
-    def build(self, config: ModelConfig, **factory: Any) -> PointerModel:
+    def build(self, config: ModelConfig, **factory: Any) -> ReadingModel:
         """A fresh model."""
-        reader = build(config, _Pointer(), **factory)
-        embedding: FrozenWords | LearnedWords
-        if self.experiment.data.table == "frozen":
-            embedding = FrozenWords(self.words, self.vectors, config.features, **factory)
-        else:
-            embedding = LearnedWords(self.words, config.features, **factory)
-        return PointerModel(embedding, reader, word_dropout=self.experiment.data.word_dropout)
+        reader = build_reader(config, Answers(), **factory)
+        return PointerModel(self.cells(config, **factory), reader, word_dropout=self.experiment.data.word_dropout)
 
-    def loss(self, model: PointerModel, generator: torch.Generator) -> tuple[Tensor, Count]:
+    def cells(self, config: ModelConfig, **factory: Any) -> FrozenWords | LearnedWords:
+        """From words to the cells of a fresh model."""
+        if self.experiment.data.table == "frozen":
+            return FrozenWords(self.words, self.vectors, config.features, **factory)
+        return LearnedWords(self.words, config.features, **factory)
+
+    def loss(self, model: ReadingModel, generator: torch.Generator) -> tuple[Tensor, Count]:
         """The loss of a fresh batch of passages."""
         placed = self.draw(generator)
         with arithmetic(self.experiment.train.precision, generator.device):
@@ -108,13 +110,31 @@ class Passages:
         ]
         return Placed(*(torch.cat(column) for column in zip(*drawn, strict=True)))
 
-    def evaluate(self, model: PointerModel) -> dict[str, float]:
+    def evaluate(self, model: ReadingModel) -> dict[str, float]:
         """Share of right answers in the validation split and the evaluation sets, by position."""
-        return {
-            split: point(model, self.examples(split)).accuracy["position"]
-            for split in self.corpus.splits
-            if split not in ("train", "within") and self.corpus.about["splits"][split]
-        }
+        return {split: self.point(model, self.examples(split)).accuracy["position"] for split in self.corpus.held_out}
+
+    def point(
+        self,
+        model: ReadingModel,
+        examples: Examples,
+        *,
+        placements: int = 1,
+        on_progress: Callable[[int], None] = lambda examples: None,
+    ) -> Pointed:
+        """What a model answers to examples, see :func:`riffle.lambada.pointing.point`."""
+        return point(model, examples, placements=placements, on_progress=on_progress)
+
+    @torch.inference_mode()
+    def likely(self, model: ReadingModel, tokens: Sequence[str], placements: int = 1) -> dict[str, float]:
+        """How likely a model finds the words of a passage to follow it."""
+        examples = self.examples_of([[*tokens, ""]])
+        found = spread(model, examples, torch.zeros(1, dtype=torch.int64, device=self.device), placements)
+        return dict(zip(reversed(tokens), found.by_word[0].tolist(), strict=False))  # those read, the last first
+
+    def examples_of(self, passages: Sequence[Sequence[str]]) -> Examples:
+        """Passages given as words, the answer last, on the device."""
+        return Examples.of(passages, self.words, self.positions, self.device)
 
     def examples(self, split: str, flatten: float = 0.0) -> Examples:
         """The examples of a split, on the device."""

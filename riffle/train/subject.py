@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
 
 from riffle.config import Experiment, ModelConfig, Reading
 from riffle.models.base import Trainable
+
+if TYPE_CHECKING:
+    from riffle.train.reading import Passages
 
 Count = Callable[[], tuple[Tensor, Tensor]]
 """Counts the right answers of a step, and all answers."""
@@ -41,9 +44,16 @@ def subject_of(experiment: Experiment, folder: Path | None = None, device: Any =
         device: Where examples are drawn.
     """
     if isinstance(experiment, Reading):
-        from riffle.train.reading import Passages
-
-        return Passages(experiment, folder, device)
+        return reading_of(experiment, folder, device)
     from riffle.train.symbols import Symbols
 
     return Symbols(experiment)
+
+
+def reading_of(experiment: Reading, folder: Path | None = None, device: Any = "cpu") -> Passages:
+    """The subject of an experiment on passages: most models point at a word of the passage, others name any word."""
+    from riffle.train.naming import NAMING, Naming
+    from riffle.train.reading import Passages
+
+    kind = Naming if experiment.model.kind in NAMING else Passages
+    return kind(experiment, folder, device)
