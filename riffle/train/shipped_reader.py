@@ -64,8 +64,8 @@ def reader_card(run: Run) -> str:
     lines = [
         f"# {experiment.task}",
         "",
-        f"Weights of a network ({model.kind}) that finds the last word of a passage by pointing at an earlier occurrence "
-        f"of it: {model.features} feature maps, {model.blocks} Beneš block{'s' if model.blocks > 1 else ''}, "
+        f"Weights of a network ({model.kind}) that finds the last word of a passage by pointing at an earlier "
+        f"occurrence of it: {model.features} feature maps, {model.blocks} Beneš block{'s' if model.blocks > 1 else ''}, "
         f"{data.bins[0]} positions, {run.saved_step()} steps of {data.batch} passages. Matrices and the vectors of the "
         f"{data.words:,} most common words are rounded to int8.",
     ]
