@@ -65,8 +65,9 @@ def reader_card(run: Run) -> str:
         f"# {experiment.task}",
         "",
         f"Weights of a network ({model.kind}) that finds the last word of a passage by pointing at an earlier "
-        f"occurrence of it: {model.features} feature maps, {model.blocks} Beneš block{'s' if model.blocks > 1 else ''}, "
-        f"{data.bins[0]} positions, {run.saved_step()} steps of {data.batch} passages. Matrices and the vectors of the "
+        f"occurrence of it: {model.features} feature maps, {model.blocks} Beneš "
+        f"{'blocks' if model.blocks > 1 else 'block'}, {data.bins[0]} positions, "
+        f"{run.saved_step()} steps of {data.batch} passages. Matrices and the vectors of the "
         f"{data.words:,} most common words are rounded to int8.",
     ]
     environment = read_json(run.folder / "environment.json")

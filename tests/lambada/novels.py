@@ -46,7 +46,7 @@ def riddle(draw: random.Random) -> str:
 
 
 def write_riddles(folder: Path, books: int = 4, riddles: int = 150) -> Path:
-    """A folder with novels of riddles, ``vectors.txt`` for the words that come back, and ``unseen.txt`` to measure by."""
+    """A folder of riddles; beside it ``vectors.txt`` for all words but names, and ``unseen.txt`` to measure by."""
     folder.mkdir(parents=True)
     draw = random.Random(0)
     for number in range(books):
