@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from cli.riffle_command import succeed
 
-from .novels import write_riddles
+from riffle.experiments.riddles import prepare_riddles
 
 SMALL = (
     *("--features", 32, "--steps", 300, "--precision", "fp32", "--device", "cpu"),
@@ -22,12 +22,7 @@ SMALL = (
 @pytest.fixture(scope="session")
 def riddles(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A prepared corpus of riddles; not to be changed."""
-    folder = tmp_path_factory.mktemp("riddles")
-    novels = write_riddles(folder / "novels")
-    measured = ("--vectors", folder / "vectors.txt", "--evaluation", folder / "unseen.txt", "--run", 30)
-    options = ("--context", 15, "--workers", 1, "--validation", 0.25)
-    succeed("lambada", "prepare", "--novels", novels, *measured, *options, "--out", folder / "corpus")
-    return folder / "corpus"
+    return prepare_riddles(tmp_path_factory.mktemp("riddles"))
 
 
 @pytest.fixture(scope="session")

@@ -25,13 +25,13 @@ LIMIT = 0.9
 def test_what_was_learned_is_measured(run: Path, riddles: Path) -> None:
     result = succeed("lambada", "eval", "--json").json
     assert result == json.loads((run / "evaluation.json").read_text())
-    assert list(result["splits"]) == ["validation", "unseen"]
-    unseen = result["splits"]["unseen"]
-    assert unseen["passages"]["all"]["passages"] == 100
-    assert unseen["passages"]["all"]["position"] > LIMIT
-    assert unseen["rank"].keys() == {"unknown"}, "no name has a vector"
-    assert sum(score["passages"] for score in unseen["distance"].values()) == 100
-    shown = succeed("lambada", "eval", "--split", "unseen", "--corpus", riddles).out
+    assert list(result["splits"]) == ["validation", "development"]
+    development = result["splits"]["development"]
+    assert development["passages"]["all"]["passages"] == 100
+    assert development["passages"]["all"]["position"] > LIMIT
+    assert development["rank"].keys() == {"unknown"}, "no name has a vector"
+    assert sum(score["passages"] for score in development["distance"].values()) == 100
+    shown = succeed("lambada", "eval", "--split", "development", "--corpus", riddles).out
     assert "right by position" in shown
     assert "distance 1-10" in shown
     assert "validation" not in shown
@@ -61,12 +61,14 @@ def test_long_passages_keep_their_end(run: Path) -> None:
 def test_report(run: Path) -> None:
     missing = riffle("lambada", "report")
     assert "evaluation.json does not exist: make it with riffle lambada eval" in " ".join(missing.err.split())
-    measured = succeed("lambada", "eval", "--split", "unseen", "--json").json["splits"]["unseen"]["passages"]["all"]
+    measured = succeed("lambada", "eval", "--split", "development", "--json").json["splits"]["development"]["passages"][
+        "all"
+    ]
     rows = succeed("lambada", "report", "--json").json
     assert [row["accuracy"] for row in rows] == sorted(row["accuracy"] for row in rows)
     ours = [row for row in rows if not row["published"]]
     assert [(row["split"], row["passages"], row["accuracy"]) for row in ours] == [
-        ("unseen", 100, measured[way]) for way in sorted(("position", "word"), key=measured.__getitem__)
+        ("development", 100, measured[way]) for way in sorted(("position", "word"), key=measured.__getitem__)
     ]
     assert len(rows) == len(PUBLISHED) + 2
     shown = succeed("lambada", "report", "--evaluation", run / "evaluation.json").out
@@ -146,7 +148,7 @@ def test_words_that_do_not_fit(run: Path) -> None:
 
 def test_splits_that_are_not_there(run: Path) -> None:
     for options, message in (
-        (("--split", "tset"), "has no split 'tset'; it has train, validation, within, unseen"),
+        (("--split", "tset"), "has no split 'tset'; it has train, validation, within, development"),
         (("--split", "tset", "--corpus", "nothing"), "tset is no file, and nothing holds no prepared corpus"),
         (("--corpus", "nothing"), "no passages were named, and nothing holds no prepared corpus"),
     ):

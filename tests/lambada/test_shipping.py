@@ -36,10 +36,10 @@ def test_int8_tables(tmp_path: Path) -> None:
 
 
 def test_a_shipped_reader_answers_as_the_run_does(run: Path, riddles: Path) -> None:
-    succeed("lambada", "eval", "--split", "unseen")
+    succeed("lambada", "eval", "--split", "development")
     shipped = TrainedReader(ship_reader(Run(run), Path("small")))
     original = TrainedReader(Run(run))
-    (passages,) = read_splits(["unseen"], riddles).values()
+    (passages,) = read_splits(["development"], riddles).values()
     before, after = (reader.evaluate(passages)["passages"]["all"] for reader in (original, shipped))
     assert before["position"] > 0.9
     assert after["position"] == pytest.approx(before["position"], abs=0.03)
@@ -52,13 +52,13 @@ def test_a_shipped_reader_answers_as_the_run_does(run: Path, riddles: Path) -> N
     )
     text = (Path("small") / "README.md").read_text()
     assert text == reader_card(shipped.run)
-    assert f"| unseen | 100 | {100 * before['position']:.0f}" in text
+    assert f"| development | 100 | {100 * before['position']:.0f}" in text
     assert "riffle lambada train" in text
     assert str(riddles) not in (Path("small") / "config.json").read_text()
 
 
 def test_fewer_words(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    succeed("lambada", "eval", "--split", "unseen")
+    succeed("lambada", "eval", "--split", "development")
     main(run, Path("small"), words=6)
     assert "small: 0.1 MB" in capsys.readouterr().out
     shipped = TrainedReader(Run(Path("small")))
