@@ -14,7 +14,7 @@ from riffle.wording import percent
 if TYPE_CHECKING:
     from riffle.lambada.breakdown import Score
 
-Reader = Annotated[
+RunOption = Annotated[
     Path | None, typer.Option("--run", help="The trained run.", show_default="the newest in runs, else the shipped one")
 ]
 Placements = Annotated[
@@ -23,7 +23,7 @@ Placements = Annotated[
 
 
 def evaluate(
-    run: Reader = None,
+    run: RunOption = None,
     split: Annotated[
         list[str] | None,
         typer.Option(
@@ -72,7 +72,7 @@ def evaluate(
         "splits": scores,
         "environment": environment(torch.device(place)),
     }
-    kept = None if trained.folder.parent == SHIPPED else trained.folder / "evaluation.json"
+    kept = None if trained.folder.resolve().parent == SHIPPED.resolve() else trained.folder / "evaluation.json"
     if kept:
         write_json(kept, result)
     if json:
@@ -81,9 +81,8 @@ def evaluate(
     for name, parts in scores.items():
         output.print(_table(f"{name}: {trained.folder}, step {trained.saved_step()}", parts))
     if kept:
-        errors.print(
-            f"numbers: {kept}   beside the paper's: riffle lambada report --run {trained.folder}", soft_wrap=True
-        )
+        then = f"beside the paper's: riffle lambada report --run {trained.folder}"
+        errors.print(f"numbers: {kept}   {then}", markup=False, soft_wrap=True)
 
 
 def _table(title: str, parts: dict[str, dict[str, Score]]) -> Table:

@@ -9,12 +9,12 @@ import typer
 from rich.table import Table
 
 from riffle.cli.display import Json, errors, output, print_json
-from riffle.cli.lambada_eval import Reader
+from riffle.cli.lambada_eval import RunOption
 from riffle.wording import percent
 
 
 def report(
-    run: Reader = None,
+    run: RunOption = None,
     evaluation: Annotated[
         Path | None,
         typer.Option(

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from riffle.cli.display import Device, Json, choose_device, errors, output, print_json
-from riffle.cli.lambada_eval import Placements, Reader
+from riffle.cli.lambada_eval import Placements, RunOption
 from riffle.wording import percent
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def solve(
         list[str],
         typer.Argument(help="The passage without its last word, in whose place ___ may stand; - reads standard input."),
     ],
-    run: Reader = None,
+    run: RunOption = None,
     top: Annotated[int, typer.Option(help="How many words to show.", min=1)] = 5,
     placements: Placements = 1,
     device: Device = "auto",

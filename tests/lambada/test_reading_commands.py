@@ -58,6 +58,18 @@ def test_long_passages_keep_their_end(run: Path) -> None:
     assert score["passages"]["all"] == {"passages": 1, "position": 1.0, "word": 1.0}
 
 
+def test_the_run_in_the_package_is_found_and_left_alone(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "weights").mkdir()
+    shutil.move(run, tmp_path / "weights" / "lambada")
+    monkeypatch.setattr("riffle.train.reader.SHIPPED", tmp_path / "weights")
+    monkeypatch.setattr("riffle.train.shipped.SHIPPED", tmp_path / "weights")
+    result = succeed("lambada", "eval", "--split", "development", "--json").json
+    assert result["run"] == str(tmp_path / "weights" / "lambada")
+    assert not (tmp_path / "weights" / "lambada" / "evaluation.json").exists()
+
+
 def test_report(run: Path) -> None:
     missing = riffle("lambada", "report")
     assert "evaluation.json does not exist: make it with riffle lambada eval" in " ".join(missing.err.split())
