@@ -58,26 +58,26 @@ def about(settings: Settings, device: torch.device) -> Entry:
     return {"split": SPLIT, "corpus": {"splits": corpus.about["splits"], "words": len(corpus.words)}}
 
 
-def measure(learner: Learner, device: torch.device, settings: Settings, on_progress: OnProgress) -> Entry:
+def measure(line: Learner, device: torch.device, settings: Settings, on_progress: OnProgress) -> Entry:
     """Train a network, or go on where it was stopped, and measure it."""
     corpus = _corpus(settings)
-    experiment = learner.experiment
+    experiment = line.experiment
     data, steps = replace(experiment.data, corpus=str(corpus.folder)), settings.steps or experiment.train.steps
     experiment = replace(experiment, data=data, train=replace(experiment.train, steps=steps))
-    folder = settings.runs / re.sub(r"\W+", "-", learner.name)
+    folder = settings.runs / re.sub(r"\W+", "-", line.name)
     run = Run.resume(folder, experiment) if folder.exists() else Run.create(folder, experiment)
     began, before = time.perf_counter(), run.saved_step()
-    train(run, device=device, on_log=lambda step, values: on_progress(f"{learner.name}, step {step}", step / steps))
+    train(run, device=device, on_log=lambda step, values: on_progress(f"{line.name}, step {step}", step / steps))
     seconds = time.perf_counter() - began
     reader = TrainedReader(run, device)
-    lines = [line for line in read_metrics(folder) if f"accuracy/{SPLIT}" in line]
+    evaluations = [values for values in read_metrics(folder) if f"accuracy/{SPLIT}" in values]
     return {
-        "name": learner.name,
+        "name": line.name,
         "parameters": sum(parameter.numel() for parameter in reader.model.parameters()),
         "steps": steps,
         "seconds": round(seconds, 1) if not before else None,  # of a run that was not stopped
         "accuracy": reader.evaluate(read_splits([SPLIT], corpus.folder)[SPLIT])["passages"],
-        "curve": [{"step": line["step"], "accuracy": line[f"accuracy/{SPLIT}"]} for line in lines],
+        "curve": [{"step": each["step"], "accuracy": each[f"accuracy/{SPLIT}"]} for each in evaluations],
         "config": json.loads(run.config.read_text()),
     }
 
@@ -106,7 +106,7 @@ def rises(results: Mapping[str, Any], names: Sequence[str]) -> Claim:
     found = [accuracies(results).get(name, -1.0) for name in names]
     evidence = ", ".join(f"{name} {percent(share)}" for name, share in zip(names, found, strict=True) if share >= 0)
     holds = None if min(found) < 0 else all(a < b for a, b in pairwise(found))
-    return Claim(f"accuracy rises from {' over '.join(names)}", holds, evidence or "nothing was measured")
+    return Claim(f"accuracy of {' < '.join(names)}", holds, evidence or "nothing was measured")
 
 
 def alike(results: Mapping[str, Any], names: Sequence[str], points: float) -> Claim:

@@ -38,7 +38,7 @@ class Naming(Passages):
         placed = self.draw(generator)
         with arithmetic(self.experiment.train.precision, generator.device):
             score_BV = model(placed.ids)
-        class_B = self._classes(self._lookup)[placed.answers]
+        class_B = self._classes(self._lookup)[placed.answers.long()]
         known_B = class_B != _UNKNOWN
         smoothing = self.experiment.train.label_smoothing
         loss_B = F.cross_entropy(score_BV.float(), class_B, label_smoothing=smoothing, reduction="none")
@@ -64,7 +64,7 @@ class Naming(Passages):
             placed = examples.placed(rows_B)
             probability_BV = self._probability(model, examples, rows_B, placements)
             named_B = word_V[probability_BV.argmax(dim=1)]
-            class_B1 = class_W[placed.answers][:, None]
+            class_B1 = class_W[placed.answers.long()][:, None]
             right_B1 = probability_BV.gather(1, class_B1.clamp(min=0)) * (class_B1 != _UNKNOWN)
             last_B = (placed.right * torch.arange(1, self.positions + 1, device=rows_B.device)).amax(dim=1)
             distance_B = torch.where(last_B > 0, placed.mask + 1 - last_B, 0)

@@ -1,6 +1,6 @@
 """A run that reads passages as a small folder: weights and words in int8, a configuration, a card.
 
-python -m riffle.train.shipped_reader RUN FOLDER --words 40000
+``python -m riffle.train.shipped_reader RUN FOLDER`` makes one.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from riffle.lambada.table import Vectors, write_vectors
 from riffle.lambada.words import Words
 from riffle.train.checkpoint import write_atomically, write_checkpoint, write_json
 from riffle.train.int8 import shrink
+from riffle.train.naming import NAMING
 from riffle.train.reader import TrainedReader
 from riffle.train.reading import WORDS
 from riffle.train.run import Run
@@ -30,14 +31,16 @@ def ship_reader(run: Run, folder: Path, words: int = 40_000) -> Run:
     """Write a run as a small folder that can be used like it.
 
     Args:
-        run: The run, with pretrained vectors.
+        run: The run, with pretrained vectors; its model points.
         folder: The folder to make.
         words: The words to keep, the most common ones; the others become unknown ones, which can be pointed at too.
     """
     reader = TrainedReader(run)
     experiment, subject = reader.subject.experiment, reader.subject
-    if experiment.data.table != "frozen":
-        raise ValueError(f"{run.folder} learned its words' vectors: only runs with data.table=frozen are shipped")
+    if experiment.data.table != "frozen" or experiment.model.kind in NAMING:
+        raise ValueError(
+            f"{run.folder} has weights for each of its words: only runs on frozen vectors that point can be shipped"
+        )
     kept = Vectors(subject.vectors.words[:words], subject.vectors.table[:words])
     known = Words(kept.words, unknowns=subject.positions)
     weights = {f"model.{name}": tensor for name, tensor in reader.model.state_dict().items()}

@@ -51,7 +51,7 @@ def test_a_comparison_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: 
     shown = succeed(*command).out
     assert Run(Path("runs/lambada-maps/384-maps")).saved_step() == 4
     assert "by position" in shown
-    assert "accuracy rises from 96 maps over 192 maps over 384 maps" in " ".join(shown.split())
+    assert "accuracy of 96 maps < 192 maps < 384 maps" in " ".join(shown.split())
 
 
 def results_of(**accuracy: float) -> dict[str, Any]:

@@ -9,11 +9,12 @@ import pytest
 import torch
 from train.tiny import assert_finite, assert_same_run, resume, train, train_until
 
-from riffle.config import READING_RIVALS, ModelConfig, Reading, reading, with_model
+from riffle.config import READING_RIVALS, ModelConfig, Reading, reading, small, with_model
 from riffle.lambada import tokenise
 from riffle.models.build import READERS
 from riffle.overrides import override
 from riffle.train.reader import TrainedReader
+from riffle.train.run import Run
 from riffle.train.step import TrainStep
 from riffle.train.subject import reading_of
 
@@ -100,19 +101,29 @@ def test_a_stopped_run_ends_as_one_that_was_not(
     assert_finite(tmp_path / "whole")
 
 
-def test_a_reader_is_no_model_for_symbols() -> None:
-    from riffle.config import small
+@pytest.mark.gpu
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("kind", READERS)
+def test_a_step_is_one_graph_on_a_gpu(kind: str, precision: str, riddles: Path) -> None:
+    experiment = experiment_of(kind, riddles, f"train.precision={precision}")
+    subject = reading_of(experiment, device="cuda")
+    step = TrainStep(experiment, subject.build(experiment.model, device="cuda"), subject)
+    for _ in range(8):
+        step()
+    assert step.graph is not None
+    assert step.read().first_bad is None
+    assert all(parameter.isfinite().all() for parameter in step.model.parameters())
+    assert 0 <= subject.evaluate(step.model)["development"] <= 1  # type: ignore[arg-type]  # what build made
 
+
+def test_a_reader_is_no_model_for_symbols() -> None:
     with pytest.raises(
         ValueError, match="unknown model 'gated-attention-reader'; choose one of shuffle-exchange, dngpu"
     ):
         with_model(small("sort"), "gated-attention-reader")
 
 
-def test_a_run_keeps_its_words(trained: Path, tmp_path: Path) -> None:
-    """The corpus is not needed any more."""
-    from riffle.train.run import Run
-
+def test_a_run_keeps_its_words_and_needs_no_corpus(trained: Path, tmp_path: Path) -> None:
     experiment = Run(trained).experiment
     assert isinstance(experiment, Reading)
     gone = replace(experiment, data=replace(experiment.data, corpus=str(tmp_path / "gone")))

@@ -8,12 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cli.riffle_command import succeed
+from train.tiny import train
 
 from riffle.lambada import Vectors, load_vectors, tokenise
 from riffle.lambada.table import write_vectors
 from riffle.train.reader import TrainedReader, read_splits
 from riffle.train.run import Run
 from riffle.train.shipped_reader import main, reader_card, ship_reader
+
+from .test_reading_runs import experiment_of
 
 TEXT = tokenise("The cook was Alba. The guard was Otto. The smith was Ines. At noon the king waved to")
 
@@ -55,6 +58,14 @@ def test_a_shipped_reader_answers_as_the_run_does(run: Path, riddles: Path) -> N
     assert f"| development | 100 | {100 * before['position']:.0f}" in text
     assert "riffle lambada train" in text
     assert str(riddles) not in (Path("small") / "config.json").read_text()
+
+
+@pytest.mark.parametrize(("kind", "table"), [("shuffle-exchange", "learned"), ("universal-reader", "frozen")])
+def test_runs_with_weights_for_each_word_are_refused(kind: str, table: str, riddles: Path, tmp_path: Path) -> None:
+    run = train(tmp_path / "run", experiment_of(kind, riddles, "train.steps=1", f"data.table={table}"))
+    with pytest.raises(ValueError, match="has weights for each of its words"):
+        ship_reader(run, tmp_path / "small")
+    assert not (tmp_path / "small").exists()
 
 
 def test_fewer_words(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
