@@ -17,9 +17,7 @@ def report(
     run: RunOption = None,
     evaluation: Annotated[
         Path | None,
-        typer.Option(
-            help="What riffle lambada eval --json or its run folder holds.", show_default="RUN/evaluation.json"
-        ),
+        typer.Option(help="A file that riffle lambada eval wrote.", show_default="RUN/evaluation.json"),
     ] = None,
     json: Json = False,
 ) -> None:

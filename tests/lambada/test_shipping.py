@@ -31,11 +31,8 @@ def test_int8_tables(tmp_path: Path) -> None:
     half_step = np.abs(table).max(axis=1, keepdims=True) / 127 / 2
     assert (np.abs(back.table - table) <= half_step * 1.01 + 1e-3).all()
     assert not back.table[3].any()
-    write_vectors(tmp_path / "b.safetensors", Vectors(list("abcde"), table))
-    sizes = [(tmp_path / name).stat().st_size for name in ("a.safetensors", "b.safetensors")]
     write_vectors(tmp_path / "wide.safetensors", Vectors(["a"] * 100, np.ones((100, 300), np.float16)), int8=True)
-    assert (tmp_path / "wide.safetensors").stat().st_size < 100 * 310
-    assert all(size < 1000 for size in sizes)
+    assert (tmp_path / "wide.safetensors").stat().st_size < 100 * 310, "a byte for each number"
 
 
 def test_a_shipped_reader_answers_as_the_run_does(run: Path, riddles: Path) -> None:
