@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from torch import Tensor
 
-from riffle.train import step as step_module
+from riffle.train import symbols
 from riffle.train.loop import NonFiniteLoss
 from riffle.train.metrics import symbol_loss
 from riffle.train.record import Metrics, read_metrics
@@ -39,7 +39,7 @@ def spoil(monkeypatch: pytest.MonkeyPatch, at_step: int, spoilt: Callable[[Tenso
         loss_X = symbol_loss(logits_XC, targets_X, label_smoothing)
         return spoilt(loss_X) if calls == at_step else loss_X
 
-    monkeypatch.setattr(step_module, "symbol_loss", loss)
+    monkeypatch.setattr(symbols, "symbol_loss", loss)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
