@@ -14,7 +14,7 @@ class ModelConfig:
     """What is trained."""
 
     kind: str = "shuffle-exchange"
-    """An entry of riffle.models.build.MODELS."""
+    """An entry of riffle.models.build.MODELS; for passages of READERS."""
     features: int = 192
     """Feature maps per cell (m in the paper), features per position."""
     blocks: int = 1
@@ -250,12 +250,20 @@ RIVALS: dict[str, Callable[[Experiment], Experiment]] = {
 }
 """Every other model: from an experiment with ours to one with it, trained as suits it."""
 
+READING_RIVALS: dict[str, Callable[[Experiment], Experiment]] = {
+    **RIVALS,
+    "gated-attention-reader": _usual("gated-attention-reader"),
+    "universal-reader": _usual("universal-reader"),
+}
+"""The same for runs on passages, for which some were made."""
+
 
 def with_model(experiment: Experiment, kind: str) -> Experiment:
     """An experiment with a model of the given kind in place of ours."""
     ours = ModelConfig().kind
     if kind == ours:
         return experiment
-    if kind not in RIVALS:
-        raise ValueError(f"unknown model {kind!r}; choose one of {', '.join([ours, *RIVALS])}")
-    return RIVALS[kind](experiment)
+    rivals = READING_RIVALS if isinstance(experiment, Reading) else RIVALS
+    if kind not in rivals:
+        raise ValueError(f"unknown model {kind!r}; choose one of {', '.join([ours, *rivals])}")
+    return rivals[kind](experiment)

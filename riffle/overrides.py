@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import types
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -38,12 +39,13 @@ def override(config: T, assignments: Iterable[str]) -> T:
 def fields(config: Any, prefix: str = "") -> dict[str, tuple[Any, str]]:
     """Every field by its dotted name: its value and its documentation."""
     out: dict[str, tuple[Any, str]] = {}
+    told = _documentation(type(config))  # type: ignore[arg-type]  # to mypy, the type of anything has no hash
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         if dataclasses.is_dataclass(value):
             out |= fields(value, f"{prefix}{field.name}.")
         else:
-            out[prefix + field.name] = (value, _documentation(type(config)).get(field.name, ""))
+            out[prefix + field.name] = (value, told.get(field.name, ""))
     return out
 
 
@@ -101,6 +103,7 @@ def _parse(kind: Any, text: str, name: str) -> Any:
         raise ValueError(f"{name} must be {'a whole number' if kind is int else 'a number'}, got {text!r}") from None
 
 
+@functools.cache
 def _documentation(cls: type) -> dict[str, str]:
     """The string beneath every field of a dataclass."""
     import ast

@@ -6,10 +6,11 @@ from __future__ import annotations
 def percent(share: float) -> str:
     """A share as a percentage that says 100% only of everything.
 
-    >>> percent(1.0), percent(0.99999), percent(0.5)
-    ('100%', '99.99%', '50.00%')
+    >>> percent(1.0), percent(0.99999), percent(0.5216)
+    ('100%', '99.99%', '52.16%')
     """
-    return "100%" if share == 1 else f"{int(share * 1e4) / 100:.2f}%"
+    # Cut, not rounded, but 0.5216 has to be itself although its binary form is a little less.
+    return "100%" if share == 1 else f"{int(share * 1e4 + 1e-6) / 100:.2f}%"
 
 
 def span(seconds: float) -> str:

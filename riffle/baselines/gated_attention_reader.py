@@ -9,8 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from riffle.models.base import Reader
 from riffle.nn.pretrained import Pretrained
 from riffle.tasks.base import BLANK
+
+ASKED = 32
+"""So many of the last words of a passage are the query, where none is given."""
 
 
 class BothWays(nn.Module):
@@ -34,7 +38,7 @@ class BothWays(nn.Module):
         return torch.cat([onward_BND, _take(back_BND, turned_BN)], dim=-1)
 
 
-class GatedAttentionReader(nn.Module, Pretrained, tags=["gated-attention-reader"], license="mit"):
+class GatedAttentionReader(Reader, Pretrained, tags=["gated-attention-reader"], license="mit"):
     r"""Point at the word of a passage that answers a query.
 
     In each of :math:`K` readings, GRUs in both directions read the passage and the query. Every word :math:`d_i` of the
@@ -92,9 +96,32 @@ class GatedAttentionReader(nn.Module, Pretrained, tags=["gated-attention-reader"
 
     def forward(self, passage_BN: Tensor, query_BM: Tensor) -> Tensor:
         """Score every position of the passage."""
-        lengths_B, asked_B = extent(passage_BN), extent(query_BM)
-        inside_B1M = (torch.arange(query_BM.shape[1], device=query_BM.device) < asked_B[:, None])[:, None]
-        x_BND, asked_BMD = self.embedding(passage_BN), self.embedding(query_BM)
+        filled_BN = passage_BN != BLANK
+        score_BN = self._score(
+            self.embedding(passage_BN), extent(filled_BN), self.embedding(query_BM), extent(query_BM != BLANK)
+        )
+        return score_BN.masked_fill(~filled_BN, -torch.inf)
+
+    def read(self, x_BND: Tensor) -> Tensor:
+        """Score every position of passages that are given as vectors, ``[B, N, 1]``; the last of each are the query.
+
+        Args:
+            x_BND: The words, of which the last one that is not zero is where the answer is missing.
+        """
+        filled_BN = (x_BND != 0).any(dim=-1)
+        position_N = torch.arange(x_BND.shape[1], device=x_BND.device)
+        end_B = extent(filled_BN)
+        begin_B = torch.where(filled_BN, position_N, end_B[:, None]).amin(dim=1)
+        query_B = torch.maximum(begin_B, end_B - ASKED)
+        query_BM = (query_B[:, None] + position_N[:ASKED]).clamp(max=x_BND.shape[1] - 1)
+        # The GRUs read from the first word on, wherever it stands; scores go back to where the words are.
+        passage_BN = (position_N + begin_B[:, None]) % x_BND.shape[1]
+        score_BN = self._score(_take(x_BND, passage_BN), end_B - begin_B, _take(x_BND, query_BM), end_B - query_B)
+        return score_BN.gather(1, (position_N - begin_B[:, None]) % x_BND.shape[1])[..., None]
+
+    def _score(self, x_BND: Tensor, lengths_B: Tensor, asked_BMD: Tensor, asked_B: Tensor) -> Tensor:
+        """Score every position of the passages, given vectors and lengths of passages and queries."""
+        inside_B1M = (torch.arange(asked_BMD.shape[1], device=asked_BMD.device) < asked_B[:, None])[:, None]
         for hop, (passage, query) in enumerate(zip(self.passages, self.queries, strict=True)):
             d_BND = passage(self.dropout(x_BND), lengths_B)
             q_BMD = query(self.dropout(asked_BMD), asked_B)
@@ -104,8 +131,7 @@ class GatedAttentionReader(nn.Module, Pretrained, tags=["gated-attention-reader"
                 x_BND = d_BND * (score_BNM.softmax(dim=-1) @ q_BMD)
         last_B1 = (asked_B - 1).clamp(min=0)[:, None]
         missing_BD = _take(q_BMD, last_B1)[:, 0]
-        score_BN = (d_BND @ missing_BD[..., None])[..., 0]
-        return score_BN.masked_fill(passage_BN == BLANK, -torch.inf)
+        return (d_BND @ missing_BD[..., None])[..., 0]
 
 
 def pointer_sum(score_BN: Tensor, passage_BN: Tensor) -> Tensor:
@@ -120,10 +146,10 @@ def pointer_sum(score_BN: Tensor, passage_BN: Tensor) -> Tensor:
     return own_BN[:, None, :].masked_fill(~same_BNN, -torch.inf).logsumexp(dim=-1)
 
 
-def extent(words_BN: Tensor) -> Tensor:
-    """Up to which position each row has words that are not blank."""
-    position_N = torch.arange(1, words_BN.shape[1] + 1, device=words_BN.device)
-    return torch.where(words_BN != BLANK, position_N, 0).amax(dim=1)
+def extent(filled_BN: Tensor) -> Tensor:
+    """Up to which position each row is filled."""
+    position_N = torch.arange(1, filled_BN.shape[1] + 1, device=filled_BN.device)
+    return torch.where(filled_BN, position_N, 0).amax(dim=1)
 
 
 def _turned(lengths_B: Tensor, width: int) -> Tensor:

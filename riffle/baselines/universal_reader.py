@@ -9,12 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from riffle.baselines.universal_transformer import PONDER_WEIGHT, UniversalStack, embed, make_embedding
+from riffle.models.base import Reader
 from riffle.nn.pretrained import Pretrained
 
 Head = Literal["class", "pointer"]
 
 
-class UniversalReader(nn.Module, Pretrained, tags=["universal-transformer"], license="mit"):
+class UniversalReader(Reader, Pretrained, tags=["universal-transformer"], license="mit"):
     r"""Answer a passage with a word: a class over the vocabulary, or a position of the passage.
 
     The class head is that of the Universal Transformer's paper: a decoder attends to the encoded passage from one
@@ -25,11 +26,12 @@ class UniversalReader(nn.Module, Pretrained, tags=["universal-transformer"], lic
         words: Size of the vocabulary; word 0 is the blank.
         features: Features per position.
         head: "class" or "pointer".
+        classes: Words that can be an answer, where these are not all of ``words``.
         **stack: See :class:`~riffle.baselines.universal_transformer.UniversalStack`.
 
     Shape:
         - Input: :math:`(B, N)` words.
-        - Output: :math:`(B, V)` with :math:`V` = ``words`` for classes, :math:`(B, N)` for a pointer.
+        - Output: :math:`(B, V)` with :math:`V` = ``classes`` for classes, :math:`(B, N)` for a pointer.
 
     Examples::
 
@@ -46,6 +48,7 @@ class UniversalReader(nn.Module, Pretrained, tags=["universal-transformer"], lic
         features: int = 1024,
         *,
         head: Head = "class",
+        classes: int | None = None,
         device: Any = None,
         dtype: Any = None,
         **stack: Any,
@@ -57,11 +60,15 @@ class UniversalReader(nn.Module, Pretrained, tags=["universal-transformer"], lic
         self.embedding = make_embedding(words, features, **factory)
         self.encoder = UniversalStack(features, **stack, **factory)
         self.decoder = UniversalStack(features, cross=True, **stack, **factory) if head == "class" else None
-        self.output = nn.Linear(features, words if head == "class" else 1, **factory)
+        self.output = nn.Linear(features, (classes or words) if head == "class" else 1, **factory)
 
     def forward(self, words_BN: Tensor) -> Tensor:
         """Score every word, or every position."""
-        passage_BND = self.encoder(embed(self.embedding, words_BN))
+        return self.read(embed(self.embedding, words_BN))
+
+    def read(self, x_BND: Tensor) -> Tensor:
+        """The same for words that are given as vectors."""
+        passage_BND = self.encoder(x_BND)
         if self.decoder is None:
             return self.output(passage_BND)[..., 0]
         answer_B1D = self.decoder(torch.zeros_like(passage_BND[:, :1]), passage_BND)

@@ -1,4 +1,4 @@
-"""``riffle lambada``: read a passage, point at its last word. ``prepare`` makes the training set."""
+"""``riffle lambada``: read a passage, point at its last word. ``prepare`` is here, the others have their own files."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from rich.progress import TextColumn
 from rich.table import Table
 
 from riffle.cli.display import Json, errors, output, print_json, progress_bar
+from riffle.cli.lambada_eval import evaluate
+from riffle.cli.lambada_report import report
+from riffle.cli.lambada_solve import solve
 from riffle.cli.lambada_train import train
 from riffle.lambada.download import RECORD
 from riffle.wording import percent
@@ -24,6 +27,9 @@ app = typer.Typer(
 
 
 app.command("train")(train)
+app.command("eval")(evaluate)
+app.command("solve")(solve)
+app.command("report")(report)
 
 
 @app.callback()

@@ -9,7 +9,7 @@ import typer
 
 from riffle.cli.display import Device, Json, choose_device
 from riffle.cli.learning import Telling, learn, names, show_configuration
-from riffle.config import RIVALS
+from riffle.config import READING_RIVALS
 
 
 def train(
@@ -20,7 +20,7 @@ def train(
     model: Annotated[
         str | None,
         typer.Option(
-            help="What reads: [bold]shuffle-exchange[/], or with settings of its own " + names(RIVALS) + ".",
+            help="What reads: [bold]shuffle-exchange[/], or with settings of its own " + names(READING_RIVALS) + ".",
             show_default="shuffle-exchange",
             metavar="NAME",
         ),

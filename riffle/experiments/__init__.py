@@ -1,4 +1,4 @@
-"""One module for each figure or table of the paper: configs(), figure(results), claims(results)."""
+"""One module for each figure or table of the paper: KIND, configs(), figure(results), claims(results)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from types import ModuleType
 EXPERIMENTS: dict[str, str] = {
     "timing-addition": "time and memory over length for addition: this network and the Neural GPU",
     "timing-lambada": "time and memory over length for LAMBADA: this network and the Universal Transformer",
+    "lambada-maps": "accuracy on LAMBADA with 96, 192 and 384 feature maps",
+    "lambada-blocks": "accuracy on LAMBADA with 1, 2 and 3 Beneš blocks",
+    "lambada-units": "accuracy on LAMBADA with the switch unit and its ablations",
+    "lambada-sharing": "accuracy on LAMBADA by which layers share weights",
 }
 """Every experiment and what it measures; nothing is imported before one is asked for."""
 

@@ -1,4 +1,4 @@
-"""Run an experiment: measure every series, keep the JSON whole all along, draw the figure from it."""
+"""Run an experiment: measure every line of its figure, keep the JSON whole all along, draw the figure from it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from typing import Any
 import torch
 
 from riffle.experiments.chart import save
-from riffle.experiments.series import Series, points, slope
-from riffle.experiments.timing import limit_memory, measure
+from riffle.experiments.kind import Entry, OnProgress, Settings
 from riffle.train.checkpoint import write_json
 from riffle.train.record import environment
 
@@ -24,12 +23,10 @@ def run(
     experiment: ModuleType,
     folder: Path,
     device: torch.device,
+    settings: Settings,
     *,
-    memory: float | None = None,
-    budget: float = 10.0,
-    quick: bool = False,
-    on_point: Callable[[Series, dict[str, Any]], None] = lambda series, point: None,
-    on_series: Callable[[Series, dict[str, Any]], None] = lambda series, found: None,
+    on_progress: OnProgress = lambda what, lines: None,
+    on_line: Callable[[Entry], None] = lambda found: None,
 ) -> dict[str, Any]:
     """Measure an experiment and leave results and figure in a folder.
 
@@ -38,11 +35,9 @@ def run(
         experiment: Its module.
         folder: Where results.json, figure.svg and figure.png go; with a limit of memory, their names say it.
         device: Where to measure.
-        memory: Gigabytes of the GPU that may be used, None for all.
-        budget: Seconds that one call may take; longer lengths are left out.
-        quick: Whether to measure small models in seconds.
-        on_point: Called after every length.
-        on_series: Called after every series.
+        settings: How to measure.
+        on_progress: Called with what is measured just now, and how many lines of the figure are done.
+        on_line: Called after every line of the figure.
     """
     facts = environment(device)
     results: dict[str, Any] = {
@@ -52,29 +47,21 @@ def run(
         "device": facts["device"],
         "versions": facts["versions"] | {"cuda": torch.version.cuda},
         "started": facts["started"],
-        "dtype": "bfloat16" if device.type == "cuda" else "float32",
-        "batch": 1,
-        "memory": memory,
-        "budget_seconds": budget,
-        "quick": quick,
+        **experiment.KIND.about(settings, device),
+        "quick": settings.quick,
         "series": [],
     }
     folder.mkdir(parents=True, exist_ok=True)
-    path = results_path(folder, memory)
-    limit_memory(memory, device)
-    try:
-        for series in experiment.configs(quick=quick):
+    path = results_path(folder, settings.memory)
+    for done, line in enumerate(experiment.configs(quick=settings.quick)):
 
-            def told(point: dict[str, Any], series: Series = series) -> None:
-                on_point(series, point)
+        def told(what: str, share: float, done: int = done) -> None:
+            on_progress(what, done + share)
 
-            found = measure(series, device, budget=budget, memory=memory, quick=quick, on_point=told)
-            results["series"].append(found)
-            found["slope"] = slope(points(results, series.model, series.work))
-            on_series(series, found)
-            write_json(path, results)
-    finally:
-        limit_memory(None, device)
+        found = experiment.KIND.measure(line, device, settings, told)
+        results["series"].append(found)
+        on_line(found)
+        write_json(path, results)
     results["claims"] = [claim._asdict() for claim in experiment.claims(results)]
     write_json(path, results)
     draw(experiment, path)

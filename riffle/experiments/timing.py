@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,10 +14,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from riffle.baselines import NeuralGPU, UniversalReader
 from riffle.bench.replay import replayed
 from riffle.bench.timing import Call, peak_bytes, timed
+from riffle.experiments.kind import Entry, Kind, OnProgress, Settings
 from riffle.experiments.replay import stepwise
-from riffle.experiments.series import Form, Series
+from riffle.experiments.series import Form, Series, points, slope
+from riffle.experiments.timing_rows import rows
 
-Entry = dict[str, Any]
 GRAPH_BELOW = 100.0
 """Milliseconds below which a call is replayed as one CUDA graph; above, starting its kernels takes no time."""
 
@@ -180,3 +180,36 @@ def limit_memory(gigabytes: float | None, device: torch.device) -> None:
         total = torch.cuda.get_device_properties(device).total_memory
         share = 1.0 if gigabytes is None else min(1.0, gigabytes * 1e9 / total)
         torch.cuda.set_per_process_memory_fraction(share, device)
+
+
+def about(settings: Settings, device: torch.device) -> Entry:
+    """What holds for all series."""
+    dtype = "bfloat16" if device.type == "cuda" else "float32"
+    return {"dtype": dtype, "batch": 1, "memory": settings.memory, "budget_seconds": settings.budget}
+
+
+def measure_within(series: Series, device: torch.device, settings: Settings, on_progress: OnProgress) -> Entry:
+    """Measure one series within the memory that the settings allow, and how it grows."""
+    longest = len(series.lengths)
+
+    def told(point: Entry) -> None:
+        on_progress(
+            f"{series.model}, {series.work}, {point['length']}", (series.lengths.index(point["length"]) + 1) / longest
+        )
+
+    limit_memory(settings.memory, device)
+    try:
+        found = measure(
+            series,
+            device,
+            budget=settings.budget,
+            memory=settings.memory,
+            quick=settings.quick,
+            on_point=told,
+        )
+    finally:
+        limit_memory(None, device)
+    return {**found, "slope": slope(points({"series": [found]}, series.model, series.work))}
+
+
+TIMING = Kind(about, measure_within, rows)

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from riffle.lambada.embedding import LearnedWords as LearnedWords
     from riffle.lambada.prepare import Plan as Plan
     from riffle.lambada.sentences import Filters as Filters
+    from riffle.lambada.table import Vectors as Vectors
     from riffle.lambada.tokens import detokenise as detokenise
     from riffle.lambada.tokens import tokenise as tokenise
-    from riffle.lambada.vectors import Vectors as Vectors
     from riffle.lambada.vectors import load_vectors as load_vectors
     from riffle.lambada.words import Words as Words
 
@@ -26,7 +26,7 @@ _HOME = {
     "FrozenWords": "embedding",
     "LearnedWords": "embedding",
     "Plan": "prepare",
-    "Vectors": "vectors",
+    "Vectors": "table",
     "Words": "words",
     "detokenise": "tokens",
     "load_vectors": "vectors",

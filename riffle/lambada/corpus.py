@@ -59,6 +59,11 @@ class Corpus:
         """The names of the splits."""
         return list(self.about["splits"])
 
+    @property
+    def held_out(self) -> list[str]:
+        """The splits that nothing is learned from, as far as they have passages."""
+        return [name for name, size in self.about["splits"].items() if size and name not in ("train", "within")]
+
     @cached_property
     def words(self) -> list[str]:
         """The different words, most common first; a token is an index into them."""

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from riffle.lambada.vectors import Vectors
+from riffle.lambada.table import Vectors
 from riffle.lambada.words import BLANK, FIRST_UNKNOWN, MASK, Words
 
 SPREAD = 1000

@@ -59,6 +59,10 @@ class Pointed(NamedTuple):
         return {way: float(right_E.double().mean()) for way, right_E in right.items()}
 
 
+Answer = Callable[[nn.Module, Examples, Tensor, int], Pointed]
+"""What a model answers to some rows of examples, over so many placements."""
+
+
 @torch.inference_mode()
 def point(
     model: nn.Module,
@@ -67,6 +71,7 @@ def point(
     placements: int = 1,
     batch: int = 256,
     on_progress: Callable[[int], None] = lambda examples: None,
+    answer: Answer | None = None,
 ) -> Pointed:
     """Let a model answer all examples.
 
@@ -76,13 +81,15 @@ def point(
         placements: Places among the positions over which probabilities are averaged; 1 is the middle alone.
         batch: Passages at once.
         on_progress: Called with the number of passages just answered.
+        answer: What a model's scores mean; by default they point at a word of the passage.
     """
+    answer = answer or _point
     was_training = model.training
     model.eval()
     device = examples.stream_T.device
     parts = []
     for rows_B in torch.arange(len(examples), device=device).split(batch):
-        parts.append(_point(model, examples, rows_B, placements))
+        parts.append(answer(model, examples, rows_B, placements))
         on_progress(len(rows_B))
     model.train(was_training)
     return Pointed(*(torch.cat(column).cpu() for column in zip(*parts, strict=True)))

@@ -22,7 +22,8 @@ from riffle.lambada.report import describe, known_words
 from riffle.lambada.sentences import EXAMPLE, Filters
 from riffle.lambada.sources import novels, size, texts
 from riffle.lambada.store import Stream, staged, write_index
-from riffle.lambada.vectors import Vectors, load_vectors
+from riffle.lambada.table import Vectors
+from riffle.lambada.vectors import load_vectors
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,6 @@ import lzma
 import warnings
 import zipfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import starmap
 from pathlib import Path
 from typing import IO, cast
@@ -17,20 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from riffle.lambada.parallel import in_order
+from riffle.lambada.table import Vectors, read_vectors, unrounded, write_vectors
 
-FORMAT = "riffle-vectors-1"
 TEXTS = (".vec", ".txt", ".vec.gz", ".txt.gz", ".vec.xz", ".txt.xz")
 _BLOCK = 1 << 24
-
-
-@dataclass(frozen=True)
-class Vectors:
-    """Lower-case words and a vector for each."""
-
-    words: list[str]
-    """The words ``[V]``, each once, in the order of the file (usually the most common first)."""
-    table: NDArray[np.float16]
-    """Their vectors, float16 ``[V, D]``; half precision is finer than what training leaves of them."""
 
 
 def load_vectors(path: Path, cache: Path | None = None, workers: int = 1) -> Vectors:
@@ -45,9 +34,9 @@ def load_vectors(path: Path, cache: Path | None = None, workers: int = 1) -> Vec
     """
     source = f"{path.name} {path.stat().st_size} {path.stat().st_mtime_ns}"
     if path.suffix == ".safetensors":
-        return _read_cache(path)[0]
+        return read_vectors(path)[0]
     if cache is not None and cache.exists():
-        vectors, origin = _read_cache(cache)
+        vectors, origin = read_vectors(cache)
         if origin == source:
             return vectors
     if path.suffix == ".npz":
@@ -64,32 +53,6 @@ def load_vectors(path: Path, cache: Path | None = None, workers: int = 1) -> Vec
     return vectors
 
 
-def write_vectors(path: Path, vectors: Vectors, source: str = "") -> None:
-    """Write vectors as safetensors, atomically."""
-    from safetensors.numpy import save
-
-    from riffle.train.checkpoint import write_atomically
-
-    words = np.frombuffer("\n".join(vectors.words).encode(), dtype=np.uint8)
-    # One entry of metadata: with two, their order and so the bytes of the file would change from run to run.
-    content = save({"words": words, "table": vectors.table}, {"format": f"{FORMAT} {source}"})
-    write_atomically(path, content)
-
-
-def _read_cache(path: Path) -> tuple[Vectors, str]:
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="np") as file:
-            form, _, source = (file.metadata() or {}).get("format", "").partition(" ")
-            if form != FORMAT:
-                raise ValueError(f"{path} holds no word table of riffle: give the table it should be made from")
-            words = file.get_tensor("words").tobytes().decode().split("\n")
-            return Vectors(words, file.get_tensor("table")), source
-    except SafetensorError as error:
-        raise ValueError(f"{path} is damaged ({error}): delete it and give the original table again") from None
-
-
 def _read_int8(path: Path) -> tuple[list[str], NDArray[np.float16]]:
     """``words`` (UTF-8, one a line), ``q`` int8 ``[V, D]``, ``scale`` float32 ``[V]``; a vector is ``q * scale``."""
     try:
@@ -103,7 +66,7 @@ def _read_int8(path: Path) -> tuple[list[str], NDArray[np.float16]]:
     words = words[:-1] if words[-1] == "" else words
     if q_VD.ndim != 2 or q_VD.dtype != np.int8 or not len(words) == len(q_VD) == len(scale_V):
         raise ValueError(f"{path} has {len(words)} words, q {q_VD.dtype} {q_VD.shape} and {len(scale_V)} scales")
-    return words, (q_VD * scale_V[:, None]).astype(np.float16)
+    return words, unrounded(q_VD, scale_V)
 
 
 def _read_text(path: Path, workers: int) -> tuple[list[str], NDArray[np.float16]]:

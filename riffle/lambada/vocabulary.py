@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from riffle.lambada.corpus import Corpus
-from riffle.lambada.vectors import Vectors, load_vectors
+from riffle.lambada.table import Vectors
+from riffle.lambada.vectors import load_vectors
 from riffle.lambada.words import PLAIN
 
 

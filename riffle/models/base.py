@@ -30,7 +30,19 @@ class Trainable(nn.Module):
         """
 
 
-class SymbolModel(Trainable):
+class Reader(Trainable):
+    """A model that takes cells as vectors; one may score whole rows, ``[B, C]``, in place of their positions."""
+
+    def read(self, x_BND: Tensor) -> Tensor:
+        """The scores of cells that are given as vectors in place of symbols, ``[B, N, C]``; a zero vector is a blank.
+
+        Args:
+            x_BND: The cells, as many features each as the model has, a power of two of them.
+        """
+        raise NotImplementedError
+
+
+class SymbolModel(Reader):
     """A model that scores the output alphabet at every position of a sequence of symbols."""
 
     def forward(self, symbols_BN: Tensor, lengths: Tensor | Sequence[int] | None = None) -> Tensor:
@@ -50,14 +62,6 @@ class SymbolModel(Trainable):
             batches: The symbols of each batch, ``[B, N]``.
         """
         return [self(symbols_BN) for symbols_BN in batches]
-
-    def read(self, x_BND: Tensor) -> Tensor:
-        """The scores of cells that are given as vectors in place of symbols, ``[B, N, C]``; a zero vector is a blank.
-
-        Args:
-            x_BND: The cells, as many features each as the model has, a power of two of them.
-        """
-        raise NotImplementedError
 
     def operations(self, length: int) -> float:
         """Additions and multiplications for one sequence; here every weight once for each position."""

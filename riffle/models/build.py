@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeVar
 
-from riffle.baselines import NeuralGPU, Recurrent, Transformer, UniversalTransformer
+from riffle.baselines import (
+    GatedAttentionReader,
+    NeuralGPU,
+    Recurrent,
+    Transformer,
+    UniversalReader,
+    UniversalTransformer,
+)
 from riffle.config import ModelConfig
-from riffle.models.base import SymbolModel
+from riffle.models.base import Reader, SymbolModel
 from riffle.models.sequence import SequenceModel
+
+Model = TypeVar("Model")
 
 
 class Alphabets(Protocol):
@@ -92,6 +101,27 @@ def recurrent(config: ModelConfig, task: Alphabets, **factory: Any) -> SymbolMod
     )
 
 
+def gated_attention_reader(config: ModelConfig, task: Alphabets, **factory: Any) -> Reader:
+    """The Gated-Attention Reader, whose one class is a position's score."""
+    return GatedAttentionReader(
+        task.symbols, config.features, hops=config.layers or 3, dropout=config.dropout, **factory
+    )
+
+
+def universal_reader(config: ModelConfig, task: Alphabets, **factory: Any) -> Reader:
+    """The Universal Transformer with its decoder, which scores every class once."""
+    return UniversalReader(
+        task.symbols,
+        config.features,
+        classes=task.classes,
+        heads=config.heads,
+        steps=config.layers or (12 if config.halting else 6),
+        halting=config.halting,
+        dropout=config.dropout,
+        **factory,
+    )
+
+
 MODELS: dict[str, Callable[..., SymbolModel]] = {
     "shuffle-exchange": shuffle_exchange,
     "dngpu": dngpu,
@@ -102,6 +132,13 @@ MODELS: dict[str, Callable[..., SymbolModel]] = {
 }
 """Every model that can be trained: a function of its configuration and its task."""
 
+READERS: dict[str, Callable[..., Reader]] = {
+    **MODELS,
+    "gated-attention-reader": gated_attention_reader,
+    "universal-reader": universal_reader,
+}
+"""Every model that can be trained to read passages."""
+
 OWN_FIELDS: dict[str, tuple[str, ...]] = {
     "shuffle-exchange": ("blocks", "sharing", "unit", "noise", "recompute"),
     "dngpu": (),
@@ -109,17 +146,28 @@ OWN_FIELDS: dict[str, tuple[str, ...]] = {
     "transformer": ("layers", "heads"),
     "lstm": ("layers",),
     "gru": ("layers",),
+    "gated-attention-reader": ("layers",),
+    "universal-reader": ("layers", "heads", "halting"),
 }
 """The fields of a configuration that mean something to a kind of model and not to all."""
 
 
 def build(config: ModelConfig, task: Alphabets, **factory: Any) -> SymbolModel:
     """The model a configuration asks for; it maps ``[B, N]`` symbols to ``[B, N, classes]`` scores."""
-    if config.kind not in MODELS:
-        raise ValueError(f"unknown model {config.kind!r}; choose one of {', '.join(MODELS)}")
+    return _choose(MODELS, config)(config, task, **factory)
+
+
+def build_reader(config: ModelConfig, task: Alphabets, **factory: Any) -> Reader:
+    """The reader a configuration asks for; its :meth:`~riffle.models.base.Reader.read` is what counts."""
+    return _choose(READERS, config)(config, task, **factory)
+
+
+def _choose(models: Mapping[str, Callable[..., Model]], config: ModelConfig) -> Callable[..., Model]:
+    if config.kind not in models:
+        raise ValueError(f"unknown model {config.kind!r}; choose one of {', '.join(models)}")
     own = OWN_FIELDS[config.kind]
     for name in dict.fromkeys(name for names in OWN_FIELDS.values() for name in names):
         if name not in own and getattr(config, name) != getattr(ModelConfig(), name):
             known = ", ".join(["features", "dropout", *own])
             raise ValueError(f"model.{name} means nothing to {config.kind!r}, which has {known}")
-    return MODELS[config.kind](config, task, **factory)
+    return models[config.kind]

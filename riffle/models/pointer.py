@@ -1,28 +1,28 @@
-"""A passage in, a position of it out: words to cells, a network, one score for every position."""
+"""A passage in, an answer out: words to cells, a network, a score for every position or for every word."""
 
-# B = passages, N = positions, D = features per cell
+# B = passages, N = positions, D = features per cell, V = known words
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 
-from riffle.models.base import SymbolModel, Trainable
+from riffle.models.base import Reader, Trainable
 
 
-class PointerModel(Trainable):
-    r"""Score every position of a passage; a softmax over them points at the word that was left out.
+class ReadingModel(Trainable):
+    r"""Score every known word as the one that was left out of a passage.
 
     Args:
         words: Maps ids :math:`(B, N)` to cells :math:`(B, N, D)`, as :class:`riffle.lambada.FrozenWords` does.
-        reader: A model of one class, whose embedding of symbols is taken away.
+        reader: A model whose embedding of symbols is taken away.
         word_dropout: Share of the words that are left out in training; the others are scaled up for it.
 
     Shape:
         - Input: :math:`(B, N)` ids of words.
-        - Output: :math:`(B, N)` scores, of positions without a word as well.
+        - Output: :math:`(B, V)` scores.
     """
 
-    def __init__(self, words: nn.Module, reader: SymbolModel, *, word_dropout: float = 0.0) -> None:
+    def __init__(self, words: nn.Module, reader: Reader, *, word_dropout: float = 0.0) -> None:
         super().__init__()
         if not 0 <= word_dropout < 1:
             raise ValueError(f"word_dropout must lie in [0, 1), got {word_dropout}")
@@ -33,12 +33,12 @@ class PointerModel(Trainable):
         self.word_dropout = word_dropout
 
     def forward(self, ids_BN: Tensor) -> Tensor:
-        """Score every position."""
+        """The reader's scores."""
         x_BND = self.words(ids_BN)
         if self.training and self.word_dropout:
             kept_BN1 = torch.rand(*ids_BN.shape, 1, device=ids_BN.device) >= self.word_dropout
             x_BND = x_BND * (kept_BN1 / (1 - self.word_dropout))
-        return self.reader.read(x_BND)[..., 0]
+        return self.reader.read(x_BND)
 
     def extra_loss(self) -> Tensor:
         """What the reader adds to the loss."""
@@ -51,3 +51,20 @@ class PointerModel(Trainable):
     def after_step(self, loss: Tensor, learning_rate: Tensor) -> None:
         """Let the reader take note of a step."""
         self.reader.after_step(loss, learning_rate)
+
+
+class PointerModel(ReadingModel):
+    r"""Score every position of a passage; a softmax over them points at the word that was left out.
+
+    Args:
+        words, word_dropout: See :class:`ReadingModel`.
+        reader: A model of one class.
+
+    Shape:
+        - Input: :math:`(B, N)` ids of words.
+        - Output: :math:`(B, N)` scores, of positions without a word as well.
+    """
+
+    def forward(self, ids_BN: Tensor) -> Tensor:
+        """Score every position."""
+        return super().forward(ids_BN)[..., 0]

@@ -3,6 +3,7 @@
 # B = passages, N = positions
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,12 +15,13 @@ from riffle.config import ModelConfig, Reading
 from riffle.lambada.corpus import Corpus
 from riffle.lambada.embedding import FrozenWords, LearnedWords
 from riffle.lambada.placing import Examples, Placed
-from riffle.lambada.pointing import point, pointer_loss
-from riffle.lambada.vectors import Vectors, load_vectors, write_vectors
+from riffle.lambada.pointing import Pointed, point, pointer_loss, spread
+from riffle.lambada.table import Vectors, write_vectors
+from riffle.lambada.vectors import load_vectors
 from riffle.lambada.vocabulary import choose_words
 from riffle.lambada.words import Words
-from riffle.models.build import build
-from riffle.models.pointer import PointerModel
+from riffle.models.build import build_reader
+from riffle.models.pointer import PointerModel, ReadingModel
 from riffle.train.distributed import ALONE, World
 from riffle.train.precision import arithmetic
 from riffle.train.subject import Count
@@ -30,8 +32,8 @@ EVALUATED = 4096
 """Passages of the validation split in an evaluation during training."""
 
 
-class _Pointer(NamedTuple):
-    """A model of one class; words take the place of its symbols."""
+class Answers(NamedTuple):
+    """What a reader has to know: words take the place of its symbols, and a position's score is its one class."""
 
     symbols: int = 1
     classes: int = 1
@@ -76,17 +78,18 @@ class Passages:
         """Their ids."""
         return Words(self.vectors.words, unknowns=self.positions)
 
-    def build(self, config: ModelConfig, **factory: Any) -> PointerModel:
+    def build(self, config: ModelConfig, **factory: Any) -> ReadingModel:
         """A fresh model."""
-        reader = build(config, _Pointer(), **factory)
-        embedding: FrozenWords | LearnedWords
-        if self.experiment.data.table == "frozen":
-            embedding = FrozenWords(self.words, self.vectors, config.features, **factory)
-        else:
-            embedding = LearnedWords(self.words, config.features, **factory)
-        return PointerModel(embedding, reader, word_dropout=self.experiment.data.word_dropout)
+        reader = build_reader(config, Answers(), **factory)
+        return PointerModel(self.cells(config, **factory), reader, word_dropout=self.experiment.data.word_dropout)
 
-    def loss(self, model: PointerModel, generator: torch.Generator) -> tuple[Tensor, Count]:
+    def cells(self, config: ModelConfig, **factory: Any) -> FrozenWords | LearnedWords:
+        """From words to the cells of a fresh model."""
+        if self.experiment.data.table == "frozen":
+            return FrozenWords(self.words, self.vectors, config.features, **factory)
+        return LearnedWords(self.words, config.features, **factory)
+
+    def loss(self, model: ReadingModel, generator: torch.Generator) -> tuple[Tensor, Count]:
         """The loss of a fresh batch of passages."""
         placed, weights_B = self.draw(generator)
         with arithmetic(self.experiment.train.precision, generator.device):
@@ -96,15 +99,14 @@ class Passages:
 
         def count() -> tuple[Tensor, Tensor]:
             right_B1 = placed.right.gather(1, score_BN.argmax(dim=1, keepdim=True))
-            return right_B1.sum(), placed.right.any(dim=1).sum()
+            return right_B1.sum(), (weights_B > 0).sum()
 
         return loss, count
 
     def draw(self, generator: torch.Generator) -> tuple[Placed, Tensor]:
         """Random passages, some of which end inside a sentence, and their weights in the step's loss, ``[B]``.
 
-        Passages count alike, but for those whose answer is too far back to be read. Every rank draws the passages of
-        all and keeps its own.
+        Passages that teach something count alike. Every rank draws the passages of all and keeps its own.
         """
         data, ranks = self.experiment.data, self.world.size
         rows = data.batch * ranks
@@ -115,18 +117,41 @@ class Passages:
             if count
         ]
         placed = Placed(*(torch.cat(column) for column in zip(*drawn, strict=True)))
-        answerable_B = placed.right.any(dim=1).float()
-        *own, weights_B = self.world.rows(*placed, answerable_B * ranks / answerable_B.sum().clamp(min=1))
+        taught_B = self.teaches(placed).float()
+        *own, weights_B = self.world.rows(*placed, taught_B * ranks / taught_B.sum().clamp(min=1))
         return Placed(*own), weights_B
 
-    def evaluate(self, model: PointerModel) -> dict[str, float]:
+    def teaches(self, placed: Placed) -> Tensor:
+        """Which passages have an answer that can be pointed at; a few have it too far back to be read."""
+        return placed.right.any(dim=1)
+
+    def evaluate(self, model: ReadingModel) -> dict[str, float]:
         """Share of right answers in the validation split and the evaluation sets, by position."""
         with arithmetic(self.experiment.train.precision, self.device):
-            return {
-                split: point(model, self.examples(split)).accuracy["position"]
-                for split in self.corpus.splits
-                if split not in ("train", "within") and self.corpus.about["splits"][split]
-            }
+            splits = {split: self.examples(split) for split in self.corpus.held_out}
+            return {split: self.point(model, examples).accuracy["position"] for split, examples in splits.items()}
+
+    def point(
+        self,
+        model: ReadingModel,
+        examples: Examples,
+        *,
+        placements: int = 1,
+        on_progress: Callable[[int], None] = lambda examples: None,
+    ) -> Pointed:
+        """What a model answers to examples, see :func:`riffle.lambada.pointing.point`."""
+        return point(model, examples, placements=placements, on_progress=on_progress)
+
+    @torch.inference_mode()
+    def likely(self, model: ReadingModel, tokens: Sequence[str], placements: int = 1) -> dict[str, float]:
+        """How likely a model finds the words of a passage to follow it."""
+        examples = self.examples_of([[*tokens, ""]])
+        found = spread(model, examples, torch.zeros(1, dtype=torch.int64, device=self.device), placements)
+        return dict(zip(reversed(tokens), found.by_word[0].tolist(), strict=False))  # those read, the last first
+
+    def examples_of(self, passages: Sequence[Sequence[str]]) -> Examples:
+        """Passages given as words, the answer last, on the device."""
+        return Examples.of(passages, self.words, self.positions, self.device)
 
     def examples(self, split: str, flatten: float = 0.0) -> Examples:
         """The examples of a split, on the device."""

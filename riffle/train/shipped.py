@@ -45,11 +45,11 @@ def card(run: Run) -> str:
         "",
         *(f"- `{name}={new}`" for name, (_, new) in differences(paper(experiment.task), experiment).items()),
     ]
-    environment = _read(run.folder / "environment.json")
+    environment = read_json(run.folder / "environment.json")
     if environment:
         lines += ["", f"Trained on: {environment['device']}, torch {environment['versions']['torch']}."]
         lines += [f"Commit: {environment['commit']}."] if environment["commit"] else []
-    evaluation = _read(run.folder / "evaluation.json")
+    evaluation = read_json(run.folder / "evaluation.json")
     if evaluation:
         lines += ["", "Accuracy before rounding, on fresh examples:", "", "| length | examples | symbols | sequences |"]
         lines += ["|---:|---:|---:|---:|"]
@@ -69,5 +69,6 @@ def card(run: Run) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _read(path: Path) -> Any:
+def read_json(path: Path) -> Any:
+    """The content of a file, None where there is none."""
     return json.loads(path.read_text()) if path.exists() else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
@@ -12,6 +12,9 @@ from torch import Tensor
 from riffle.config import Experiment, ModelConfig, Reading
 from riffle.models.base import Trainable
 from riffle.train.distributed import ALONE, World
+
+if TYPE_CHECKING:
+    from riffle.train.reading import Passages
 
 Count = Callable[[], tuple[Tensor, Tensor]]
 """Counts the right answers of a step, and all answers."""
@@ -45,9 +48,16 @@ def subject_of(
         world: The processes that train together.
     """
     if isinstance(experiment, Reading):
-        from riffle.train.reading import Passages
-
-        return Passages(experiment, folder, device, world)
+        return reading_of(experiment, folder, device, world)
     from riffle.train.symbols import Symbols
 
     return Symbols(experiment, world)
+
+
+def reading_of(experiment: Reading, folder: Path | None = None, device: Any = "cpu", world: World = ALONE) -> Passages:
+    """The subject of an experiment on passages: most models point at a word of the passage, others name any word."""
+    from riffle.train.naming import NAMING, Naming
+    from riffle.train.reading import Passages
+
+    kind = Naming if experiment.model.kind in NAMING else Passages
+    return kind(experiment, folder, device, world)

@@ -8,21 +8,21 @@ from pathlib import Path
 import pytest
 import torch
 
-from riffle.tasks import get_task
+from riffle.tasks import TASKS, get_task
 from riffle.train.checkpoint import read_checkpoint
 from riffle.train.evaluate import evaluate
 from riffle.train.int8 import restore, shrink
 from riffle.train.run import Run
 from riffle.train.shipped import SHIPPED, card, ship
 
-TASKS = sorted(folder.name for folder in SHIPPED.iterdir())
+SHIPPED_TASKS = sorted(folder.name for folder in SHIPPED.iterdir() if folder.name in TASKS)
 
 
 def test_there_are_some() -> None:
-    assert {"add", "duplicate", "reverse", "sort"} <= set(TASKS)
+    assert {"add", "duplicate", "reverse", "sort"} <= set(SHIPPED_TASKS)
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", SHIPPED_TASKS)
 def test_a_shipped_run(name: str) -> None:
     run = Run(SHIPPED / name)
     assert run.experiment.task == name

@@ -1,0 +1,98 @@
+"""``riffle lambada eval``: how many passages a run answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from riffle.cli.display import Device, Json, choose_device, errors, output, print_json, progress_bar
+from riffle.wording import percent
+
+if TYPE_CHECKING:
+    from riffle.lambada.breakdown import Score
+
+RunOption = Annotated[
+    Path | None, typer.Option("--run", help="The trained run.", show_default="the newest in runs, else the shipped one")
+]
+Placements = Annotated[
+    int, typer.Option(help="Places among the network's positions to average over; 1 is the middle.", min=1)
+]
+
+
+def evaluate(
+    run: RunOption = None,
+    split: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A file of passages, one a line, the answer last, or a split of the corpus. Can be repeated.",
+            show_default="all splits of the corpus that are not trained on",
+            metavar="FILE|NAME",
+        ),
+    ] = None,
+    corpus: Annotated[
+        Path | None, typer.Option(help="The corpus that splits belong to.", show_default="the run's own")
+    ] = None,
+    placements: Placements = 1,
+    device: Device = "auto",
+    json: Json = False,
+) -> None:
+    """Score a run on passages: a table for each split, and RUN/evaluation.json.
+
+    Every passage counts; of one with more tokens than the network has positions, the last ones are read. By position:
+    the word at the most likely position is right, the paper's metric. By word: the word that is most likely when its
+    occurrences are added up. Rank: the answer's among the run's words, most common first. Distance: how many words
+    before the end it was last mentioned.
+    """
+    import torch
+
+    from riffle.train.checkpoint import write_json
+    from riffle.train.reader import TrainedReader, find_reader, read_splits
+    from riffle.train.record import environment
+    from riffle.train.shipped import SHIPPED
+
+    place = choose_device(device)
+    trained = find_reader(run)
+    reader = TrainedReader(trained, place)
+    splits = read_splits(split or [], corpus or Path(reader.subject.experiment.data.corpus))
+    with progress_bar() as bar:
+        job = bar.add_task("passages", total=sum(map(len, splits.values())))
+        scores = {
+            name: reader.evaluate(passages, placements=placements, on_progress=lambda count: bar.advance(job, count))
+            for name, passages in splits.items()
+        }
+    result = {
+        "task": trained.experiment.task,
+        "run": str(trained.folder),
+        "step": trained.saved_step(),
+        "positions": reader.subject.positions,
+        "placements": placements,
+        "splits": scores,
+        "environment": environment(torch.device(place)),
+    }
+    kept = None if trained.folder.resolve().parent == SHIPPED.resolve() else trained.folder / "evaluation.json"
+    if kept:
+        write_json(kept, result)
+    if json:
+        print_json(result)
+        return
+    for name, parts in scores.items():
+        output.print(_table(f"{name}: {trained.folder}, step {trained.saved_step()}", parts))
+    if kept:
+        then = f"beside the paper's: riffle lambada report --run {trained.folder}"
+        errors.print(f"numbers: {kept}   {then}", markup=False, soft_wrap=True)
+
+
+def _table(title: str, parts: dict[str, dict[str, Score]]) -> Table:
+    table = Table(title=title, title_justify="left", header_style="bold")
+    table.add_column("")
+    for column in ("passages", "right by position", "right by word"):
+        table.add_column(column, justify="right")
+    for name, scores in parts.items():
+        for label, score in scores.items():
+            what = label if name == "passages" else f"{name} {label}"
+            table.add_row(what, f"{score['passages']:,}", percent(score["position"]), percent(score["word"]))
+        table.add_section()
+    return table

@@ -1,0 +1,130 @@
+"""Runs on passages: every model trains and answers, and a stopped run ends as one that was not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from train.tiny import assert_finite, assert_same_run, resume, train, train_until
+
+from riffle.config import READING_RIVALS, ModelConfig, Reading, reading, small, with_model
+from riffle.lambada import tokenise
+from riffle.models.build import READERS
+from riffle.overrides import override
+from riffle.train.reader import TrainedReader
+from riffle.train.run import Run
+from riffle.train.step import TrainStep
+from riffle.train.subject import reading_of
+
+SMALLER = {
+    "transformer": ["model.layers=2"],
+    "universal-transformer": ["model.layers=2"],
+    "universal-reader": ["model.layers=2"],
+}
+TEXT = tokenise("The cook was Alba. The guard was Otto. At noon the king waved to")
+UNUSED = {"reader.output.bias", "reader.queries.2.backward_.weight_hh_l0"}
+"""A pointer's softmax ignores what is added to all scores. Read backwards, a query's last word is the first: the last
+reading takes no step from there."""
+
+
+def experiment_of(kind: str, corpus: Path, *changes: str) -> Reading:
+    """A model so small that a test can afford it."""
+    changed = override(
+        with_model(reading(), kind),
+        [
+            *(f"data.corpus={corpus}", "data.bins=32", "data.batch=8", "data.forget=0.2", "data.within=0.25"),
+            *("model.features=12", "model.dropout=0.1", "train.precision=fp32", "train.steps=6", "train.warmup=0"),
+            *("train.log_every=2", "train.evaluate_every=3", "train.checkpoint_every=2"),
+            *SMALLER.get(kind, []),
+            *changes,
+        ],
+    )
+    assert isinstance(changed, Reading)
+    return changed
+
+
+def test_the_lists_of_readers_agree() -> None:
+    assert [ModelConfig().kind, *READING_RIVALS] == list(READERS)
+
+
+@pytest.mark.parametrize("table", ["frozen", "learned"])
+@pytest.mark.parametrize("kind", READERS)
+def test_every_reader_learns_with_all_its_weights(kind: str, table: str, riddles: Path) -> None:
+    experiment = experiment_of(kind, riddles, f"data.table={table}", "data.words=40", "data.word_dropout=0")
+    subject = reading_of(experiment)
+    torch.manual_seed(0)
+    step = TrainStep(experiment, subject.build(experiment.model), subject)
+    for _ in range(2):
+        step()
+    progress = step.read()
+    assert progress.first_bad is None
+    assert 0 < progress.loss < 20
+    without = [name for name, p in step.model.named_parameters() if p.grad is None or not p.grad.any()]
+    assert set(without) <= UNUSED
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_every_reader_answers(kind: str, riddles: Path, tmp_path: Path) -> None:
+    changes = ("train.steps=1", "train.evaluate_every=0", "data.table=learned", "data.words=300")
+    reader = TrainedReader(train(tmp_path / "run", experiment_of(kind, riddles, *changes)))
+    likely = reader.likely(TEXT, placements=2)
+    assert sum(likely.values()) == pytest.approx(1, abs=1e-4)
+    assert set(TEXT) - {"alba", "otto"} <= likely.keys()
+    passages = [[*TEXT, "otto"], [*TEXT, "king"], [*TEXT, "elsewhere"]]
+    best = max(likely, key=likely.__getitem__)
+    parts = reader.evaluate([*passages, [*TEXT, best]], placements=2)
+    assert parts["passages"]["all"]["passages"] == 4
+    assert parts["passages"]["all"]["word"] == pytest.approx((1 + [p[-1] for p in passages].count(best)) / 4)
+    assert sum(score["passages"] for score in parts["distance"].values()) == 2 + (best in TEXT)
+
+
+def test_a_passage_is_read_alike_wherever_it_stands(riddles: Path) -> None:
+    """Of the Gated-Attention Reader, which has no positions."""
+    subject = reading_of(experiment_of("gated-attention-reader", riddles, "model.dropout=0"))
+    model = subject.build(subject.experiment.model).eval()
+    likely = [subject.likely(model, TEXT, placements) for placements in (1, 5)]
+    for word, probability in likely[0].items():
+        assert likely[1][word] == pytest.approx(probability, abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["shuffle-exchange", "universal-reader"])
+def test_a_stopped_run_ends_as_one_that_was_not(
+    kind: str, riddles: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment = experiment_of(kind, riddles)
+    train(tmp_path / "whole", experiment)
+    train_until(tmp_path / "parts", 3, monkeypatch, experiment)
+    resume(tmp_path / "parts", experiment)
+    assert_same_run(tmp_path / "whole", tmp_path / "parts")
+    assert_finite(tmp_path / "whole")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("kind", READERS)
+def test_a_step_is_one_graph_on_a_gpu(kind: str, precision: str, riddles: Path) -> None:
+    experiment = experiment_of(kind, riddles, f"train.precision={precision}")
+    subject = reading_of(experiment, device="cuda")
+    step = TrainStep(experiment, subject.build(experiment.model, device="cuda"), subject)
+    for _ in range(8):
+        step()
+    assert step.graph is not None
+    assert step.read().first_bad is None
+    assert all(parameter.isfinite().all() for parameter in step.model.parameters())
+    assert 0 <= subject.evaluate(step.model)["development"] <= 1  # type: ignore[arg-type]  # what build made
+
+
+def test_a_reader_is_no_model_for_symbols() -> None:
+    with pytest.raises(
+        ValueError, match="unknown model 'gated-attention-reader'; choose one of shuffle-exchange, dngpu"
+    ):
+        with_model(small("sort"), "gated-attention-reader")
+
+
+def test_a_run_keeps_its_words_and_needs_no_corpus(trained: Path, tmp_path: Path) -> None:
+    experiment = Run(trained).experiment
+    assert isinstance(experiment, Reading)
+    gone = replace(experiment, data=replace(experiment.data, corpus=str(tmp_path / "gone")))
+    assert reading_of(gone, trained).words.known == reading_of(experiment).words.known
