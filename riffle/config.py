@@ -192,9 +192,10 @@ def reading() -> Reading:
     """The paper's network for LAMBADA, two blocks of 384 maps over 128 positions, as it is best trained on novels."""
     return Reading(
         model=ModelConfig(features=384, blocks=2),
-        data=PassageConfig(forget=0.1, within=0.5, flatten=0.5),
+        data=PassageConfig(words=75_000, forget=0.1, within=0.5, flatten=0.5),
         train=TrainConfig(
-            steps=14_000,
+            steps=10_500,
+            learning_rate=0.0016,
             warmup=500,
             weight_decay=0.1,
             clip=1.0,

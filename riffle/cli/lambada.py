@@ -12,6 +12,7 @@ from rich.table import Table
 from riffle.cli.display import Json, errors, output, print_json, progress_bar
 from riffle.cli.lambada_eval import evaluate
 from riffle.cli.lambada_report import report
+from riffle.cli.lambada_ship import ship
 from riffle.cli.lambada_solve import solve
 from riffle.cli.lambada_train import train
 from riffle.lambada.download import RECORD
@@ -30,6 +31,7 @@ app.command("train")(train)
 app.command("eval")(evaluate)
 app.command("solve")(solve)
 app.command("report")(report)
+app.command("ship")(ship)
 
 
 @app.callback()

@@ -46,11 +46,8 @@ def evaluate(
     occurrences are added up. Rank: the answer's among the run's words, most common first. Distance: how many words
     before the end it was last mentioned.
     """
-    import torch
-
     from riffle.train.checkpoint import write_json
     from riffle.train.reader import TrainedReader, find_reader, read_splits
-    from riffle.train.record import environment
     from riffle.train.shipped import SHIPPED
 
     place = choose_device(device)
@@ -59,26 +56,14 @@ def evaluate(
     splits = read_splits(split or [], corpus or Path(reader.subject.experiment.data.corpus))
     with progress_bar() as bar:
         job = bar.add_task("passages", total=sum(map(len, splits.values())))
-        scores = {
-            name: reader.evaluate(passages, placements=placements, on_progress=lambda count: bar.advance(job, count))
-            for name, passages in splits.items()
-        }
-    result = {
-        "task": trained.experiment.task,
-        "run": str(trained.folder),
-        "step": trained.saved_step(),
-        "positions": reader.subject.positions,
-        "placements": placements,
-        "splits": scores,
-        "environment": environment(torch.device(place)),
-    }
+        result = reader.report(splits, placements=placements, on_progress=lambda count: bar.advance(job, count))
     kept = None if trained.folder.resolve().parent == SHIPPED.resolve() else trained.folder / "evaluation.json"
     if kept:
         write_json(kept, result)
     if json:
         print_json(result)
         return
-    for name, parts in scores.items():
+    for name, parts in result["splits"].items():
         output.print(_table(f"{name}: {trained.folder}, step {trained.saved_step()}", parts))
     if kept:
         then = f"beside the paper's: riffle lambada report --run {trained.folder}"

@@ -12,6 +12,7 @@ EXPERIMENTS: dict[str, str] = {
     "lambada-blocks": "accuracy on LAMBADA with 1, 2 and 3 Beneš blocks",
     "lambada-units": "accuracy on LAMBADA with the switch unit and its ablations",
     "lambada-sharing": "accuracy on LAMBADA by which layers share weights",
+    "lambada-levers": "accuracy on LAMBADA with one setting of the training changed at a time",
 }
 """Every experiment and what it measures; nothing is imported before one is asked for."""
 

@@ -38,16 +38,19 @@ class Learner:
     """How it is trained, on whatever corpus."""
 
 
-def learner(name: str, *, quick: bool, **model: Any) -> Learner:
-    """The paper's network for LAMBADA with some fields of its model changed; a quick one takes seconds on a CPU."""
+def learner(
+    name: str, *, quick: bool, data: Mapping[str, Any] = {}, train: Mapping[str, Any] = {}, **model: Any
+) -> Learner:
+    """The paper's network for LAMBADA with some fields changed; a quick one is small and takes seconds on a CPU."""
     base = reading()
     network = replace(base.model, **model)
     if not quick:
-        return Learner(name=name, experiment=replace(base, model=network))
+        changed = replace(base, data=replace(base.data, **data), train=replace(base.train, **train))
+        return Learner(name=name, experiment=replace(changed, model=network))
     small = replace(network, features=network.features // 24, dropout=0.0)
-    data = PassageConfig(bins=(32,), batch=8)
-    settings = TrainConfig(steps=4, log_every=2, evaluate_every=2, evaluate_lengths=())
-    return Learner(name=name, experiment=replace(base, model=small, data=data, train=settings))
+    few = replace(PassageConfig(bins=(32,), batch=8), **data)
+    short = replace(TrainConfig(steps=4, log_every=2, evaluate_every=2, evaluate_lengths=()), **train)
+    return Learner(name=name, experiment=replace(base, model=small, data=few, train=short))
 
 
 def about(settings: Settings, device: torch.device) -> Entry:

@@ -3,7 +3,7 @@
 # E = examples
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from riffle.config import Reading
 from riffle.lambada.breakdown import Score, breakdown
 from riffle.lambada.corpus import Corpus
 from riffle.lambada.passages import Passages, read_evaluation
+from riffle.train.record import environment
 from riffle.train.run import Run, find_run
 from riffle.train.shipped import SHIPPED
 from riffle.train.subject import reading_of
@@ -59,6 +60,28 @@ class TrainedReader:
         pointed = self.subject.point(self.model, examples, placements=placements, on_progress=on_progress)
         known_V = examples.lookup_V.cpu() - self.subject.words.first_known
         return breakdown(pointed, known_V[pointed.answers])
+
+    def report(
+        self,
+        splits: Mapping[str, Passages],
+        *,
+        placements: int = 1,
+        on_progress: Callable[[int], None] = lambda examples: None,
+    ) -> dict[str, Any]:
+        """What evaluation.json holds: the accuracy on every split, and by what it was measured."""
+        scores = {
+            name: self.evaluate(passages, placements=placements, on_progress=on_progress)
+            for name, passages in splits.items()
+        }
+        return {
+            "task": self.run.experiment.task,
+            "run": str(self.run.folder),
+            "step": self.run.saved_step(),
+            "positions": self.subject.positions,
+            "placements": placements,
+            "splits": scores,
+            "environment": environment(self.subject.device),
+        }
 
     def likely(self, tokens: Sequence[str], placements: int = 1) -> dict[str, float]:
         """How likely words are to follow the tokens of a passage."""

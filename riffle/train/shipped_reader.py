@@ -1,7 +1,4 @@
-"""A run that reads passages as a small folder: weights and words in int8, a configuration, a card.
-
-``python -m riffle.train.shipped_reader RUN FOLDER`` makes one.
-"""
+"""A run that reads passages as a small folder: weights in int8, words in 4 bits, a configuration, a card."""
 
 from __future__ import annotations
 
@@ -9,15 +6,14 @@ import shlex
 import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import torch
-import typer
 
 from riffle.config import PassageConfig, Reading
 from riffle.lambada.table import Vectors, write_vectors
 from riffle.lambada.words import Words
-from riffle.train.checkpoint import write_atomically, write_checkpoint, write_json
+from riffle.train.checkpoint import write_checkpoint, write_json
 from riffle.train.int8 import shrink
 from riffle.train.naming import NAMING
 from riffle.train.reader import TrainedReader
@@ -27,13 +23,13 @@ from riffle.train.shipped import read_json
 from riffle.wording import percent
 
 
-def ship_reader(run: Run, folder: Path, words: int = 40_000) -> Run:
-    """Write a run as a small folder that can be used like it.
+def ship_reader(run: Run, folder: Path, words: int | None = None) -> Run:
+    """Write a run as a small folder that can be used like it, but for its accuracy and its card.
 
     Args:
         run: The run, with pretrained vectors; its model points.
         folder: The folder to make.
-        words: The words to keep, the most common ones; the others become unknown ones, which can be pointed at too.
+        words: The words to keep, the most common ones, or all; others become unknown ones, which can be pointed at too.
     """
     reader = TrainedReader(run)
     experiment, subject = reader.subject.experiment, reader.subject
@@ -48,15 +44,12 @@ def ship_reader(run: Run, folder: Path, words: int = 40_000) -> Run:
     # Where the corpus lay means nothing elsewhere.
     data = replace(experiment.data, words=len(kept.words), corpus=PassageConfig().corpus)
     folder.mkdir(parents=True, exist_ok=True)
-    write_vectors(folder / WORDS, kept, int8=True)
+    write_vectors(folder / WORDS, kept, bits=4)
     write_checkpoint(folder / run.checkpoint.name, {**shrink(weights), "step": torch.tensor(run.saved_step())})
     write_json(folder / run.config.name, asdict(replace(experiment, data=data)))
-    for name in ("environment.json", "evaluation.json"):
-        if (run.folder / name).exists():
-            shutil.copyfile(run.folder / name, folder / name)
-    shipped = Run(folder)
-    write_atomically(folder / "README.md", reader_card(shipped).encode())
-    return shipped
+    if (run.folder / "environment.json").exists():
+        shutil.copyfile(run.folder / "environment.json", folder / "environment.json")
+    return Run(folder)
 
 
 def reader_card(run: Run) -> str:
@@ -70,8 +63,8 @@ def reader_card(run: Run) -> str:
         f"Weights of a network ({model.kind}) that finds the last word of a passage by pointing at an earlier "
         f"occurrence of it: {model.features} feature maps, {model.blocks} Beneš "
         f"{'blocks' if model.blocks > 1 else 'block'}, {data.bins[0]} positions, "
-        f"{run.saved_step()} steps of {data.batch} passages. Matrices and the vectors of the "
-        f"{data.words:,} most common words are rounded to int8.",
+        f"{run.saved_step()} steps of {data.batch} passages. Matrices are rounded to int8, the "
+        f"vectors of the {data.words:,} most common words to 4 bits.",
     ]
     environment = read_json(run.folder / "environment.json")
     if environment:
@@ -98,25 +91,10 @@ def _accuracy(evaluation: Any) -> list[str]:
     """The table of an evaluation, if there is one."""
     if not evaluation:
         return []
-    head = ["", "Accuracy before rounding, over all passages of each set:", ""]
+    head = ["", "Accuracy of these files, over all passages of each set:", ""]
     rows = [
         f"| {name} | {score['passages']} | {percent(score['position'])} | {percent(score['word'])} |"
         for name, parts in evaluation["splits"].items()
         for score in [parts["passages"]["all"]]
     ]
     return [*head, "| set | passages | by position | by word |", "|---|---:|---:|---:|", *rows]
-
-
-def main(
-    run: Annotated[Path, typer.Argument(help="The trained run.")],
-    folder: Annotated[Path, typer.Argument(help="The folder to make.")],
-    words: Annotated[int, typer.Option(help="Words to keep, the most common ones.", min=1)] = 40_000,
-) -> None:
-    """Write a run that reads passages as a small folder."""
-    shipped = ship_reader(Run(run), folder, words)
-    size = sum(file.stat().st_size for file in shipped.folder.iterdir())
-    print(f"{shipped.folder}: {size / 1e6:.1f} MB")
-
-
-if __name__ == "__main__":
-    typer.run(main)

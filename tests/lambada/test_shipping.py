@@ -11,48 +11,56 @@ from cli.riffle_command import succeed
 from train.tiny import train
 
 from riffle.lambada import Vectors, load_vectors, tokenise
-from riffle.lambada.table import write_vectors
+from riffle.lambada.table import Bits, write_vectors
 from riffle.train.reader import TrainedReader, read_splits
 from riffle.train.run import Run
-from riffle.train.shipped_reader import main, reader_card, ship_reader
+from riffle.train.shipped_reader import reader_card, ship_reader
 
 from .test_reading_runs import experiment_of
 
 TEXT = tokenise("The cook was Alba. The guard was Otto. The smith was Ines. At noon the king waved to")
 
 
-def test_int8_tables(tmp_path: Path) -> None:
-    table = np.random.default_rng(0).normal(size=(5, 7)).astype(np.float16)
+@pytest.mark.parametrize(("bits", "levels"), [(8, 127), (4, 7)])
+def test_rounded_tables(bits: Bits, levels: int, tmp_path: Path) -> None:
+    table = np.random.default_rng(0).normal(size=(5, 8)).astype(np.float16)
     table[3] = 0
-    write_vectors(tmp_path / "a.safetensors", Vectors(list("abcde"), table), int8=True)
+    write_vectors(tmp_path / "a.safetensors", Vectors(list("abcde"), table), bits=bits)
     back = load_vectors(tmp_path / "a.safetensors")
     assert back.words == list("abcde")
     assert back.table.dtype == np.float16
-    half_step = np.abs(table).max(axis=1, keepdims=True) / 127 / 2
-    assert (np.abs(back.table - table) <= half_step * 1.01 + 1e-3).all()
+    plain = np.abs(table).max(axis=1, keepdims=True).astype(np.float32) / levels
+    exact = table.astype(np.float32)
+    errors = [
+        np.square(rounded - exact).sum(axis=1) for rounded in (back.table, np.rint(exact / (plain + 1e-9)) * plain)
+    ]
+    assert (errors[0] <= errors[1] + 1e-4).all(), "no worse than rounding by the largest number"
     assert not back.table[3].any()
-    write_vectors(tmp_path / "wide.safetensors", Vectors(["a"] * 100, np.ones((100, 300), np.float16)), int8=True)
-    assert (tmp_path / "wide.safetensors").stat().st_size < 100 * 310, "a byte for each number"
+    write_vectors(tmp_path / "wide.safetensors", Vectors(["a"] * 100, np.ones((100, 300), np.float16)), bits=bits)
+    assert (tmp_path / "wide.safetensors").stat().st_size < 100 * (300 * bits // 8 + 10)
+    assert (load_vectors(tmp_path / "wide.safetensors").table == 1).all()
+
+
+def test_an_odd_number_does_not_fit_4_bits(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="vectors of 3 numbers cannot be kept in 4 bits"):
+        write_vectors(tmp_path / "a.safetensors", Vectors(["a"], np.ones((1, 3), np.float16)), bits=4)
 
 
 def test_a_shipped_reader_answers_as_the_run_does(run: Path, riddles: Path) -> None:
-    succeed("lambada", "eval", "--split", "development")
-    shipped = TrainedReader(ship_reader(Run(run), Path("small")))
-    original = TrainedReader(Run(run))
+    result = succeed("lambada", "ship", run, "small", "--split", "development")
+    assert "small: 0.1 MB" in result.err
+    shipped, original = TrainedReader(Run(Path("small"))), TrainedReader(Run(run))
     (passages,) = read_splits(["development"], riddles).values()
     before, after = (reader.evaluate(passages)["passages"]["all"] for reader in (original, shipped))
     assert before["position"] > 0.9
-    assert after["position"] == pytest.approx(before["position"], abs=0.03)
+    assert after["position"] == pytest.approx(before["position"], abs=0.05)
     likely, again = original.likely(TEXT), shipped.likely(TEXT)
     assert likely.keys() == again.keys()
-    assert all(again[word] == pytest.approx(likely[word], abs=0.05) for word in likely)
+    assert max(again, key=again.__getitem__) == max(likely, key=likely.__getitem__)
     assert shipped.run.saved_step() == original.run.saved_step()
-    assert sum(file.stat().st_size for file in Path("small").iterdir()) < sum(
-        (run / name).stat().st_size for name in ("checkpoint.safetensors", "words.safetensors")
-    )
     text = (Path("small") / "README.md").read_text()
     assert text == reader_card(shipped.run)
-    assert f"| development | 100 | {100 * before['position']:.0f}" in text
+    assert f"| development | 100 | {100 * after['position']:.0f}" in text, "what is measured is what is passed on"
     assert "riffle lambada train" in text
     assert str(riddles) not in (Path("small") / "config.json").read_text()
 
@@ -65,10 +73,8 @@ def test_runs_with_weights_for_each_word_are_refused(kind: str, table: str, ridd
     assert not (tmp_path / "small").exists()
 
 
-def test_fewer_words(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    succeed("lambada", "eval", "--split", "development")
-    main(run, Path("small"), words=6)
-    assert "small: 0.1 MB" in capsys.readouterr().out
+def test_fewer_words(run: Path) -> None:
+    succeed("lambada", "ship", run, "small", "--words", "6")
     shipped = TrainedReader(Run(Path("small")))
     assert shipped.subject.words.known == TrainedReader(Run(run)).subject.words.known[:6]
     assert json.loads(Path("small/config.json").read_text())["data"]["words"] == 6

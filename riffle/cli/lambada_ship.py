@@ -1,0 +1,46 @@
+"""``riffle lambada ship``: a trained run as a folder small enough to pass on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from riffle.cli.display import Device, choose_device, errors, progress_bar
+
+
+def ship(
+    run: Annotated[Path, typer.Argument(help="The trained run.", metavar="RUN")],
+    folder: Annotated[Path, typer.Argument(help="The folder to make.", metavar="FOLDER")],
+    words: Annotated[
+        int | None, typer.Option(help="Words to keep, the most common ones.", min=1, show_default="all")
+    ] = None,
+    split: Annotated[
+        list[str] | None,
+        typer.Option(help="A file of passages, or a split of the corpus, to measure it on.", metavar="FILE|NAME"),
+    ] = None,
+    device: Device = "auto",
+) -> None:
+    """Write a run as a folder to pass on: weights in int8, word vectors in 4 bits, a card with its accuracy.
+
+    The folder can be used wherever a run can. Accuracy is measured after rounding.
+    """
+    from riffle.train.checkpoint import write_atomically, write_json
+    from riffle.train.reader import TrainedReader, read_splits
+    from riffle.train.run import Run
+    from riffle.train.shipped_reader import reader_card, ship_reader
+
+    original = Run(run)
+    corpus = Path(getattr(original.experiment.data, "corpus", ""))
+    splits = read_splits(split, corpus) if split else {}
+    shipped = ship_reader(original, folder, words)
+    if splits:
+        with progress_bar() as bar:
+            job = bar.add_task("passages", total=sum(map(len, splits.values())))
+            reader = TrainedReader(shipped, choose_device(device))
+            report = reader.report(splits, on_progress=lambda count: bar.advance(job, count))
+        write_json(folder / "evaluation.json", report)
+    write_atomically(folder / "README.md", reader_card(shipped).encode())
+    size = sum(file.stat().st_size for file in folder.iterdir())
+    errors.print(f"{folder}: {size / 1e6:.1f} MB, its card is {folder / 'README.md'}", markup=False, soft_wrap=True)
