@@ -16,6 +16,7 @@ from typing import Any
 
 from riffle.bench.rows import short
 from riffle.bench.words import NOTHING, duration, memory, outcome, share
+from riffle.lambada.published import PUBLISHED
 from riffle.wording import percent
 
 ROOT = Path(__file__).parent.parent
@@ -152,8 +153,37 @@ def resident(path: Path = ROOT / "benchmarks" / "results" / "resident.json") -> 
     )
 
 
+def lambada(runs: Path = ROOT / "results" / "lambada", shipped: Path = ROOT / "riffle" / "weights" / "lambada") -> str:
+    """Accuracy on LAMBADA: published on the test set, ours on the development set."""
+    rows = [(each.accuracy, f"{each.model}, test set", NOTHING) for each in PUBLISHED]
+    for path in sorted(runs.glob("lambada-*.json")):
+        run = _read(path)
+        for places in ("1 placement", "16 placements"):
+            score = run["development"][places]
+            name = f"**riffle**, {run['parameters'] / 1e6:.1f}M parameters, development set, {places}"
+            rows.append((score["position"], name, percent(score["word"])))
+    if (shipped / "evaluation.json").exists():
+        score = _read(shipped / "evaluation.json")["splits"]["development"]["passages"]["all"]
+        rows.append((score["position"], "**riffle**, the weights in the package, 1 placement", percent(score["word"])))
+    lines = ["| model | accuracy | by word |", "|---|---:|---:|"]
+    return "\n".join([*lines, *(f"| {name} | {percent(share)} | {word} |" for share, name, word in sorted(rows))])
+
+
+def reading_speed(path: Path = ROOT / "results" / "lambada" / "lambada-seed0.json") -> str:
+    """How the reader was trained."""
+    run = _read(path)
+    minutes = run["passages"] / run["passages_per_second"] / 60
+    return (
+        f"One {run['device']}, commit {run['commit']}, torch {run['versions']['torch']}: {run['steps']:,} steps of "
+        f"{run['config']['data']['batch']} passages at **{run['passages_per_second']:,} passages a second**, "
+        f"{minutes:.0f} minutes, of {run['splits']['train'] + run['splits']['within']:,} passages from "
+        f"public-domain novels ([{path.name}](../results/lambada/{path.name}))."
+    )
+
+
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
-    "README.md": {"generalization": generalization, "speed": speed, "cpu": cpu},
+    "README.md": {"generalization": generalization, "lambada": lambada, "speed": speed, "cpu": cpu},
+    "docs/lambada.md": {"lambada": lambada, "reading-speed": reading_speed},
     "docs/rivals.md": {"rivals": rivals},
     "docs/scaling.md": {"resident": resident},
 }
