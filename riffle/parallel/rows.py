@@ -40,11 +40,13 @@ class RowGroup:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and cells of each that a rank holds. Some hold a row of zeros where whole rows do not go round: then all
-        ranks take the same steps, and all have gradients."""
+        """Rows and cells of each that a rank holds.
+
+        Where whole rows do not go round, some ranks hold a row of zeros: all take the same steps and have gradients.
+        """
         if self.spread:
             return len(self.rows), 2**self.k // self.ranks
-        return -(-len(self.rows) // self.ranks), 2**self.k
+        return math.ceil(len(self.rows) / self.ranks), 2**self.k
 
 
 class Seat(NamedTuple):
