@@ -128,7 +128,8 @@ class ShuffleExchange(nn.Module, Pretrained, tags=["neural-shuffle-exchange"], l
         Args:
             x_BND: The cells, ``[B, N, features]``.
             lengths: The length of every row, where they differ. Each row runs at the smallest power of two that
-                holds it, whatever it is batched with; its cells past the end are ignored and come out as zeros.
+                holds it, whatever it is batched with; its cells past the end are ignored and come out as zeros. With a
+                ``sequence_group`` these are lengths of whole rows, the same on every rank.
         """
         self._check(x_BND)
         if self.shards is not None:

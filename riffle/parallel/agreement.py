@@ -26,7 +26,9 @@ class Meaning(NamedTuple):
     dtype: int
     """A checksum of the dtype's name."""
     gradients: int
-    """Whether a backward pass may follow."""
+    """Whether weights want gradients."""
+    input_gradients: int
+    """Whether the input wants its gradient."""
     lengths: int
     """A checksum of the rows' lengths."""
     weights: int
@@ -39,6 +41,8 @@ REMEDIES = {
     "cells": "the ranks of sequence_group have shards of {values} cells: give every rank as many",
     "dtype": "the ranks of sequence_group have inputs of different dtypes: convert them to one",
     "gradients": "some ranks of sequence_group want gradients and others do not: all must take part in a backward pass",
+    "input_gradients": "some ranks of sequence_group want their input's gradient and others do not: "
+    "call requires_grad_() on the input of every rank or of none",
     "lengths": "the ranks of sequence_group have different lengths=: give every rank those of the whole rows",
     "weights": "the ranks of sequence_group have different weights: load the same ones, or seed alike before building",
 }

@@ -1,8 +1,9 @@
 """Sequence parallel: a network whose sequence is spread over the ranks of a process group."""
 
-# B = batch, N = cells on this rank, D = features per cell
+# B = batch, N = cells on this rank, D = features per cell; C = cells of all rows, R = rows of a group, W = their cells
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,9 +17,11 @@ from riffle.nn.layer import compute_dtype, switch_of
 from riffle.nn.lengths import bits, checked_lengths
 from riffle.nn.switch import FUSED_UNITS
 from riffle.parallel.agreement import Meaning, agree, text_checksum, weights_checksum
+from riffle.parallel.deal import deal
 from riffle.parallel.exchange import exchange
 from riffle.parallel.forms import in_place, shuffled
 from riffle.parallel.layout import shard_schedule
+from riffle.parallel.rows import group_rows, route_of
 
 if TYPE_CHECKING:
     from riffle.nn.network import ShuffleExchange
@@ -63,20 +66,39 @@ class SequenceShards:
         Args:
             network: The network, with the same weights on every rank.
             x_BND: This rank's cells, as many as on every other rank.
-            lengths: The length of every whole row, on every rank alike.
+            lengths: The length of every whole row, on every rank alike; None where all cells belong to the rows.
         """
         self._agree(network, x_BND, lengths)
-        k, p = self._bits(x_BND.shape[1])
-        inside_BN1 = None
-        if lengths is not None:
-            inside_BN1 = self._inside(x_BND, lengths)
-            x_BND = torch.where(inside_BN1, x_BND, 0)
-        half = network.features // 2 if network.order == "official" else 0
-        y_BND = self._run_layers(network, x_BND.roll(half, -1) if half else x_BND, k, p)
-        y_BND = y_BND.roll(-half, -1) if half else y_BND
-        return y_BND if inside_BN1 is None else torch.where(inside_BN1, y_BND, 0)
+        self._check_cells(x_BND.shape[1])
+        if lengths is None:
+            return self._run_spread(network, x_BND)
+        return self._run_rows(network, x_BND, checked_lengths(lengths, x_BND.shape[0], x_BND.shape[1] * self.ranks))
 
-    def _run_layers(self, network: ShuffleExchange, x_BND: Tensor, k: int, p: int) -> Tensor:
+    def _run_rows(self, network: ShuffleExchange, x_BND: Tensor, sizes: list[int]) -> Tensor:
+        """Every row at its own power of two: dealt to where it runs, run, and dealt back.
+
+        The ranks take the same steps in the same order, and autograd takes them in reverse, so their messages meet.
+        """
+        groups = group_rows(sizes, self.ranks)
+        route = route_of(sizes, x_BND.shape[1], self.rank, self.ranks, x_BND.device)
+        x_CD = deal(x_BND.flatten(0, 1), route, self.group)
+        parts = x_CD.split([math.prod(group.shape) for group in groups])
+        xs_RWD = [part_CD.unflatten(0, group.shape) for part_CD, group in zip(parts, groups, strict=True)]
+        # The shortest come first, and so those that are whole on a rank.
+        whole = sum(not group.spread for group in groups)
+        ys_RWD = network._run(xs_RWD[:whole]) if whole else []
+        ys_RWD += [self._run_spread(network, x_RWD) for x_RWD in xs_RWD[whole:]]
+        y_CD = torch.cat([y_RWD.flatten(0, 1) for y_RWD in ys_RWD])
+        return deal(y_CD, route.back(), self.group).view_as(x_BND)
+
+    def _run_spread(self, network: ShuffleExchange, x_BND: Tensor) -> Tensor:
+        """Rows of one power of two, of which every rank holds its part."""
+        half = network.features // 2 if network.order == "official" else 0
+        y_BND = self._run_layers(network, x_BND.roll(half, -1) if half else x_BND)
+        return y_BND.roll(-half, -1) if half else y_BND
+
+    def _run_layers(self, network: ShuffleExchange, x_BND: Tensor) -> Tensor:
+        k, p = bits(x_BND.shape[1] * self.ranks), bits(self.ranks)
         layers = shard_schedule(network.layers(k), k, p)
         swap_bits = partial(exchange, group=self.group)
         switch = switch_of(network, x_BND, k)
@@ -88,20 +110,21 @@ class SequenceShards:
     def _agree(self, network: ShuffleExchange, x_BND: Tensor, lengths: Tensor | Sequence[int] | None) -> None:
         if self.weights is None:
             self.weights = weights_checksum(network.parameters())
-        wanted = any(tensor.requires_grad for tensor in (x_BND, *network.parameters()))
+        weights = any(parameter.requires_grad for parameter in network.parameters())
         mine = Meaning(
             network=text_checksum(f"{network.extra_repr()}, {network.order}, {network.length}"),
             batch=x_BND.shape[0],
             cells=x_BND.shape[1],
             dtype=text_checksum(str(x_BND.dtype)),
-            gradients=torch.is_grad_enabled() and wanted,
+            gradients=torch.is_grad_enabled() and weights,
+            input_gradients=torch.is_grad_enabled() and x_BND.requires_grad,
             lengths=0 if lengths is None else text_checksum(str(torch.as_tensor(lengths).tolist())),
             weights=self.weights,
         )
         agree(mine, self.group, x_BND.device)
 
-    def _bits(self, cells: int) -> tuple[int, int]:
-        """The address bits of the whole sequence, and those of them that number the ranks."""
+    def _check_cells(self, cells: int) -> None:
+        """Refuse a shard on which the exchanges do not work."""
         if cells & (cells - 1):
             raise ValueError(
                 f"a shard of {cells} cells is no power of two: pad the whole sequence with zero cells to one first"
@@ -112,19 +135,3 @@ class SequenceShards:
                 f"ranks, so a sequence of {cells * self.ranks} cells runs on at most "
                 f"{2 ** (bits(cells * self.ranks) // 2)} ranks"
             )
-        return bits(cells * self.ranks), bits(self.ranks)
-
-    def _inside(self, x_BND: Tensor, lengths: Tensor | Sequence[int]) -> Tensor:
-        """Which of this rank's cells lie within their rows, ``[B, N, 1]``."""
-        cells = x_BND.shape[1]
-        whole = cells * self.ranks
-        sizes = checked_lengths(lengths, x_BND.shape[0], whole)
-        short = [size for size in sizes if bits(size) < bits(whole)]
-        if short:
-            raise ValueError(
-                f"a row of {short[0]} cells would run at {2 ** bits(short[0])} cells, the others at {whole}: with a "
-                "sequence_group, batch only rows that need the same power of two"
-            )
-        addresses_N = torch.arange(self.rank * cells, (self.rank + 1) * cells, device=x_BND.device)
-        ends_B = torch.tensor(sizes, device=x_BND.device)
-        return (addresses_N < ends_B[:, None]).unsqueeze(-1)

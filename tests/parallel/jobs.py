@@ -14,7 +14,9 @@ from torch import Tensor
 
 from riffle import ShuffleExchange
 from riffle.parallel import sum_gradients
+from riffle.parallel.deal import deal
 from riffle.parallel.exchange import exchange
+from riffle.parallel.rows import route_of
 
 
 def network(arguments: dict[str, Any], group: dist.ProcessGroup | None = None, seed: int = 1) -> ShuffleExchange:
@@ -69,10 +71,11 @@ def counted() -> Iterator[list[int]]:
     """A list that gets, for each all-to-all, how many numbers this rank sends to others."""
     original, sent = dist.all_to_all_single, []
 
-    def counting(output: Tensor, source: Tensor, group: dist.ProcessGroup) -> Any:
-        ranks = dist.get_world_size(group)
-        sent.append(source.numel() - source[dist.get_rank(group) * len(source) // ranks].numel())
-        return original(output, source, group=group)
+    def counting(output: Tensor, source: Tensor, *splits: list[int], group: dist.ProcessGroup) -> Any:
+        mine, ranks = dist.get_rank(group), dist.get_world_size(group)
+        leaving = splits[1] if splits else [len(source) // ranks] * ranks
+        sent.append((sum(leaving) - leaving[mine]) * source[:1].numel())
+        return original(output, source, *splits, group=group)
 
     dist.all_to_all_single = counting
     try:
@@ -81,16 +84,18 @@ def counted() -> Iterator[list[int]]:
         dist.all_to_all_single = original
 
 
-def count(group: dist.ProcessGroup, arguments: dict[str, Any], batch: int, length: int) -> tuple[list[int], list[int]]:
+def count(
+    group: dist.ProcessGroup, arguments: dict[str, Any], batch: int, length: int, lengths: Any = None
+) -> tuple[list[int], list[int]]:
     """The numbers sent by each all-to-all of a forward pass, and of the backward pass after it."""
     net = network(arguments, group)
-    x_BND = part(inputs(batch, length, net.features)[0], group)
+    x_BND = part(inputs(batch, length, net.features)[0], group).requires_grad_()
     with counted() as forward:
-        y_BND = net(x_BND)
+        y_BND = net(x_BND, lengths=lengths)
     with counted() as backward:
         y_BND.sum().backward()
     with counted() as inference, torch.no_grad():
-        net(x_BND)
+        net(x_BND, lengths=lengths)
     assert inference == forward
     return forward, backward
 
@@ -104,6 +109,8 @@ def mistake(group: dist.ProcessGroup, what: str) -> str:
         arguments: dict[str, Any] = {"features": 4, "unit": "no-benes" if what == "no-benes" else "gated"}
         if what == "blocks":
             arguments |= {"blocks": 3 if odd else 2, "sharing": "full"}
+        if what == "another size":
+            arguments |= {"sharing": "none", "length": 64}
         net = network(arguments, group, seed=rank if what == "weights" else 1)
         lengths = None
         match what:
@@ -117,21 +124,25 @@ def mistake(group: dist.ProcessGroup, what: str) -> str:
                 x_BND = x_BND[:, :12]
             case "lengths":
                 lengths = [60, 61] if odd else [60, 60]
-            case "short":
-                lengths = [16 * dist.get_world_size(group), 9]
+            case "long":
+                lengths = [16 * dist.get_world_size(group), 65]
+            case "another size":
+                lengths = [64, 9]
             case "gradients" if odd:
                 net.requires_grad_(False)
+            case "input gradients" if odd:
+                x_BND.requires_grad_()
         net(x_BND, lengths=lengths)
     except ValueError as error:
         return str(error)
     return "no complaint"
 
 
-def dropout(group: dist.ProcessGroup, arguments: dict[str, Any], batch: int, length: int) -> Any:
+def dropout(group: dist.ProcessGroup, arguments: dict[str, Any], batch: int, length: int, lengths: Any = None) -> Any:
     """This rank's output in training, by masks of its own."""
     net = network(arguments, group)
     torch.manual_seed(100 + dist.get_rank(group))
-    return net(part(inputs(batch, length, net.features)[0], group)).detach().numpy()
+    return net(part(inputs(batch, length, net.features)[0], group), lengths=lengths).detach().numpy()
 
 
 def kept(group: dist.ProcessGroup, folder: str) -> dict[str, bool]:
@@ -151,12 +162,18 @@ def kept(group: dist.ProcessGroup, folder: str) -> dict[str, bool]:
         }
 
 
-def twice(group: dist.ProcessGroup) -> bool:
-    """Gradients of gradients through the exchange: the cells come back to where they were."""
-    x_BND = torch.rand(1, 2 * dist.get_world_size(group), 2, dtype=torch.float64, requires_grad=True)
-    (first,) = torch.autograd.grad((exchange(x_BND, group) ** 3).sum(), x_BND, create_graph=True)
-    (second,) = torch.autograd.grad(first.sum(), x_BND)
-    return torch.allclose(first, 3 * x_BND**2) and torch.allclose(second, 6 * x_BND)
+def twice(group: dist.ProcessGroup, dealt: bool) -> bool:
+    """Gradients of gradients through an exchange, or the deal of a row that lies on the first half of the ranks."""
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    x_CD = torch.rand(2 * size, 2, dtype=torch.float64, requires_grad=True)
+    if dealt:
+        y_CD = deal(x_CD, route_of([size**2], 2 * size, rank, size, x_CD.device), group)
+    else:
+        y_CD = exchange(x_CD.unsqueeze(0), group)
+    (first,) = torch.autograd.grad((y_CD**3).sum(), x_CD, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), x_CD)
+    moved = not dealt or rank < size // 2
+    return torch.allclose(first, 3 * moved * x_CD**2) and torch.allclose(second, 6 * moved * x_CD)
 
 
 def averaged(group: dist.ProcessGroup, arguments: dict[str, Any], batch: int, length: int) -> Any:

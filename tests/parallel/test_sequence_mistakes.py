@@ -20,8 +20,10 @@ REFUSALS = {
     "weights": "have different weights: load the same ones, or seed alike",
     "blocks": "have networks with different arguments",
     "lengths": "have different lengths=",
-    "short": "a row of 9 cells would run at 16 cells, the others at 64",
+    "long": r"lengths must lie in 1\.\.64, the length of the input, got 65",
     "gradients": "some ranks of sequence_group want gradients and others do not",
+    "another size": 'sharing="none" runs at one size, 64 cells, not at 16',
+    "input gradients": "want their input's gradient and others do not: call requires_grad_",
     "no-benes": 'unit="no-benes" has no mirrored halves',
 }
 

@@ -1,0 +1,73 @@
+"""Routes of rows of different lengths, followed cell by cell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain, islice, product
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from riffle.parallel.deal import Route
+from riffle.parallel.rows import RowGroup, group_rows, route_of
+
+CPU = torch.device("cpu")
+
+
+Cells = list[tuple[int, int] | None]
+"""Row and address of the cell in every place of a rank; None where it is empty."""
+
+
+def followed(held: Sequence[Sequence[tuple[int, int] | None]], routes: list[Route]) -> list[Cells]:
+    """What every rank holds after a deal."""
+    messages = []
+    for cells, route in zip(held, routes, strict=True):
+        sent = iter([cells[place] for place in route.take.tolist()])
+        messages.append([list(islice(sent, count)) for count in route.sent])
+    dealt: list[Cells] = [[None] * route.after for route in routes]
+    for rank, route in enumerate(routes):
+        arrived = [message[rank] for message in messages]
+        assert [len(cells) for cells in arrived] == route.received
+        for place, cell in zip(route.put.tolist(), chain(*arrived), strict=True):
+            assert dealt[rank][place] is None, "two cells in one place"
+            dealt[rank][place] = cell
+    return dealt
+
+
+def running(group: RowGroup, rank: int) -> list[tuple[int, int]]:
+    """Row and address of every place of a group on a rank, cells past the end and rows that are not there included."""
+    count, width = group.shape
+    if group.spread:
+        return [(row, cell) for row in group.rows for cell in range(rank * width, (rank + 1) * width)]
+    rows = [*group.rows, *[-1] * (count * group.ranks - len(group.rows))]
+    return [(row, cell) for row in rows[rank :: group.ranks] for cell in range(width)]
+
+
+@given(st.data())
+def test_cells_arrive_where_their_row_runs_and_come_home(data: st.DataObject) -> None:
+    p = data.draw(st.integers(1, 3))
+    ranks, cells = 2**p, 2 ** data.draw(st.integers(p, p + 3))
+    sizes = data.draw(st.lists(st.integers(1, ranks * cells), min_size=1, max_size=2 * ranks + 1))
+
+    def within(places: list[tuple[int, int]]) -> Cells:
+        return [(row, cell) if row >= 0 and cell < sizes[row] else None for row, cell in places]
+
+    every = range(ranks)
+    home = [list(product(range(len(sizes)), range(rank * cells, (rank + 1) * cells))) for rank in every]
+    routes = [route_of(sizes, cells, rank, ranks, CPU) for rank in every]
+    dealt = followed(home, routes)
+    groups = group_rows(sizes, ranks)
+    assert sorted(row for group in groups for row in group.rows) == list(range(len(sizes)))
+    assert dealt == [within([place for group in groups for place in running(group, rank)]) for rank in every]
+    assert followed(dealt, [route.back() for route in routes]) == [within(places) for places in home]
+
+
+@pytest.mark.parametrize(("sizes", "travels"), [([64, 33], False), ([64, 32], True), ([32], True)])
+def test_rows_of_the_longest_power_stay(sizes: list[int], travels: bool) -> None:
+    for rank in range(4):
+        route = route_of(sizes, 16, rank, 4, CPU)
+        assert route.travels == travels
+        if not travels:
+            assert route.sent[rank] == len(route.take) == len(route.put)

@@ -1,0 +1,108 @@
+"""Rows of different lengths over ranks: each gets what one device gives it, in outputs, gradients and traffic."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from riffle.nn.lengths import bits
+from riffle.shuffle import SHARINGS
+
+from . import jobs
+from .alone import SPREAD, check
+from .ranks import Ranks
+
+MIXED = [256, 1, 17, 63, 64, 65, 130, 2, 31]
+"""Of 256 cells at most: spread over all ranks, and whole on one where a power has fewer than ranks squared."""
+
+
+@pytest.mark.parametrize("size", [1, *SPREAD])
+@pytest.mark.parametrize("blocks", [1, 2, 3])
+def test_rows_of_every_power(ranks: Ranks, size: int, blocks: int) -> None:
+    check(ranks, size, {"features": 4, "blocks": blocks}, len(MIXED), 256, MIXED)
+
+
+@pytest.mark.parametrize("size", SPREAD)
+@pytest.mark.parametrize(
+    "lengths",
+    [[64, 33, 50], [128, 100], [40], [1], [3, 2], [9, 16, 11, 10, 12, 13, 14, 15, 9, 16]],
+    ids=["all of 64", "all shorter than half", "one", "one cell", "fewer than ranks", "more than ranks"],
+)
+def test_batches_of_few_powers(ranks: Ranks, size: int, lengths: list[int]) -> None:
+    check(ranks, size, {"features": 4, "blocks": 2}, len(lengths), 64 if max(lengths) <= 64 else 512, lengths)
+
+
+@pytest.mark.parametrize("size", SPREAD)
+@pytest.mark.parametrize("sharing", [sharing for sharing in SHARINGS if sharing not in ("block", "none")])
+def test_every_sharing(ranks: Ranks, size: int, sharing: str) -> None:
+    check(ranks, size, {"features": 4, "blocks": 2, "sharing": sharing}, len(MIXED), 256, MIXED)
+
+
+@pytest.mark.parametrize("size", SPREAD)
+@pytest.mark.parametrize("own", [16, 128])
+def test_a_unit_per_layer(ranks: Ranks, size: int, own: int) -> None:
+    check(ranks, size, {"features": 4, "sharing": "none", "length": own}, 2, 256, [own, own - 3])
+
+
+@pytest.mark.parametrize("size", SPREAD)
+def test_features_in_the_released_order(ranks: Ranks, size: int) -> None:
+    check(ranks, size, {"features": 4, "order": "official"}, len(MIXED), 256, MIXED)
+
+
+@pytest.mark.parametrize("size", SPREAD)
+def test_long_rows(ranks: Ranks, size: int) -> None:
+    check(ranks, size, {"features": 4}, 4, 2**14, [2**14, 5000, 37, 2**13])
+
+
+@pytest.mark.parametrize(("size", "blocks", "lengths"), [(2, 2, [8, 2, 4]), (4, 1, [32, 15, 3, 8]), (8, 1, [64, 5])])
+def test_fused_kernels(ranks: Ranks, size: int, blocks: int, lengths: list[int]) -> None:
+    pytest.importorskip("triton", reason="Triton has no build for this platform")
+    if torch.cuda.is_available():
+        pytest.skip("the interpreter runs only where there is no GPU")
+    arguments = {"features": 16, "blocks": blocks, "backend": "fused"}
+    check(ranks, size, arguments, len(lengths), max(lengths), lengths)
+
+
+@pytest.mark.parametrize("size", SPREAD)
+def test_traffic(ranks: Ranks, size: int) -> None:
+    """Two deals for all rows, and between them the exchanges of the groups that are spread, each at its own length."""
+    features, blocks, length = 4, 2, 256
+    powers = sorted({2 ** bits(each) for each in MIXED})
+    rows = {power: [row for row, each in enumerate(MIXED) if 2 ** bits(each) == power] for power in powers}
+    exchanges = [
+        volume
+        for power in powers
+        if power >= size**2
+        for volume in [len(rows[power]) * (power // size) * features * (size - 1) // size] * 2 * blocks
+    ]
+    leave, arrive = [0] * size, [0] * size
+    for power in powers:
+        for index, row in enumerate(rows[power]):
+            for cell in range(MIXED[row]):
+                there = cell // (power // size) if power >= size**2 else index % size
+                here = cell // (length // size)
+                leave[here] += (here != there) * features
+                arrive[there] += (here != there) * features
+    answers = ranks.run(size, jobs.count, {"features": features, "blocks": blocks}, len(MIXED), length, MIXED)
+    for rank, (forward, backward) in enumerate(answers):
+        assert forward == [leave[rank], *exchanges, arrive[rank]]
+        assert backward == [leave[rank], *exchanges[::-1], arrive[rank]]
+
+
+@pytest.mark.parametrize("size", SPREAD)
+def test_rows_of_one_power_are_not_dealt(ranks: Ranks, size: int) -> None:
+    for forward, backward in ranks.run(size, jobs.count, {"features": 4, "blocks": 2}, 2, 64, [64, 33]):
+        assert len(forward) == len(backward) == 4
+
+
+def test_dropout_of_every_row_is_that_of_its_power(ranks: Ranks) -> None:
+    arguments: dict[str, Any] = {"features": 32, "blocks": 2, "dropout": 0.5}
+    lengths = [256] * 4 + [64] * 16 + [8] * 128  # on four ranks, those of 8 are whole
+    parts = ranks.run(4, jobs.dropout, arguments, len(lengths), 256, lengths)
+    y_BND = np.concatenate(parts, axis=1)
+    for length in sorted(set(lengths)):
+        rows = y_BND[[row for row, each in enumerate(lengths) if each == length], :length]
+        assert np.mean(rows == 0) == pytest.approx(0.5 / bits(length), rel=0.05)
