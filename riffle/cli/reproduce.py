@@ -3,97 +3,132 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
-from riffle.bench.words import duration, memory
-from riffle.cli.display import Device, Json, choose_device, errors, output, print_json, progress_bar
-from riffle.experiments import EXPERIMENTS, get_experiment
+from riffle.cli.display import Json, errors
+from riffle.experiments import EXPERIMENTS, LEARNING, TIMING
 
-if TYPE_CHECKING:
-    from riffle.experiments.series import Series
+PAGE = Path("docs/reproduction.md")
+
+
+def _described(experiments: dict[str, str]) -> str:
+    return "; ".join(f"[bold]{name}[/]: {what}" for name, what in experiments.items())
 
 
 def reproduce(
     name: Annotated[
-        str,
+        str | None,
         typer.Argument(
-            help="; ".join(f"[bold]{name}[/]: {what}" for name, what in EXPERIMENTS.items()) + ".", metavar="NAME"
+            help=f"What takes time: {_described(TIMING)}. What is learned: {_described(LEARNING)}.", metavar="NAME"
         ),
-    ],
+    ] = None,
+    report: Annotated[
+        bool, typer.Option("--report", help=f"Measure nothing: write {PAGE} from all results there are.")
+    ] = False,
+    draw: Annotated[
+        bool, typer.Option("--draw", help="Measure nothing: draw the figure and judge the claims from the results.")
+    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Tiny models: a minute or so on a CPU, no result.")] = False,
+    only: Annotated[
+        str | None,
+        typer.Option(
+            help="A part of it: series or runs with one of these texts in their name, separated by commas; "
+            "what timing has measured of the others stays.",
+            metavar="TEXTS",
+            show_default="all",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder of all results; these go to OUT/NAME.", show_default="results, runs/quick if quick"),
+    ] = None,
+    device: Annotated[
+        str,
+        typer.Option(
+            "--device",
+            "--devices",
+            help="cpu, cuda, cuda:1, ...; auto takes a GPU where there is one. Learning spreads over cuda:0,cuda:1.",
+        ),
+    ] = "auto",
+    commit: Annotated[
+        str | None, typer.Option(help="Commit to note in the results.", show_default="what git says")
+    ] = None,
     memory: Annotated[
         float | None,
-        typer.Option(help="Gigabytes of the GPU that may be used; the paper's had 11.", min=1, show_default="all"),
+        typer.Option(
+            help="Timing: gigabytes of the GPU that may be used; the paper's had 11.", min=1, show_default="all"
+        ),
     ] = None,
     budget: Annotated[
-        float, typer.Option(help="Seconds that one call may take; longer lengths are left out.", min=0.01)
+        float, typer.Option(help="Timing: seconds that one call may take; longer lengths are left out.", min=0.01)
     ] = 10.0,
-    quick: Annotated[bool, typer.Option("--quick", help="Small models and short lengths: seconds on a CPU.")] = False,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the results.", show_default="results/NAME, runs/NAME with --quick")
+    runs: Annotated[
+        int | None, typer.Option(help="Learning: seeds of each run.", min=1, show_default="1 to 5, as the paper has")
     ] = None,
-    device: Device = "auto",
+    change: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help="Learning: change a field of all runs, e.g. --set train.steps=5000.", metavar="KEY=VALUE"
+        ),
+    ] = None,
+    at_once: Annotated[
+        int | None,
+        typer.Option(
+            help="Learning: runs at the same time on each device.", min=1, show_default="6 on a GPU, all cores of a CPU"
+        ),
+    ] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(help="Learning: when to save every run and stop; the same command goes on.", min=0.01),
+    ] = None,
+    work: Annotated[
+        Path | None,
+        typer.Option(help="Learning: folder of the run folders.", show_default="runs/reproduce, runs/quick if quick"),
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Measure an experiment of the paper anew: results.json, a figure drawn from it, and what of the claims holds."""
-    import torch
+    """Measure an experiment of the paper anew: results, a figure drawn from them, and what of the claims holds.
 
-    from riffle.experiments.run import draw, results_path, run
+    Learning trains several runs at once, each in a process and a run folder of its own, and leaves a JSON file of
+    each. Whatever stops it, the same command goes on: finished runs are skipped, begun ones resumed. On a GPU it
+    starts NVIDIA's MPS where that is installed, so that runs share the GPU at the same moment.
+    """
+    root = out or Path("runs/quick" if quick else "results")
+    if report:
+        from riffle.experiments.report import report as written
 
-    experiment = get_experiment(name)
-    place = torch.device(choose_device(device))
-    folder = out or Path("runs" if quick else "results") / name
-    with progress_bar() as bar:
-        job = bar.add_task(name, total=sum(len(series.lengths) for series in experiment.configs(quick=quick)))
+        PAGE.write_text(written(root))
+        errors.print(f"written: {PAGE}", markup=False)
+    elif name is None:
+        raise ValueError(f"which experiment? Give one of {', '.join(EXPERIMENTS)}, or --report")
+    elif name in LEARNING:
+        from riffle.cli import reproduce_learning as learning
 
-        def on_point(series: Series, point: dict[str, Any]) -> None:
-            bar.update(job, advance=1, description=f"{series.model}, {series.work}, {point['length']}")
-
-        def on_series(series: Series, found: dict[str, Any]) -> None:
-            bar.advance(job, len(series.lengths) - len(found["points"]))
-            if found["stopped"]:
-                bar.console.print(f"{series.model}, {series.work}: {found['stopped']}", highlight=False, markup=False)
-
-        results = run(
-            name,
-            experiment,
-            folder,
-            place,
-            memory=memory,
-            budget=budget,
+        wishes = learning.Wishes(
             quick=quick,
-            on_point=on_point,
-            on_series=on_series,
+            runs=runs,
+            only=split(only),
+            changes=tuple(change or ()),
+            devices=split(device),
+            at_once=at_once,
+            minutes=minutes,
+            results=root,
+            work=work or Path("runs/quick" if quick else "runs/reproduce"),
+            commit=commit,
         )
-    if json:
-        print_json(results)
+        outcome = learning.Outcome() if draw else learning.learn(name, wishes)
+        learning.show(name, root, json=json)
+        raise typer.Exit(outcome.status)
     else:
-        output.print(_table(results))
-        for claim in results["claims"]:
-            verdict = {True: "[green]holds[/]", False: "[red]does not hold[/]", None: "[yellow]open[/]"}[claim["holds"]]
-            output.print(f"{verdict}: {escape(claim['statement'])}: {escape(claim['evidence'])}", highlight=False)
-    path = results_path(folder, memory)
-    drawn = ", ".join(map(str, draw(experiment, path)))
-    errors.print(f"numbers: {path}   figure: {drawn}", markup=False, soft_wrap=True)
+        from riffle.cli import reproduce_timing as timing
+
+        if not draw:
+            timing.measure(name, root, split(only), device, memory=memory, budget=budget, quick=quick, commit=commit)
+        timing.show(name, root, memory, json=json)
 
 
-def _table(results: dict[str, Any]) -> Table:
-    lines = {(series["model"], series["work"]): series for series in results["series"]}
-    lengths = sorted({point["length"] for series in lines.values() for point in series["points"]})
-    table = Table(title=f"{results['experiment']}: {results['device']}", title_justify="left", header_style="bold")
-    table.add_column("length", justify="right")
-    for model, work in lines:
-        table.add_column(f"{model}\n{work}", justify="right")
-    for length in lengths:
-        cells = []
-        for series in lines.values():
-            point = next((point for point in series["points"] if point["length"] == length), None)
-            peak = f"\n{memory(point['peak_bytes'])}" if point and point["peak_bytes"] is not None else ""
-            cells.append(f"{duration(point['milliseconds'])}{peak}" if point else "")
-        table.add_row(str(length), *cells)
-    table.add_section()
-    table.add_row("slope", *("" if series["slope"] is None else f"{series['slope']:.2f}" for series in lines.values()))
-    return table
+def split(text: str | None) -> tuple[str, ...]:
+    """The parts of a list with commas."""
+    return tuple(part.strip() for part in (text or "").split(",") if part.strip())

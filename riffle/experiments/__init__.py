@@ -5,10 +5,22 @@ from __future__ import annotations
 from importlib import import_module
 from types import ModuleType
 
-EXPERIMENTS: dict[str, str] = {
+TIMING: dict[str, str] = {
     "timing-addition": "time and memory over length for addition: this network and the Neural GPU",
     "timing-lambada": "time and memory over length for LAMBADA: this network and the Universal Transformer",
 }
+"""Experiments that measure one series after the other."""
+LEARNING: dict[str, str] = {
+    "convergence": "accuracy at length 512 over training, on four tasks",
+    "generalization": "accuracy over length, on five tasks: this network and the Neural GPU",
+    "multiplication": "products of inputs of length 128",
+    "ablation": "the switch unit and its ablations on addition, sorting and multiplication",
+    "blocks": "multiplication by Beneš blocks",
+    "maps": "multiplication by feature maps",
+    "sharing": "addition and sorting by which layers share weights",
+}
+"""Experiments that train networks, many at once."""
+EXPERIMENTS: dict[str, str] = TIMING | LEARNING
 """Every experiment and what it measures; nothing is imported before one is asked for."""
 
 

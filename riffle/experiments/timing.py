@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from riffle.baselines import NeuralGPU, UniversalReader
 from riffle.bench.replay import replayed
-from riffle.bench.timing import Call, peak_bytes, timed
+from riffle.bench.timing import Call, once, peak_bytes, repeated
 from riffle.experiments.replay import stepwise
 from riffle.experiments.series import Form, Series
 
@@ -44,6 +45,7 @@ def measure(
     """
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     torch.manual_seed(0)
+    begun = time.perf_counter()
     found: list[Entry] = []
     stopped = None
     with _attention(series.form, device), _by_itself(device):
@@ -53,7 +55,7 @@ def measure(
                 stopped = f"{length} would take over {budget:g} s"
                 break
             try:
-                found.append({"length": length, **_point(module, series, length, device, memory, quick)})
+                found.append({"length": length, **_point(module, series, length, device, memory, quick, found)})
             except torch.OutOfMemoryError:
                 stopped = f"{length} is out of memory"
                 break
@@ -62,7 +64,14 @@ def measure(
                 release(device)
             on_point(found[-1])
     parameters = sum(parameter.numel() for parameter in module.parameters())
-    return {"model": series.model, "work": series.work, "parameters": parameters, "points": found, "stopped": stopped}
+    return {
+        "model": series.model,
+        "work": series.work,
+        "parameters": parameters,
+        "points": found,
+        "stopped": stopped,
+        "seconds": round(time.perf_counter() - begun, 1),
+    }
 
 
 def foreseen(found: list[Entry]) -> float:
@@ -87,23 +96,34 @@ def prepare(module: nn.Module, form: Form, device: torch.device) -> nn.Module:
 
 
 def _point(
-    module: nn.Module, series: Series, length: int, device: torch.device, memory: float | None, quick: bool
+    module: nn.Module,
+    series: Series,
+    length: int,
+    device: torch.device,
+    memory: float | None,
+    quick: bool,
+    found: Sequence[Entry],
 ) -> Entry:
     generator = torch.Generator(device).manual_seed(0)
     x_BN = torch.randint(1, series.symbols, (1, length), generator=generator, device=device)
     call = _training(module, x_BN) if series.work == "training" else _evaluation(module, x_BN)
-    call()
-    peak = peak_bytes(call, device)
-    graph = False
-    if device.type == "cuda":
-        if series.work == "evaluation" and isinstance(module, NeuralGPU):
-            call, graph = stepwise(module, x_BN), True
-        elif _has_room(peak, memory, device) and (
-            isinstance(module, NeuralGPU) or timed(call, device, quick=True)[0].median < GRAPH_BELOW
-        ):
+    if device.type == "cuda" and series.work == "evaluation" and isinstance(module, NeuralGPU):
+        # Its steps are recorded at once: started one by one, those of a long input would take minutes.
+        call, graph = stepwise(module, x_BN), True
+        peak = peak_bytes(call, device)
+        first, _ = once(call, device)
+    else:
+        if not (found and isinstance(module, NeuralGPU)):
+            call()  # compiles; the Neural GPU's unit is the same for all lengths
+        first, peak = once(call, device)
+        by_starting = first < GRAPH_BELOW or isinstance(module, NeuralGPU)
+        graph = device.type == "cuda" and by_starting and _has_room(peak, memory, device)
+        if graph:
             release(device)
-            call, graph = replayed(call), True
-    timing, _ = timed(call, device, quick=quick)
+            call = replayed(call, warm_up=1)  # it has run before, but not on the stream that is recorded
+            call()
+            first, _ = once(call, device)
+    timing = repeated(call, first, device, quick=quick)
     return {
         "milliseconds": float(f"{timing.median:.5g}"),
         "fastest": float(f"{timing.fastest:.5g}"),
@@ -179,4 +199,5 @@ def limit_memory(gigabytes: float | None, device: torch.device) -> None:
     if device.type == "cuda":
         total = torch.cuda.get_device_properties(device).total_memory
         share = 1.0 if gigabytes is None else min(1.0, gigabytes * 1e9 / total)
-        torch.cuda.set_per_process_memory_fraction(share, device)
+        index = torch.cuda.current_device() if device.index is None else device.index  # it takes no plain "cuda"
+        torch.cuda.set_per_process_memory_fraction(share, index)
