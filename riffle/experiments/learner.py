@@ -97,7 +97,7 @@ def quickened(learner: Learner) -> Learner:
         varied(experiment, features=experiment.model.features // 12),
         data=DataConfig(bins=(4, 8), batch=4),
         train=replace(
-            experiment.train, steps=20, log_every=5, evaluate_every=10, evaluate_lengths=(16,), checkpoint_every=5
+            experiment.train, steps=10, log_every=2, evaluate_every=5, evaluate_lengths=(16,), checkpoint_every=5
         ),
     )
     return replace(learner, experiment=small, measure=partial(over_lengths, tests=(Test((8, 16), 4),)))
