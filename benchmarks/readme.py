@@ -15,25 +15,20 @@ from typing import Any
 
 from riffle.bench.rows import short
 from riffle.bench.words import NOTHING, duration, memory, outcome, share
+from riffle.experiments.paper import GENERALIZATION, LENGTHS
 from riffle.wording import percent
 
 ROOT = Path(__file__).parent.parent
 H200 = ROOT / "benchmarks" / "results" / "h200.json"
-LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096)
-PAPER = {
-    "duplicate": (1, 1, 1, 1, 1, 1, 1),
-    "reverse": (1, 1, 1, 1, 1, 0.99, 0.955),
-    "add": (1, 1, 1, 0.99, 0.98, 0.93, 0.845),
-    "sort": (1, 1, 0.98, 0.97, 0.963, 0.943, 0.93),
-}
-"""Read off the paper's figure of generalisation, to about a point; mean of five runs of 40 thousand steps."""
+TASKS = ("duplicate", "reverse", "add", "sort")
 
 
 def generalization() -> str:
     """Symbol accuracy over length for every task, beside the paper's."""
     lines = ["| task | trained by | " + " | ".join(map(str, LENGTHS)) + " |", "|---|---|" + "---:|" * len(LENGTHS)]
-    for task, paper in PAPER.items():
-        lines.append(f"| {task} | the paper, 40k steps | " + " | ".join(f"{value * 100:g}%" for value in paper) + " |")
+    for task in TASKS:
+        paper = " | ".join(f"{value * 100:g}%" for value in GENERALIZATION["shuffle-exchange"][task].values())
+        lines.append(f"| {task} | the paper, 40k steps | {paper} |")
         for name, label in (("paper", "recipe `paper`"), ("long", "recipe `long`")):
             result = _read(ROOT / "results" / "generalization" / f"{task}-{name}-seed0.json")
             by_length = {s["length"]: s["symbol_accuracy"] for s in result["scores"] if s["split"] == "uniform"}

@@ -68,8 +68,8 @@ def _facts(results: Sequence[dict[str, Any]], hardware: str, commands: Iterable[
 def _section(name: str, root: Path, picture: str, facts: Iterable[str], claims: Iterable[Claim]) -> str:
     lines = [
         f"## {name}\n",
-        f"{EXPERIMENTS[name].capitalize()}. {'; '.join(facts)}.\n",
-        f"![{name}](../{root.name}/{name}/{picture}.png)\n",
+        f"{_about(name)} {'; '.join(facts)}.\n",
+        *([f"![{name}](../{root.name}/{name}/{picture}.png)\n"] if (root / name / f"{picture}.png").exists() else []),
         "| claim | the paper | ours | spread | verdict | evidence |",
         "|---|---:|---:|---:|---|---|",
     ]
@@ -81,4 +81,9 @@ def _section(name: str, root: Path, picture: str, facts: Iterable[str], claims: 
 
 
 def _missing(name: str) -> str:
-    return f"## {name}\n\n{EXPERIMENTS[name].capitalize()}. Missing: nobody has run `riffle reproduce {name}` yet.\n"
+    return f"## {name}\n\n{_about(name)} Missing: nobody has run `riffle reproduce {name}` yet.\n"
+
+
+def _about(name: str) -> str:
+    text = EXPERIMENTS[name]
+    return f"{text[0].upper()}{text[1:]}."
