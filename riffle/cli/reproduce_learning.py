@@ -66,7 +66,7 @@ def learn(name: str, wishes: Wishes) -> Outcome:
     from riffle.experiments.schedule import carry_out
     from riffle.train.record import commit
 
-    devices = [choose_device(device) for device in wishes.devices]
+    devices = [choose_device(device) for device in wishes.devices or ("auto",)]
     on_gpu, cores = devices[0].startswith("cuda"), os.cpu_count() or 1
     at_once = wishes.at_once or (AT_ONCE if on_gpu else cores)
     learners = _learners(name, wishes)
@@ -90,11 +90,10 @@ def learn(name: str, wishes: Wishes) -> Outcome:
             variables=variables,
             tell=board.tell,
         )
-    ended = board.ended
-    if ended["stopped"] or sum(ended.values()) < len(todo):
-        why = signal.Signals(stopped).name if stopped else f"{wishes.minutes:g} minutes are over"
-        errors.print(f"stopped, since {why}; everything is saved, and the same command goes on", highlight=False)
-    return Outcome(ended, stopped)
+    if stopped or board.ended["stopped"]:
+        why = signal.Signals(stopped).name if stopped else "time is over"
+        errors.print(f"stopped: {why}; everything is saved, and the same command goes on", highlight=False)
+    return Outcome(board.ended, stopped)
 
 
 def show(name: str, root: Path, *, json: bool) -> None:
@@ -102,16 +101,15 @@ def show(name: str, root: Path, *, json: bool) -> None:
     from riffle.experiments.learned import draw, read
 
     experiment = get_experiment(name)
-    results = read(name, root)
+    results, folders = read(name, root), ", ".join(str(root / folder) for folder in experiment.FOLDERS)
     claims = experiment.claims(results)
-    drawn = ", ".join(map(str, draw(name, root)))
     if json:
         found = [claim._asdict() | {"verdict": claim.verdict} for claim in claims]
         print_json({"experiment": name, "runs": [result["run"] for result in results], "claims": found})
-    else:
+    elif results:
         print_claims(claims)
-    folders = ", ".join(str(root / folder) for folder in experiment.FOLDERS)
-    errors.print(f"numbers of {len(results)} runs: {folders}   figure: {drawn}", markup=False, soft_wrap=True)
+    drawn = f"figure: {', '.join(map(str, draw(name, root)))}" if results else "nothing to draw"
+    errors.print(f"numbers of {len(results)} runs: {folders}   {drawn}", markup=False, soft_wrap=True)
 
 
 def _learners(name: str, wishes: Wishes) -> list[Learner]:

@@ -48,7 +48,9 @@ def figure(results: Sequence[Result]) -> Figure:
     """A panel for each task; the crosses are the paper's accuracies in the end."""
     panels = {
         f"{task}, length {LENGTHS[task]}": [
-            Line(unit, over_steps(chosen(results, task, unit=unit)), target) for unit, target in units.items()
+            Line(unit, over_steps(chosen(results, task, unit=unit)), units[unit], colour)
+            for colour, unit in enumerate(paper.ABLATION["multiply"])
+            if unit in units
         ]
         for task, units in paper.ABLATION.items()
     }

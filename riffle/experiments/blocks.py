@@ -28,7 +28,10 @@ def configs(*, quick: bool = False, runs: int = RUNS) -> list[Learner]:
 
 def figure(results: Sequence[Result]) -> Figure:
     """A line for each depth."""
-    lines = [Line(f"{count} blocks", over_steps(chosen(results, "multiply", blocks=count))) for count in BLOCKS]
+    lines = [
+        Line(f"{count} blocks", over_steps(chosen(results, "multiply", blocks=count)), colour=count - 1)
+        for count in BLOCKS
+    ]
     return lines_figure(f"multiplication by Beneš blocks: {origin(results)}", {f"accuracy at length {LENGTH}": lines})
 
 

@@ -32,8 +32,8 @@ def figure(results: Sequence[Result]) -> Figure:
     """A panel for each task; the cross is the paper's accuracy in the end."""
     panels = {
         task: [
-            Line(group, over_steps(runs), paper.CONVERGED[task])
-            for group, runs in groups(chosen(results, task, kind=OURS)).items()
+            Line(group, over_steps(runs), paper.CONVERGED[task], colour)
+            for colour, (group, runs) in enumerate(groups(chosen(results, task, kind=OURS)).items())
         ]
         for task in TASKS
     }

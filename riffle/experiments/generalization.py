@@ -61,15 +61,14 @@ def theirs(task: str) -> Learner:
 
 def figure(results: Sequence[Result]) -> Figure:
     """A panel for each task, with the paper's curves."""
-    panels = {}
+    panels: dict[str, list[Line]] = {}
     for task in TASKS:
-        lines = [
-            Line(group, over_length(runs)) for kind in (OURS, THEIRS) for group, runs in _groups(results, task, kind)
-        ]
-        for kind in (OURS, THEIRS):
+        panels[task] = []
+        for colour, kind in ((0, OURS), (4, THEIRS)):
+            for place, (group, runs) in enumerate(_groups(results, task, kind)):
+                panels[task].append(Line(group, over_length(runs), colour=colour + place))
             curve = [Point(x, y, y, y) for x, y in paper.GENERALIZATION[kind][task].items()]
-            lines.append(Line(f"the paper, {kind}", curve, faint=True))
-        panels[task] = lines
+            panels[task].append(Line(f"the paper, {kind}", curve, colour=colour, faint=True))
     return lines_figure(f"accuracy over length, trained on lengths to 64: {origin(results)}", panels, lengths=True)
 
 

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLOURS = (PALETTE[0], PALETTE[2], PALETTE[4], PALETTE[6], LAST, INK, WIRE)
-STYLES = ("-", "--", ":", "-.")
 
 
 @dataclass(frozen=True)
@@ -26,8 +25,10 @@ class Line:
     points: Sequence[Point]
     paper: float | None = None
     """What the paper has in the end, drawn as a cross at the last point."""
+    colour: int = 0
+    """Its place among the colours, the same in all panels."""
     faint: bool = False
-    """Whether it is drawn thin and grey: for the paper's curves."""
+    """Whether it is dotted: for the paper's curves."""
 
 
 def lines_figure(title: str, panels: Mapping[str, Sequence[Line]], *, lengths: bool = False) -> Figure:
@@ -45,7 +46,7 @@ def lines_figure(title: str, panels: Mapping[str, Sequence[Line]], *, lengths: b
     rows = -(-len(panels) // columns)
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(1.5 + 5 * columns, 0.8 + 4 * rows), facecolor="white", layout="constrained")
-        grid = figure.subplots(rows, columns, squeeze=False, sharex=lengths).flatten()
+        grid = figure.subplots(rows, columns, squeeze=False).flatten()
         for axes, (name, drawn) in zip(grid, panels.items(), strict=False):
             _draw(axes, name, drawn, lengths)
         for axes in grid[len(panels) :]:
@@ -61,18 +62,13 @@ def origin(results: Sequence[Result]) -> str:
 
 
 def _draw(axes: Axes, name: str, lines: Sequence[Line], lengths: bool) -> None:
-    own = [line for line in lines if not line.faint]
     for line in lines:
         if not line.points:
             continue
+        colour = COLOURS[line.colour % len(COLOURS)]
         xs, means, lows, highs = (list(numbers) for numbers in zip(*line.points, strict=True))
-        if line.faint:
-            axes.plot(xs, means, ":", color=WIRE, linewidth=1.5, label=line.label)
-            continue
-        place = own.index(line)
-        colour = COLOURS[place % len(COLOURS)]
-        style = STYLES[place // len(COLOURS) % len(STYLES)]
-        axes.plot(xs, means, style, color=colour, marker="o" if lengths else None, markersize=3, label=line.label)
+        mark = "o" if lengths and not line.faint else None
+        axes.plot(xs, means, ":" if line.faint else "-", color=colour, marker=mark, markersize=3, label=line.label)
         axes.fill_between(xs, lows, highs, color=colour, alpha=0.15, linewidth=0)
         if line.paper is not None:
             axes.plot(xs[-1], line.paper, "x", color=colour)

@@ -29,7 +29,8 @@ def configs(*, quick: bool = False, runs: int = RUNS) -> list[Learner]:
 def figure(results: Sequence[Result]) -> Figure:
     """A line for each width."""
     lines = [
-        Line(f"{runs[0]['config']['model']['features']} maps", over_steps(runs)) for runs in groups(results).values()
+        Line(f"{runs[0]['config']['model']['features']} maps", over_steps(runs), colour=colour)
+        for colour, runs in enumerate(groups(results).values())
     ]
     return lines_figure(f"multiplication by feature maps: {origin(results)}", {f"accuracy at length {LENGTH}": lines})
 

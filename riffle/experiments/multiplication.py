@@ -40,7 +40,9 @@ def product(folder: str = "multiplication", variant: str = "", **model: Any) -> 
 
 def figure(results: Sequence[Result]) -> Figure:
     """A line for each run."""
-    lines = [Line(result["run"], over_steps([result]), paper.MULTIPLICATION) for result in results]
+    lines = [
+        Line(result["run"], over_steps([result]), paper.MULTIPLICATION, colour) for colour, result in enumerate(results)
+    ]
     return lines_figure(f"multiplication: {origin(results)}", {f"accuracy at length {LENGTH}": lines})
 
 

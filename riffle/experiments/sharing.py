@@ -38,7 +38,8 @@ def figure(results: Sequence[Result]) -> Figure:
     """A panel for each task."""
     panels = {
         f"{task}, length {LENGTHS[task]}": [
-            Line(sharing, over_steps(_runs(results, task, sharing))) for sharing in SHARINGS
+            Line(sharing, over_steps(_runs(results, task, sharing)), colour=colour)
+            for colour, sharing in enumerate(SHARINGS)
         ]
         for task in TASKS
     }
