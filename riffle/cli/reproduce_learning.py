@@ -30,7 +30,7 @@ AT_ONCE = 6
 
 @dataclass(frozen=True, kw_only=True)
 class Wishes:
-    """What is asked for."""
+    """What is asked for: the options of ``riffle reproduce``."""
 
     quick: bool
     runs: int | None

@@ -46,16 +46,25 @@ def reaches(statement: str, paper: float, accuracies: Sequence[float], *, best: 
     """Whether the mean accuracy of runs, or that of the best one, reaches the paper's.
 
     >>> reaches("adds", 0.9, [0.95, 0.93]).evidence
-    '94.00% over 2 runs, from 93.00% to 95.00%; the paper 90.00%'
+    '94.00% over 2 runs, from 93.00% to 95.00%; the paper 90%'
     """
     if not accuracies:
-        return Claim(statement, None, f"not measured; the paper {percent(paper)}", paper)
+        return Claim(statement, None, f"not measured; the paper {as_read(paper)}", paper)
     ours = max(accuracies) if best else statistics.mean(accuracies)
     spread = statistics.stdev(accuracies) if len(accuracies) > 1 else None
     said = f"{percent(ours)} {'as the best of' if best else 'over'} {_runs(len(accuracies))}"
     if len(accuracies) > 1:
         said += f", from {percent(min(accuracies))} to {percent(max(accuracies))}"
-    return Claim(statement, ours >= paper - READ_TO, f"{said}; the paper {percent(paper)}", paper, ours, spread)
+    return Claim(statement, ours >= paper - READ_TO, f"{said}; the paper {as_read(paper)}", paper, ours, spread)
+
+
+def as_read(accuracy: float) -> str:
+    """A number of the paper, with the digits it is known to.
+
+    >>> as_read(0.69), as_read(0.963)
+    ('69%', '96.3%')
+    """
+    return f"{100 * accuracy:g}%"
 
 
 def at_least_as_good(statement: str, one: Sequence[float], other: Sequence[float], slack: float = 0.0) -> Claim:

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from riffle.experiments import paper
-from riffle.experiments.claim import Claim, reaches
+from riffle.experiments.claim import Claim, as_read, reaches
 from riffle.experiments.generalization import OURS, RUNS, ours
 from riffle.experiments.learner import Learner, seeded
 from riffle.experiments.lines import Line, lines_figure, origin
 from riffle.experiments.results import Result, accuracies, chosen, groups, over_steps, watched
-from riffle.wording import percent
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -55,7 +54,7 @@ def claims(results: Sequence[Result]) -> list[Claim]:
 
 def _soon(group: str, runs: Sequence[Result], level: float, step: int) -> Claim:
     """Whether the mean of the runs reaches an accuracy by a step."""
-    statement = f"{group}: {percent(level)} of the symbols right at {LENGTH} within {step:,} steps"
+    statement = f"{group}: {as_read(level)} of the symbols right at {LENGTH} within {step:,} steps"
     if not runs or watched(runs) != LENGTH:
         return Claim(statement, None, "not measured")
     reached = next((point.x for point in over_steps(runs) if point.mean >= level), None)

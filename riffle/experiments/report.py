@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from riffle.bench.words import NOTHING
 from riffle.experiments import EXPERIMENTS, LEARNING, get_experiment
-from riffle.experiments.claim import Claim
+from riffle.experiments.claim import Claim, as_read
 from riffle.experiments.learned import read as read_runs
 from riffle.experiments.run import read as read_series
 from riffle.wording import percent
@@ -19,7 +20,6 @@ its figures to about a point: a result within one point is said to reach it. Our
 with their standard deviation in points, or the best run where that is said.
 [How to run and add experiments](experiments.md).
 """
-NOTHING = "\N{EN DASH}"
 
 
 def report(root: Path) -> str:
@@ -74,9 +74,10 @@ def _section(name: str, root: Path, picture: str, facts: Iterable[str], claims: 
         "|---|---:|---:|---:|---|---|",
     ]
     for claim in claims:
-        numbers = [NOTHING if value is None else percent(value) for value in (claim.paper, claim.ours)]
+        paper = NOTHING if claim.paper is None else as_read(claim.paper)
+        ours = NOTHING if claim.ours is None else percent(claim.ours)
         spread = NOTHING if claim.spread is None else f"{100 * claim.spread:.2f}"
-        lines.append(f"| {' | '.join([claim.statement, *numbers, spread, claim.verdict, claim.evidence])} |")
+        lines.append(f"| {' | '.join([claim.statement, paper, ours, spread, claim.verdict, claim.evidence])} |")
     return "\n".join([*lines, ""])
 
 

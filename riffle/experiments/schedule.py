@@ -82,7 +82,7 @@ def carry_out(
                 try:
                     worker.last = pipe.recv()
                     tell(worker.order, worker.last)
-                except EOFError:
+                except (EOFError, OSError):  # it is gone, perhaps in the middle of a report
                     del running[pipe]
                     free.append(worker.device)
                     _bury(worker, stopping, tell)

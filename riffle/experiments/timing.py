@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -22,6 +22,10 @@ from riffle.experiments.series import Form, Series
 Entry = dict[str, Any]
 GRAPH_BELOW = 100.0
 """Milliseconds below which a call is replayed as one CUDA graph; above, starting its kernels takes no time."""
+
+
+class NoRoom(Exception):
+    """A call takes so much memory that it cannot be recorded, and without that the host would be timed."""
 
 
 def measure(
@@ -55,9 +59,14 @@ def measure(
                 stopped = f"{length} would take over {budget:g} s"
                 break
             try:
-                found.append({"length": length, **_point(module, series, length, device, memory, quick, found)})
+                found.append(
+                    {"length": length, **_point(module, series, length, device, memory, quick, fresh=not found)}
+                )
             except torch.OutOfMemoryError:
                 stopped = f"{length} is out of memory"
+                break
+            except NoRoom:
+                stopped = f"{length} leaves no memory for a recording"
                 break
             finally:
                 module.zero_grad(set_to_none=True)
@@ -102,7 +111,8 @@ def _point(
     device: torch.device,
     memory: float | None,
     quick: bool,
-    found: Sequence[Entry],
+    *,
+    fresh: bool,
 ) -> Entry:
     generator = torch.Generator(device).manual_seed(0)
     x_BN = torch.randint(1, series.symbols, (1, length), generator=generator, device=device)
@@ -113,11 +123,13 @@ def _point(
         peak = peak_bytes(call, device)
         first, _ = once(call, device)
     else:
-        if not (found and isinstance(module, NeuralGPU)):
-            call()  # compiles; the Neural GPU's unit is the same for all lengths
+        stepping = isinstance(module, NeuralGPU)  # started one by one, its steps would time the host
+        if fresh or not stepping:
+            call()  # compiles; what the Neural GPU's step needs is there after the first length
         first, peak = once(call, device)
-        by_starting = first < GRAPH_BELOW or isinstance(module, NeuralGPU)
-        graph = device.type == "cuda" and by_starting and _has_room(peak, memory, device)
+        graph = device.type == "cuda" and (stepping or first < GRAPH_BELOW) and _has_room(peak, memory, device)
+        if stepping and device.type == "cuda" and not graph:
+            raise NoRoom
         if graph:
             release(device)
             call = replayed(call, warm_up=1)  # it has run before, but not on the stream that is recorded

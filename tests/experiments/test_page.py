@@ -49,6 +49,6 @@ def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(schedule, "carry_out", one_by_one)
     command = ("reproduce", "dropout", "--quick", "--out", tmp_path, "--work", tmp_path / "work", "--device", "cpu")
     found = succeed(*command, "--json").json
-    assert found["runs"] == [f"reverse-dropout-{rate}-seed0" for rate in ("0", "0-1", "0-2")]
+    assert set(found["runs"]) == {f"reverse-dropout-{rate}-seed0" for rate in ("0", "0-1", "0-2")}
     assert (tmp_path / "dropout" / "figure.png").exists()
     assert [claim["holds"] for claim in found["claims"]] == [None]
