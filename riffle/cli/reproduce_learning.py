@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from riffle.experiments.runs import Planned
 
 AT_ONCE = 6
-"""Runs at the same time on a GPU that a network of 192 maps leaves half idle; more gain little."""
+"""Runs at the same time on a GPU, which one small network does not fill."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +155,7 @@ class Board:
                 self.estimate.note(each.order.learner.group, each.rate)
         self.told = bool(self.estimate.rates)
         self.total = sum(self._total(name) for name in self.learners)
-        self.whole = self.bar.add_task("all runs", total=self.total, completed=sum(self.steps.values()), note="")
+        self.whole = self.bar.add_task("all runs", total=self.total, note="")
 
     def _total(self, name: str) -> int:
         return self.learners[name].experiment.train.steps
@@ -165,7 +165,10 @@ class Board:
         left = [(self.learners[name].group, self._total(name) - step) for name, step in self.steps.items()]
         seconds = self.estimate.seconds(left)
         time = f", about {span(seconds)}" if seconds else ""
-        return f"{sum(steps for _, steps in left):,} steps to go{time}"
+        return f"{self._steps_left():,} steps to go{time}"
+
+    def _steps_left(self) -> int:
+        return sum(self._total(name) - step for name, step in self.steps.items())
 
     def tell(self, order: Order, news: News) -> None:
         """Take note of what a run reports."""
@@ -176,6 +179,7 @@ class Board:
             self._show(name, self._total(name), "measured")
         else:
             self.ended[news.kind] += 1
+            del self.steps[name]
             if name in self.bars:
                 self.bar.remove_task(self.bars.pop(name))
             self._say(f"{name}: {news.kind}" + (f": {news.reason}; see {order.log}" if news.reason else ""))
@@ -194,7 +198,7 @@ class Board:
         if name not in self.bars:
             self.bars[name] = self.bar.add_task(name, total=self._total(name), note="")
         self.bar.update(self.bars[name], completed=step, note=note)
-        self.bar.update(self.whole, completed=sum(self.steps.values()), note=self.left())
+        self.bar.update(self.whole, completed=self.total - self._steps_left(), note=self.left())
 
     def _say(self, text: str) -> None:
         self.bar.console.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -81,11 +81,12 @@ def carry_out(
                 worker = running[pipe]
                 try:
                     worker.last = pipe.recv()
-                    tell(worker.order, worker.last)
                 except (EOFError, OSError):  # it is gone, perhaps in the middle of a report
                     del running[pipe]
                     free.append(worker.device)
                     _bury(worker, stopping, tell)
+                else:
+                    tell(worker.order, worker.last)
     return received[0] if received else None
 
 

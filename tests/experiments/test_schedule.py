@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import torch
 
-from riffle.cli.reproduce_learning import Outcome
+from riffle.cli.reproduce_learning import Board, Outcome
 from riffle.config import DataConfig, Experiment, ModelConfig, TrainConfig
 from riffle.experiments import schedule
 from riffle.experiments.job import News, Order, thinned, work
@@ -215,3 +215,22 @@ def test_the_multi_process_service_is_started_and_ended(tmp_path: Path, monkeypa
     with shared_gpu(True) as variables:
         assert variables == {}, "somebody else's is left alone"
     assert (tmp_path / "diary").read_text().split()[-1] == "get_server_list"
+
+
+def test_the_display_counts_what_is_left_and_how_long_it_takes(tmp_path: Path) -> None:
+    orders = [order(tmp_path, name, steps=100) for name in ("a", "b", "c")]
+    todo = planned([each.learner for each in orders], tmp_path / "results", tmp_path / "work", {})
+    board = Board(todo, at_once=2)
+    assert board.left() == "300 steps to go"
+    board.tell(orders[0], News("step", 10, 0.1))
+    assert board.left() == "290 steps to go", "the first steps also load and compile"
+    board.tell(orders[0], News("step", 50, 2.0))
+    assert board.left() == "250 steps to go, about 1 minute"
+    board.tell(orders[1], News("failed", reason="of its own accord"))
+    assert board.left() == "150 steps to go, about 50 seconds"
+    for each in (orders[0], orders[2]):
+        board.tell(each, News("measuring", 100))
+        board.tell(each, News("finished", 100))
+    assert board.left() == "0 steps to go"
+    assert board.ended == {"failed": 1, "finished": 2}
+    assert Outcome(board.ended).status == 1
