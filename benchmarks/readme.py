@@ -16,35 +16,22 @@ from typing import Any
 
 from riffle.bench.rows import short
 from riffle.bench.words import NOTHING, duration, memory, outcome, share
+from riffle.experiments.claim import as_read
+from riffle.experiments.paper import GENERALIZATION, LENGTHS
 from riffle.lambada.published import PUBLISHED
 from riffle.wording import percent
 
 ROOT = Path(__file__).parent.parent
 H200 = ROOT / "benchmarks" / "results" / "h200.json"
-LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096)
-PAPER = {
-    "duplicate": (1, 1, 1, 1, 1, 1, 1),
-    "reverse": (1, 1, 1, 1, 1, 0.99, 0.955),
-    "add": (1, 1, 1, 0.99, 0.98, 0.93, 0.845),
-    "sort": (1, 1, 0.98, 0.97, 0.963, 0.943, 0.93),
-}
-"""Read off the paper's figure of generalisation, to about a point; mean of five runs of 40 thousand steps."""
-
-NEURAL_GPU = {
-    "duplicate": (1, 1, 1, 1, 0.985, 0.935, 0.88),
-    "reverse": (1, 1, 1, 1, 1, 1, 1),
-    "add": (0.95, 0.825, 0.76, 0.69, 0.615, 0.603, 0.585),
-    "sort": (1, 1, 0.995, 0.87, 0.67, 0.485, 0.396),
-    "multiply": (1, 1, 1, 1, 0.995, 0.97, 0.92),
-}
-"""The same of the Neural GPU."""
+TASKS = ("duplicate", "reverse", "add", "sort")
 
 
 def generalization() -> str:
     """Symbol accuracy over length for every task, beside the paper's."""
     lines = ["| task | trained by | " + " | ".join(map(str, LENGTHS)) + " |", "|---|---|" + "---:|" * len(LENGTHS)]
-    for task, paper in PAPER.items():
-        lines.append(f"| {task} | the paper, 40k steps | " + " | ".join(f"{value * 100:g}%" for value in paper) + " |")
+    for task in TASKS:
+        paper = " | ".join(f"{value * 100:g}%" for value in GENERALIZATION["shuffle-exchange"][task].values())
+        lines.append(f"| {task} | the paper, 40k steps | {paper} |")
         for name, label in (("paper", "recipe `paper`"), ("long", "recipe `long`")):
             result = _read(ROOT / "results" / "generalization" / f"{task}-{name}-seed0.json")
             by_length = {s["length"]: s["symbol_accuracy"] for s in result["scores"] if s["split"] == "uniform"}
@@ -126,8 +113,9 @@ def _attention(rows: dict[str, Any]) -> list[str]:
 def rivals(folder: Path = ROOT / "results" / "rivals") -> str:
     """Symbol accuracy over length of the models to compare with, beside what the paper has of the Neural GPU."""
     lines = ["| task | model | " + " | ".join(map(str, LENGTHS)) + " |", "|---|---|" + "---:|" * len(LENGTHS)]
-    for task, paper in NEURAL_GPU.items():
-        lines.append(f"| {task} | `dngpu`, the paper | " + " | ".join(f"{value * 100:g}%" for value in paper) + " |")
+    for task, paper in GENERALIZATION["dngpu"].items():
+        cells = " | ".join(as_read(paper[length]) for length in LENGTHS)
+        lines.append(f"| {task} | `dngpu`, the paper | {cells} |")
         for path in sorted(folder.glob(f"{task}-*.json")):
             run = _read(path)
             model, data = run["config"]["model"], run["config"]["data"]

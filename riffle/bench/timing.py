@@ -13,6 +13,10 @@ import torch
 Call = Callable[[], object]
 LONG = 2000.0
 """A call of this many milliseconds on a GPU is timed once."""
+STEADY = 100.0
+"""From so many milliseconds on, calls are timed one by one: neither starting them nor the cache matters any more."""
+AGREE, FEWEST, MOST = 0.02, 3, 9
+"""Such calls are repeated until they agree to 2%, at least three and at most nine times."""
 
 
 class Timing(NamedTuple):
@@ -33,27 +37,57 @@ def timed(call: Call, device: torch.device, *, quick: bool = False, least: float
         quick: Whether to take fewer repeats.
         least: Milliseconds for which a GPU repeats it, unless ``quick``.
     """
-    times, peak = _cuda_times(call, quick, least) if device.type == "cuda" else (_cpu_times(call, quick), None)
-    return Timing(statistics.median(times), min(times), max(times), len(times)), peak
+    first, peak = once(call, device)
+    return repeated(call, first, device, quick=quick, least=least), peak
 
 
-def _cuda_times(call: Call, quick: bool, least: float) -> tuple[list[float], int | None]:
-    from triton.testing import do_bench
+def once(call: Call, device: torch.device) -> tuple[float, int | None]:
+    """Milliseconds and peak memory of one call."""
+    if device.type != "cuda":
+        start = time.perf_counter()
+        peak = peak_bytes(call, device)
+        return (time.perf_counter() - start) * 1e3, peak
+    begun, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-
-    def once() -> None:
-        start.record()
+    def marked() -> None:
+        begun.record()
         call()
-        end.record()
+        ended.record()
 
-    peak = peak_bytes(once, torch.device("cuda"))
-    first = start.elapsed_time(end)
-    if first > LONG:
-        return [first], peak
-    # It empties the L2 cache before every call, as a long input would.
-    rep = max(50, 3 * first) if quick else max(least, 9 * first)
-    return do_bench(call, warmup=25, rep=rep, return_mode="all"), peak
+    peak = peak_bytes(marked, device)
+    return begun.elapsed_time(ended), peak
+
+
+def repeated(call: Call, first: float, device: torch.device, *, quick: bool = False, least: float = 300.0) -> Timing:
+    """Time of a call of which the first took so many milliseconds; the longer it takes, the fewer repeats."""
+    times = _cuda_times(call, first, device, quick, least) if device.type == "cuda" else _cpu_times(call, quick)
+    return Timing(statistics.median(times), min(times), max(times), len(times))
+
+
+def _cuda_times(call: Call, first: float, device: torch.device, quick: bool, least: float) -> list[float]:
+    if first < STEADY:
+        from triton.testing import do_bench
+
+        # It empties the L2 cache before every call, as a long input would.
+        rep = max(50, 3 * first) if quick else max(least, 9 * first)
+        return do_bench(call, warmup=25, rep=rep, return_mode="all")
+    return [first] if first > LONG else until_agreed(lambda: once(call, device)[0], FEWEST if quick else MOST)
+
+
+def until_agreed(measure: Callable[[], float], most: int) -> list[float]:
+    """Measurements until the last three of them agree to 2%, or there are enough.
+
+    >>> numbers = iter([9.0, 5.0, 5.05, 5.1, 7.0])
+    >>> until_agreed(lambda: next(numbers), 5)
+    [9.0, 5.0, 5.05, 5.1]
+    """
+    times: list[float] = []
+    while len(times) < most:
+        times.append(measure())
+        last = times[-FEWEST:]
+        if len(last) == FEWEST and max(last) - min(last) <= AGREE * min(last):
+            break
+    return times
 
 
 def _cpu_times(call: Call, quick: bool) -> list[float]:

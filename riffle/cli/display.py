@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from riffle.wording import percent
 
 if TYPE_CHECKING:
+    from riffle.experiments.claim import Claim
     from riffle.train.evaluate import Score
 
 output = Console()
@@ -62,6 +64,14 @@ def progress_bar(*columns: TextColumn) -> Progress:
         console=errors,
         expand=True,
     )
+
+
+def print_claims(claims: Sequence[Claim]) -> None:
+    """Print what of the paper's claims holds, and why."""
+    colours = {True: "green", False: "red", None: "yellow"}
+    for claim in claims:
+        verdict = f"[{colours[claim.holds]}]{claim.verdict}[/]"
+        output.print(f"{verdict}: {escape(claim.statement)}: {escape(claim.evidence)}", highlight=False, soft_wrap=True)
 
 
 def score_table(title: str, scores: Sequence[Score], trained_length: int) -> Table:

@@ -3,23 +3,58 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
-from riffle.cli.display import Device, Json, choose_device, errors, output, print_json, progress_bar
-from riffle.experiments import EXPERIMENTS, get_experiment
+from riffle.cli.display import Json, errors
+from riffle.experiments import EXPERIMENTS, LEARNING, TIMING
+
+PAGE = Path("docs/reproduction.md")
+
+
+def _described(experiments: dict[str, str]) -> str:
+    return "; ".join(f"[bold]{name}[/]: {what}" for name, what in experiments.items())
 
 
 def reproduce(
     name: Annotated[
-        str,
+        str | None,
         typer.Argument(
-            help="; ".join(f"[bold]{name}[/]: {what}" for name, what in EXPERIMENTS.items()) + ".", metavar="NAME"
+            help=f"What takes time: {_described(TIMING)}. What is learned: {_described(LEARNING)}.", metavar="NAME"
         ),
-    ],
+    ] = None,
+    report: Annotated[
+        bool, typer.Option("--report", help=f"Measure nothing: write {PAGE} from all results there are.")
+    ] = False,
+    draw: Annotated[
+        bool, typer.Option("--draw", help="Measure nothing: draw the figure and judge the claims from the results.")
+    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Tiny models: a minute or so on a CPU, no result.")] = False,
+    only: Annotated[
+        str | None,
+        typer.Option(
+            help="A part of it: series or runs with one of these texts in their name, separated by commas; "
+            "what timing has measured of the others stays.",
+            metavar="TEXTS",
+            show_default="all",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder of all results; these go to OUT/NAME.", show_default="results, runs/quick if quick"),
+    ] = None,
+    device: Annotated[
+        str,
+        typer.Option(
+            "--device",
+            "--devices",
+            help="cpu, cuda, cuda:1, ...; auto takes a GPU where there is one. Learning spreads over cuda:0,cuda:1.",
+        ),
+    ] = "auto",
+    commit: Annotated[
+        str | None, typer.Option(help="Commit to note in the results.", show_default="what git says")
+    ] = None,
     memory: Annotated[
         float | None,
         typer.Option(
@@ -29,73 +64,71 @@ def reproduce(
     budget: Annotated[
         float, typer.Option(help="Timing: seconds that one call may take; longer lengths are left out.", min=0.01)
     ] = 10.0,
-    corpus: Annotated[
+    runs: Annotated[
+        int | None, typer.Option(help="Learning: seeds of each run.", min=1, show_default="1 to 5, as the paper has")
+    ] = None,
+    change: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help="Learning: change a field of all runs, e.g. --set train.steps=5000.", metavar="KEY=VALUE"
+        ),
+    ] = None,
+    at_once: Annotated[
+        int | None,
+        typer.Option(
+            help="Learning: runs at the same time on each device.", min=1, show_default="6 on a GPU, all cores of a CPU"
+        ),
+    ] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(help="Learning: when to save every run and stop; the same command goes on.", min=0.01),
+    ] = None,
+    work: Annotated[
         Path | None,
-        typer.Option(help="LAMBADA: folder that riffle lambada prepare made.", show_default="data/lambada"),
+        typer.Option(help="Learning: folder of the run folders.", show_default="runs/reproduce, runs/quick if quick"),
     ] = None,
-    steps: Annotated[
-        int | None, typer.Option(help="LAMBADA: steps of each run.", min=1, show_default="as riffle lambada train")
-    ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Small models and short lengths: seconds on a CPU.")] = False,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the results.", show_default="results/NAME, runs/NAME with --quick")
-    ] = None,
-    device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Measure an experiment of the paper anew: results.json, a figure drawn from it, and what of the claims holds."""
-    import torch
+    """Measure an experiment of the paper anew: results, a figure drawn from them, and what of the claims holds.
 
-    from riffle.experiments.kind import Settings
-    from riffle.experiments.run import draw, results_path, run
-    from riffle.train.loop import Interrupted, NonFiniteLoss
+    Learning trains several runs at once, each in a process and a run folder of its own, and leaves a JSON file of
+    each. Whatever stops it, the same command goes on: finished runs are skipped, begun ones resumed. On a GPU it
+    starts NVIDIA's MPS where that is installed, so that runs share the GPU at the same moment.
+    """
+    root = out or Path("runs/quick" if quick else "results")
+    if report:
+        from riffle.experiments.report import report as written
 
-    experiment = get_experiment(name)
-    place = torch.device(choose_device(device))
-    folder = out or Path("runs" if quick else "results") / name
-    settings = Settings(quick=quick, memory=memory, budget=budget, corpus=corpus, steps=steps, runs=Path("runs") / name)
-    with progress_bar() as bar:
-        job = bar.add_task(name, total=len(experiment.configs(quick=quick)))
+        PAGE.write_text(written(root))
+        errors.print(f"written: {PAGE}", markup=False)
+    elif name is None:
+        raise ValueError(f"which experiment? Give one of {', '.join(EXPERIMENTS)}, or --report")
+    elif name in LEARNING:
+        from riffle.cli import reproduce_learning as learning
 
-        def on_line(found: dict[str, Any]) -> None:
-            if found.get("stopped"):
-                said = f"{found['model']}, {found['work']}: {found['stopped']}"
-                bar.console.print(said, highlight=False, markup=False)
-
-        try:
-            results = run(
-                name,
-                experiment,
-                folder,
-                place,
-                settings,
-                on_progress=lambda what, done: bar.update(job, completed=done, description=what),
-                on_line=on_line,
-            )
-        except NonFiniteLoss as error:
-            raise ValueError(str(error)) from error
-        except Interrupted as stop:
-            bar.console.print(f"{stop}. The same command goes on from there", markup=False, soft_wrap=True)
-            raise typer.Exit(128 + stop.signal_number) from None
-    if json:
-        print_json(results)
+        wishes = learning.Wishes(
+            quick=quick,
+            runs=runs,
+            only=split(only),
+            changes=tuple(change or ()),
+            devices=split(device),
+            at_once=at_once,
+            minutes=minutes,
+            results=root,
+            work=work or Path("runs/quick" if quick else "runs/reproduce"),
+            commit=commit,
+        )
+        outcome = learning.Outcome() if draw else learning.learn(name, wishes)
+        learning.show(name, root, json=json)
+        raise typer.Exit(outcome.status)
     else:
-        output.print(_table(results, experiment.KIND.rows(results)))
-        for claim in results["claims"]:
-            verdict = {True: "[green]holds[/]", False: "[red]does not hold[/]", None: "[yellow]open[/]"}[claim["holds"]]
-            output.print(f"{verdict}: {escape(claim['statement'])}: {escape(claim['evidence'])}", highlight=False)
-    path = results_path(folder, memory)
-    drawn = ", ".join(map(str, draw(experiment, path)))
-    errors.print(f"numbers: {path}   figure: {drawn}", markup=False, soft_wrap=True)
+        from riffle.cli import reproduce_timing as timing
+
+        if not draw:
+            timing.measure(name, root, split(only), device, memory=memory, budget=budget, quick=quick, commit=commit)
+        timing.show(name, root, memory, json=json)
 
 
-def _table(results: dict[str, Any], rows: list[list[str]]) -> Table:
-    first, *others = rows[0]
-    table = Table(
-        first, title=f"{results['experiment']}: {results['device']}", title_justify="left", header_style="bold"
-    )
-    for column in others:
-        table.add_column(column, justify="right")
-    for row in rows[1:]:
-        table.add_row(*row)
-    return table
+def split(text: str | None) -> tuple[str, ...]:
+    """The parts of a list with commas."""
+    return tuple(part.strip() for part in (text or "").split(",") if part.strip())

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from riffle.experiments.learning import LEARNING, Learner, learner, rises
-from riffle.experiments.learning_chart import learning_figure
-from riffle.experiments.series import Claim
+from riffle.experiments.claim import Claim
+from riffle.experiments.learner import Learner
+from riffle.experiments.readers import paper_reader, reader, rises, seeded_readers
+from riffle.experiments.reading_chart import reading_figure
+from riffle.experiments.results import Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-KIND = LEARNING
-BLOCKS = (1, 2, 3)
-"""Up to how deep the networks are."""
+RUNS = 1
+FOLDERS = ("lambada-blocks", "lambada-maps")
+ONE, THREE = "384 maps, 1 block", "384 maps, 3 blocks"
 
 
-def configs(*, quick: bool = False) -> list[Learner]:
-    """Every network; ``quick`` ones take seconds on a CPU."""
-    return [learner(f"{blocks} blocks", quick=quick, blocks=blocks) for blocks in BLOCKS]
+def configs(*, quick: bool = False, runs: int = RUNS) -> list[Learner]:
+    """Every depth."""
+    one, three = (reader("lambada-blocks", group, blocks=blocks) for group, blocks in ((ONE, 1), (THREE, 3)))
+    return seeded_readers([one, paper_reader(), three], runs, quick)
 
 
-def figure(results: Mapping[str, Any]) -> Figure:
+def figure(results: Sequence[Result]) -> Figure:
     """Accuracy by network, and over steps."""
-    return learning_figure(results, "LAMBADA by Beneš blocks, 384 maps")
+    return reading_figure(results, "LAMBADA by Beneš blocks, 384 maps")
 
 
-def claims(results: Mapping[str, Any]) -> list[Claim]:
+def claims(results: Sequence[Result]) -> list[Claim]:
     """What the paper says, and whether these results do."""
-    return [rises(results, [f"{blocks} blocks" for blocks in BLOCKS])]
+    return rises(results, [ONE, paper_reader().group, THREE])

@@ -2,37 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from riffle.experiments.learning import LEARNING, Learner, alike, learner, rises
-from riffle.experiments.learning_chart import learning_figure
-from riffle.experiments.series import Claim
+from riffle.experiments.claim import Claim
+from riffle.experiments.learner import Learner
+from riffle.experiments.readers import alike, paper_reader, reader, rises, seeded_readers
+from riffle.experiments.reading_chart import reading_figure
+from riffle.experiments.results import Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-KIND = LEARNING
-SHARINGS = ("block", "minimal", "full")
-"""The paper's usual sharing, as little as possible, and all blocks alike."""
+RUNS = 1
+FOLDERS = ("lambada-sharing", "lambada-maps")
+HALF = "192 maps, 2 blocks"
+"""The paper's usual sharing, which is one of the widths."""
+OTHERS = ("minimal", "full")
+"""As little sharing as possible, and all blocks alike."""
 
 
-def configs(*, quick: bool = False) -> list[Learner]:
-    """Every network; ``quick`` ones take seconds on a CPU."""
-    return [
-        *(learner(f"{sharing}, 192 maps", quick=quick, features=192, sharing=sharing) for sharing in SHARINGS),
-        learner("block, 384 maps", quick=quick),
-    ]
+def configs(*, quick: bool = False, runs: int = RUNS) -> list[Learner]:
+    """Every sharing at 192 maps, and twice as many maps."""
+    others = [reader("lambada-sharing", sharing, features=192, sharing=sharing) for sharing in OTHERS]
+    return seeded_readers([reader("lambada-maps", HALF, features=192), *others, paper_reader()], runs, quick)
 
 
-def figure(results: Mapping[str, Any]) -> Figure:
+def figure(results: Sequence[Result]) -> Figure:
     """Accuracy by network, and over steps."""
-    return learning_figure(results, "LAMBADA by weight sharing, 2 blocks")
+    return reading_figure(results, "LAMBADA by weight sharing, 2 blocks")
 
 
-def claims(results: Mapping[str, Any]) -> list[Claim]:
+def claims(results: Sequence[Result]) -> list[Claim]:
     """What the paper says, and whether these results do."""
-    return [
-        alike(results, [f"{sharing}, 192 maps" for sharing in SHARINGS], 2),
-        rises(results, ["block, 192 maps", "block, 384 maps"]),
-    ]
+    return [alike(results, [HALF, *OTHERS], 2), *rises(results, [HALF, paper_reader().group])]

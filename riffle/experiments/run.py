@@ -1,11 +1,11 @@
-"""Run an experiment: measure every line of its figure, keep the JSON whole all along, draw the figure from it."""
+"""Run a timing experiment: measure its series, keep the JSON whole all along, draw the figure from it."""
 
 from __future__ import annotations
 
 import json
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,59 +13,101 @@ from typing import Any
 import torch
 
 from riffle.experiments.chart import save
-from riffle.experiments.kind import Entry, OnProgress, Settings
+from riffle.experiments.series import Series, points, slope
+from riffle.experiments.timing import limit_memory, measure
 from riffle.train.checkpoint import write_json
 from riffle.train.record import environment
 
 
 def run(
     name: str,
-    experiment: ModuleType,
+    series: Sequence[Series],
     folder: Path,
     device: torch.device,
-    settings: Settings,
     *,
-    on_progress: OnProgress = lambda what, lines: None,
-    on_line: Callable[[Entry], None] = lambda found: None,
-) -> dict[str, Any]:
-    """Measure an experiment and leave results and figure in a folder.
+    memory: float | None = None,
+    budget: float = 10.0,
+    quick: bool = False,
+    commit: str | None = None,
+    add: bool = False,
+    on_point: Callable[[Series, dict[str, Any]], None] = lambda series, point: None,
+    on_series: Callable[[Series, dict[str, Any]], None] = lambda series, found: None,
+) -> None:
+    """Measure series of an experiment into a file.
 
     Args:
         name: The experiment's name.
-        experiment: Its module.
-        folder: Where results.json, figure.svg and figure.png go; with a limit of memory, their names say it.
+        series: What to measure.
+        folder: Where the results go; with a limit of memory, the file's name says it.
         device: Where to measure.
-        settings: How to measure.
-        on_progress: Called with what is measured just now, and how many lines of the figure are done.
-        on_line: Called after every line of the figure.
+        memory: Gigabytes of the GPU that may be used, None for all.
+        budget: Seconds that one call may take; longer lengths are left out.
+        quick: Whether to measure small models in seconds.
+        commit: The commit of the code, None to ask git.
+        add: Whether to keep the other series of the file, which have to be of the same commit, device and versions.
+        on_point: Called after every length.
+        on_series: Called after every series.
     """
     facts = environment(device)
-    results: dict[str, Any] = {
+    ground: dict[str, Any] = {
         "experiment": name,
-        "command": shlex.join(["riffle", *sys.argv[1:]]),
-        "commit": facts["commit"],
+        "commit": commit or facts["commit"],
         "device": facts["device"],
         "versions": facts["versions"] | {"cuda": torch.version.cuda},
-        "started": facts["started"],
-        **experiment.KIND.about(settings, device),
-        "quick": settings.quick,
-        "series": [],
+        "dtype": "bfloat16" if device.type == "cuda" else "float32",
+        "batch": 1,
+        "memory": memory,
+        "budget_seconds": budget,
+        "quick": quick,
     }
     folder.mkdir(parents=True, exist_ok=True)
-    path = results_path(folder, settings.memory)
-    for done, line in enumerate(experiment.configs(quick=settings.quick)):
+    path = results_path(folder, memory)
+    results = _begun(path, ground) if add and path.exists() else {**ground, "commands": [], "series": []}
+    results["commands"].append({"command": shlex.join(["riffle", *sys.argv[1:]]), "started": facts["started"]})
+    limit_memory(memory, device)
+    try:
+        for each in series:
 
-        def told(what: str, share: float, done: int = done) -> None:
-            on_progress(what, done + share)
+            def told(point: dict[str, Any], each: Series = each) -> None:
+                on_point(each, point)
 
-        found = experiment.KIND.measure(line, device, settings, told)
-        results["series"].append(found)
-        on_line(found)
-        write_json(path, results)
-    results["claims"] = [claim._asdict() for claim in experiment.claims(results)]
-    write_json(path, results)
-    draw(experiment, path)
+            found = measure(each, device, budget=budget, memory=memory, quick=quick, on_point=told)
+            others = [s for s in results["series"] if (s["model"], s["work"]) != (each.model, each.work)]
+            results["series"] = [*others, found]
+            found["slope"] = slope(points(results, each.model, each.work))
+            on_series(each, found)
+            write_json(path, results)
+    finally:
+        limit_memory(None, device)
+
+
+def selected(series: Sequence[Series], texts: Sequence[str]) -> list[Series]:
+    """The series with one of the texts in their name; all without a text."""
+    chosen = [each for each in series if not texts or any(text in each.name for text in texts)]
+    if not chosen:
+        raise ValueError(f"--only {','.join(texts)} leaves no series of {'; '.join(each.name for each in series)}")
+    return chosen
+
+
+def _begun(path: Path, ground: dict[str, Any]) -> dict[str, Any]:
+    """The results in a file that are to be added to."""
+    results = read(path)
+    for name, value in ground.items():
+        if results.get(name) != value:
+            raise ValueError(
+                f"{path} holds measurements of {name} {results.get(name)}, this is {value}: "
+                "give another --out, or remove the file"
+            )
     return results
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The results in a file."""
+    try:
+        content: dict[str, Any] = json.loads(path.read_text())
+        return content
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{path} does not exist: nothing has been measured yet") from None
 
 
 def results_path(folder: Path, memory: float | None) -> Path:
@@ -75,7 +117,7 @@ def results_path(folder: Path, memory: float | None) -> Path:
 
 def draw(experiment: ModuleType, path: Path) -> tuple[Path, Path]:
     """Draw the figure of a file of results beside it."""
-    results = json.loads(path.read_text())
+    results = read(path)
     stem = path.stem.replace("results", "figure")
     paths = path.with_name(f"{stem}.svg"), path.with_name(f"{stem}.png")
     save(experiment.figure(results), *paths)

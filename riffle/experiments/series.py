@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch import nn
+
+from riffle.experiments.claim import Claim
 
 Work = Literal["evaluation", "training"]
 Form = Literal["plain", "compiled", "materialised"]
@@ -33,14 +35,10 @@ class Series:
     form: Form = "plain"
     """How it runs on a GPU: "compiled" through torch.compile, "materialised" with all attention scores in memory."""
 
-
-class Claim(NamedTuple):
-    """A sentence of the paper, or of ours, and whether the results bear it out."""
-
-    statement: str
-    holds: bool | None
-    """None where the results do not reach far enough to tell."""
-    evidence: str
+    @property
+    def name(self) -> str:
+        """The series in words."""
+        return f"{self.model}, {self.work}"
 
 
 def points(results: Mapping[str, Any], model: str, work: Work, number: str = "milliseconds") -> dict[int, float]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,14 +15,17 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from riffle.baselines import NeuralGPU, UniversalReader
 from riffle.bench.replay import replayed
-from riffle.bench.timing import Call, peak_bytes, timed
-from riffle.experiments.kind import Entry, Kind, OnProgress, Settings
+from riffle.bench.timing import Call, once, peak_bytes, repeated
 from riffle.experiments.replay import stepwise
-from riffle.experiments.series import Form, Series, points, slope
-from riffle.experiments.timing_rows import rows
+from riffle.experiments.series import Form, Series
 
+Entry = dict[str, Any]
 GRAPH_BELOW = 100.0
 """Milliseconds below which a call is replayed as one CUDA graph; above, starting its kernels takes no time."""
+
+
+class NoRoom(Exception):
+    """A call takes so much memory that it cannot be recorded, and without that the host would be timed."""
 
 
 def measure(
@@ -44,6 +49,7 @@ def measure(
     """
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     torch.manual_seed(0)
+    begun = time.perf_counter()
     found: list[Entry] = []
     stopped = None
     with _attention(series.form, device), _by_itself(device):
@@ -53,16 +59,28 @@ def measure(
                 stopped = f"{length} would take over {budget:g} s"
                 break
             try:
-                found.append({"length": length, **_point(module, series, length, device, memory, quick)})
+                found.append(
+                    {"length": length, **_point(module, series, length, device, memory, quick, fresh=not found)}
+                )
             except torch.OutOfMemoryError:
                 stopped = f"{length} is out of memory"
+                break
+            except NoRoom:
+                stopped = f"{length} leaves no memory for a recording"
                 break
             finally:
                 module.zero_grad(set_to_none=True)
                 release(device)
             on_point(found[-1])
     parameters = sum(parameter.numel() for parameter in module.parameters())
-    return {"model": series.model, "work": series.work, "parameters": parameters, "points": found, "stopped": stopped}
+    return {
+        "model": series.model,
+        "work": series.work,
+        "parameters": parameters,
+        "points": found,
+        "stopped": stopped,
+        "seconds": round(time.perf_counter() - begun, 1),
+    }
 
 
 def foreseen(found: list[Entry]) -> float:
@@ -87,23 +105,37 @@ def prepare(module: nn.Module, form: Form, device: torch.device) -> nn.Module:
 
 
 def _point(
-    module: nn.Module, series: Series, length: int, device: torch.device, memory: float | None, quick: bool
+    module: nn.Module,
+    series: Series,
+    length: int,
+    device: torch.device,
+    memory: float | None,
+    quick: bool,
+    *,
+    fresh: bool,
 ) -> Entry:
     generator = torch.Generator(device).manual_seed(0)
     x_BN = torch.randint(1, series.symbols, (1, length), generator=generator, device=device)
     call = _training(module, x_BN) if series.work == "training" else _evaluation(module, x_BN)
-    call()
-    peak = peak_bytes(call, device)
-    graph = False
-    if device.type == "cuda":
-        if series.work == "evaluation" and isinstance(module, NeuralGPU):
-            call, graph = stepwise(module, x_BN), True
-        elif _has_room(peak, memory, device) and (
-            isinstance(module, NeuralGPU) or timed(call, device, quick=True)[0].median < GRAPH_BELOW
-        ):
+    if device.type == "cuda" and series.work == "evaluation" and isinstance(module, NeuralGPU):
+        # Its steps are recorded at once: started one by one, those of a long input would take minutes.
+        call, graph = stepwise(module, x_BN), True
+        peak = peak_bytes(call, device)
+        first, _ = once(call, device)
+    else:
+        stepping = isinstance(module, NeuralGPU)  # started one by one, its steps would time the host
+        if fresh or not stepping:
+            call()  # compiles; what the Neural GPU's step needs is there after the first length
+        first, peak = once(call, device)
+        graph = device.type == "cuda" and (stepping or first < GRAPH_BELOW) and _has_room(peak, memory, device)
+        if stepping and device.type == "cuda" and not graph:
+            raise NoRoom
+        if graph:
             release(device)
-            call, graph = replayed(call), True
-    timing, _ = timed(call, device, quick=quick)
+            call = replayed(call, warm_up=1)  # it has run before, but not on the stream that is recorded
+            call()
+            first, _ = once(call, device)
+    timing = repeated(call, first, device, quick=quick)
     return {
         "milliseconds": float(f"{timing.median:.5g}"),
         "fastest": float(f"{timing.fastest:.5g}"),
@@ -179,37 +211,5 @@ def limit_memory(gigabytes: float | None, device: torch.device) -> None:
     if device.type == "cuda":
         total = torch.cuda.get_device_properties(device).total_memory
         share = 1.0 if gigabytes is None else min(1.0, gigabytes * 1e9 / total)
-        torch.cuda.set_per_process_memory_fraction(share, device)
-
-
-def about(settings: Settings, device: torch.device) -> Entry:
-    """What holds for all series."""
-    dtype = "bfloat16" if device.type == "cuda" else "float32"
-    return {"dtype": dtype, "batch": 1, "memory": settings.memory, "budget_seconds": settings.budget}
-
-
-def measure_within(series: Series, device: torch.device, settings: Settings, on_progress: OnProgress) -> Entry:
-    """Measure one series within the memory that the settings allow, and how it grows."""
-    longest = len(series.lengths)
-
-    def told(point: Entry) -> None:
-        on_progress(
-            f"{series.model}, {series.work}, {point['length']}", (series.lengths.index(point["length"]) + 1) / longest
-        )
-
-    limit_memory(settings.memory, device)
-    try:
-        found = measure(
-            series,
-            device,
-            budget=settings.budget,
-            memory=settings.memory,
-            quick=settings.quick,
-            on_point=told,
-        )
-    finally:
-        limit_memory(None, device)
-    return {**found, "slope": slope(points({"series": [found]}, series.model, series.work))}
-
-
-TIMING = Kind(about, measure_within, rows)
+        index = torch.cuda.current_device() if device.index is None else device.index  # it takes no plain "cuda"
+        torch.cuda.set_per_process_memory_fraction(share, index)

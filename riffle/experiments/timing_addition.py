@@ -11,14 +11,12 @@ from torch import nn
 from riffle.baselines import NeuralGPU
 from riffle.experiments.chart import timing_figure
 from riffle.experiments.series import Claim, Series, Work, faster_everywhere, powers, slope_is
-from riffle.experiments.timing import TIMING
 from riffle.models.sequence import SequenceModel
 from riffle.tasks import get_task
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-KIND = TIMING
 OURS, THEIRS = "shuffle-exchange", "Neural GPU (DNGPU)"
 WORKS: tuple[Work, ...] = ("evaluation", "training")
 LONGEST = {(OURS, "evaluation"): 21, (OURS, "training"): 21, (THEIRS, "evaluation"): 17, (THEIRS, "training"): 14}

@@ -11,13 +11,11 @@ from torch import nn
 from riffle.baselines import UniversalReader
 from riffle.experiments.chart import timing_figure
 from riffle.experiments.series import Claim, Form, Series, Work, faster_everywhere, longest, powers, slope_is
-from riffle.experiments.timing import TIMING
 from riffle.models.sequence import SequenceModel
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-KIND = TIMING
 OURS = "shuffle-exchange"
 MATERIALISED, FLASH = "Universal Transformer, scores in memory", "Universal Transformer, FlashAttention"
 WORKS: tuple[Work, ...] = ("evaluation", "training")

@@ -1,85 +1,135 @@
-"""Comparisons of networks on passages: what is trained, what is kept, what is drawn, what is claimed."""
+"""Experiments of learning: every one runs, its configurations are the paper's, its claims say what holds."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from cli.riffle_command import riffle, succeed
-from train.tiny import stop_after
 
-from riffle.experiments import EXPERIMENTS, get_experiment, lambada_units
-from riffle.experiments.learning import accuracies, alike, rises
-from riffle.experiments.run import draw
-from riffle.train.run import Run
+from riffle.experiments import LEARNING, get_experiment, paper, schedule
+from riffle.experiments.job import Order, work
+from riffle.experiments.results import groups, read_results
+from riffle.train.checkpoint import write_json
 
-LEARNED = [name for name in EXPERIMENTS if name.startswith("lambada")]
+from .synthetic import accurate, result, write
 
 
-@pytest.mark.parametrize("name", LEARNED)
+def one_by_one(orders: Sequence[Order], devices: Sequence[str], *, tell: Callable[..., None], **rest: Any) -> None:
+    """The scheduler without its processes."""
+    for order in orders:
+        work(order, torch.device(devices[0]), lambda news: tell(order, news))  # noqa: B023
+
+
+@pytest.fixture(scope="session")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the runs of all experiments are kept, so that those they share are trained once here too."""
+    return tmp_path_factory.mktemp("results")
+
+
+@pytest.mark.parametrize("name", LEARNING)
 def test_a_quick_run_leaves_results_and_a_figure_drawn_from_them(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    results = succeed("reproduce", name, "--quick", "--device", "cpu", "--steps", 2, "--json").json
-    folder = Path("runs") / name
-    assert results == json.loads((folder / "results.json").read_text())
-    assert {"command", "commit", "device", "versions", "started"} <= results.keys()
-    assert [line["name"] for line in results["series"]] == [each.name for each in get_experiment(name).configs()]
-    for line in results["series"]:
-        assert line["accuracy"]["all"]["passages"] == results["corpus"]["splits"]["development"] == 100
-        assert [point["step"] for point in line["curve"]] == [2]
-        assert line["curve"][-1]["accuracy"] == pytest.approx(line["accuracy"]["all"]["position"])
-    figures = [folder / "figure.svg", folder / "figure.png"]
+    monkeypatch.setattr(schedule, "carry_out", one_by_one)
+    command = ("reproduce", name, "--quick", "--out", root, "--work", root / "work", "--json")
+    found = succeed(*command, "--device", "cpu", "--commit", "abc").json
+    experiment = get_experiment(name)
+    for learner in experiment.configs(quick=True, runs=1):
+        kept = json.loads((root / learner.folder / f"{learner.name}.json").read_text())
+        assert learner.name in found["runs"]
+        assert kept["commit"] == "abc"
+        assert kept["command"].startswith("riffle reproduce ")
+        assert {"hardware", "versions", "finished", "seconds", "at_once"} <= kept.keys()
+        assert kept["seed"] == kept["config"]["train"]["seed"] == 0
+        assert [line["step"] for line in kept["metrics"] if "accuracy/16" in line] == [5, 10]
+        assert [score["length"] for score in kept["scores"]] == [8, 16]
+    figures = [root / name / "figure.svg", root / name / "figure.png"]
     before = [path.read_bytes() for path in figures]
-    draw(get_experiment(name), folder / "results.json")
+    drawn = succeed("reproduce", name, "--draw", "--out", root, "--json").json
+    assert drawn == found
     assert [path.read_bytes() for path in figures] == before
-    assert all(claim["statement"] and claim["evidence"] for claim in results["claims"])
-
-
-def test_a_comparison_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    command = ("reproduce", "lambada-maps", "--quick", "--device", "cpu")
-    with monkeypatch.context() as context:
-        stop_after(3, context)
-        stopped = riffle(*command)
-    assert stopped.code == 128 + 15
-    assert "The same command goes on from there" in stopped.err
-    assert Run(Path("runs/lambada-maps/96-maps")).saved_step() == 3
-    shown = succeed(*command).out
-    assert Run(Path("runs/lambada-maps/384-maps")).saved_step() == 4
-    assert "by position" in shown
-    assert "accuracy of 96 maps < 192 maps < 384 maps" in " ".join(shown.split())
-
-
-def results_of(**accuracy: float) -> dict[str, Any]:
-    return {"series": [{"name": name, "accuracy": {"all": {"position": share}}} for name, share in accuracy.items()]}
-
-
-def test_claims_say_what_holds_what_does_not_and_what_is_open() -> None:
-    results = results_of(a=0.4, b=0.5, c=0.51)
-    assert accuracies(results) == {"a": 0.4, "b": 0.5, "c": 0.51}
-    assert rises(results, ["a", "b", "c"]).holds
-    assert rises(results, ["b", "a"]).holds is False
-    assert rises(results, ["a", "d"]).holds is None
-    assert alike(results, ["b", "c"], 2).holds
-    assert alike(results, ["a", "c"], 2).holds is False
-    assert alike(results, ["a", "d"], 2).holds is None
-    assert lambada_units.claims(results)[0].holds is None
+    assert {claim["verdict"] for claim in found["claims"]} == {"open"}, (
+        "tiny networks were measured at no claim's length"
+    )
 
 
 def test_the_configurations_are_the_papers() -> None:
-    models = {name: [each.experiment.model for each in get_experiment(name).configs()] for name in LEARNED}
-    assert [(m.features, m.blocks) for m in models["lambada-maps"]] == [(96, 2), (192, 2), (384, 2)]
-    assert [(m.features, m.blocks) for m in models["lambada-blocks"]] == [(384, 1), (384, 2), (384, 3)]
-    assert len({m.unit for m in models["lambada-units"]}) == 7
-    assert [m.sharing for m in models["lambada-sharing"]] == ["block", "minimal", "full", "block"]
+    runs = {name: get_experiment(name).configs(runs=get_experiment(name).RUNS) for name in LEARNING}
+    for learners in runs.values():
+        for each in learners:
+            config = each.experiment
+            short = each.folder in ("generalization", "rivals") or config.task != "multiply"
+            assert max(config.data.bins) == (64 if short else 128)
+            if config.model.kind == "dngpu":
+                assert (config.train.optimizer, config.train.evaluate_lengths) == ("adamax", (64,))
+            elif config.task != "multiply":
+                assert (config.model.features, config.model.blocks) == (192, 1)
+    assert {each.experiment.train.seed for each in runs["convergence"]} == {0, 1, 2, 3, 4}
+    assert {each.experiment.train.steps for each in runs["generalization"]} == {40_000}
+    assert {(each.folder, each.name) for each in runs["convergence"]} <= {
+        (each.folder, each.name) for each in runs["generalization"]
+    }
+    (product, *_) = runs["multiplication"]
+    assert (product.experiment.model.features, product.experiment.model.blocks) == (384, 2)
+    units = {(each.experiment.task, each.experiment.model.unit) for each in runs["ablation"]}
+    assert units == {(task, unit) for task, found in paper.ABLATION.items() for unit in found}
+    assert {each.experiment.model.features for each in runs["maps"]} == {96, 192, 384}
+    assert {each.experiment.model.blocks for each in runs["blocks"]} == {1, 2, 3}
+    assert {each.experiment.model.sharing for each in runs["sharing"]} == {"block", "minimal"}
 
 
-def test_a_corpus_without_a_development_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    result = riffle("reproduce", "lambada-maps", "--quick", "--corpus", "nothing")
-    assert result.code == 1
-    assert "nothing holds no prepared corpus" in result.err
+def test_the_first_seed_of_all_comes_first() -> None:
+    seeds = [each.experiment.train.seed for each in get_experiment("sharing").configs(runs=2)]
+    assert seeds == sorted(seeds)
+
+
+@pytest.mark.parametrize("name", LEARNING)
+def test_claims_judge_the_papers_own_numbers_as_reached_and_worse_ones_as_not(name: str, tmp_path: Path) -> None:
+    experiment = get_experiment(name)
+    learners = experiment.configs(runs=2)
+    write(tmp_path, learners, accurate)
+    claims = experiment.claims(read_results(tmp_path, experiment.FOLDERS))
+    assert {claim.holds for claim in claims} == {True}, [claim for claim in claims if not claim.holds]
+    write(tmp_path, learners, lambda learner, length: accurate(learner, length) / 2)
+    claims = [claim for claim in experiment.claims(read_results(tmp_path, experiment.FOLDERS)) if claim.paper]
+    assert {claim.holds for claim in claims} <= {False}
+    assert all(claim.verdict.startswith("short by") for claim in claims)
+
+
+def test_runs_of_the_same_group_have_to_be_alike(tmp_path: Path) -> None:
+    learners = get_experiment("multiplication").configs(runs=2)
+    write(tmp_path, learners, accurate)
+    results = read_results(tmp_path, ["multiplication"])
+    assert [len(runs) for runs in groups(results).values()] == [2]
+    path = tmp_path / "multiplication" / f"{learners[1].name}.json"
+    content = result(learners[1], accurate)
+    content["config"]["train"]["steps"] = 7
+    write_json(path, content)
+    with pytest.raises(ValueError, match=r"'multiply' are of different configurations.*multiply-seed0, multiply-seed1"):
+        read_results(tmp_path, ["multiplication"])
+    path.write_text("{")
+    with pytest.raises(ValueError, match=r"multiply-seed1.json is damaged .*remove it"):
+        read_results(tmp_path, ["multiplication"])
+    path.write_text('{"something": "else"}')
+    assert len(read_results(tmp_path, ["multiplication"])) == 1
+
+
+def test_results_of_another_configuration_are_not_taken_for_these(tmp_path: Path) -> None:
+    write(tmp_path, get_experiment("multiplication").configs(runs=1), accurate)
+    command = ("reproduce", "multiplication", "--runs", 1, "--out", tmp_path, "--work", tmp_path, "--device", "cpu")
+    refused = riffle(*command, "--set", "train.steps=7")
+    assert refused.code == 1
+    assert "train.steps is 50000 there and 7 here; remove it" in refused.err.replace("\n", " ")
+    assert "0 steps to go" in succeed(*command).err
+
+
+def test_mistakes() -> None:
+    assert "Give one of timing-addition" in riffle("reproduce").err.replace("\n", " ")
+    refused = riffle("reproduce", "maps", "--only", "add,sort", "--device", "cpu").err
+    assert "--only add,sort leaves no run of multiply-seed0, multiply-96-maps-seed0" in refused.replace("\n", " ")
+    assert "unknown option 'train.step'" in riffle("reproduce", "maps", "--set", "train.step=1", "--device", "cpu").err

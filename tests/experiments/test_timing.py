@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from cli.riffle_command import riffle
+from cli.riffle_command import riffle, succeed
 from torch import Tensor, nn
 
 from riffle.baselines import NeuralGPU
-from riffle.experiments import EXPERIMENTS, get_experiment, timing_addition, timing_lambada
+from riffle.experiments import TIMING, get_experiment, timing_addition, timing_lambada
 from riffle.experiments.replay import stepwise
-from riffle.experiments.run import draw
 from riffle.experiments.series import Series, faster_everywhere, longest, slope, slope_is
-from riffle.experiments.timing import foreseen, measure
+from riffle.experiments.timing import foreseen, limit_memory, measure
 
 CPU = torch.device("cpu")
-TIMED = [name for name in EXPERIMENTS if name.startswith("timing")]
 
 
 @pytest.fixture
@@ -35,22 +34,61 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("fast")
-@pytest.mark.parametrize("name", TIMED)
+@pytest.mark.parametrize("name", TIMING)
 def test_a_quick_run_leaves_results_and_a_figure_drawn_from_them(name: str, tmp_path: Path) -> None:
-    result = riffle("reproduce", name, "--quick", "--device", "cpu", "--out", str(tmp_path), "--json")
-    results = result.json
-    assert results == json.loads((tmp_path / "results.json").read_text())
-    assert {"command", "commit", "device", "versions", "started"} <= results.keys()
+    folder = tmp_path / name
+    results = succeed("reproduce", name, "--quick", "--device", "cpu", "--out", tmp_path, "--json").json
+    kept = json.loads((folder / "results.json").read_text())
+    assert results == {**kept, "claims": results["claims"]}
+    assert {"commands", "commit", "device", "versions"} <= results.keys()
     assert results["quick"]
     for series in results["series"]:
         assert [point["length"] for point in series["points"]] == [64, 128, 256]
         assert all(point["milliseconds"] > 0 for point in series["points"])
         assert series["stopped"] is None
-    figures = [tmp_path / "figure.svg", tmp_path / "figure.png"]
+        assert series["seconds"] >= 0
+    figures = [folder / "figure.svg", folder / "figure.png"]
     before = [path.read_bytes() for path in figures]
-    draw(get_experiment(name), tmp_path / "results.json")
+    assert succeed("reproduce", name, "--draw", "--out", tmp_path, "--json").json == results
     assert [path.read_bytes() for path in figures] == before
     assert all(claim["statement"] and claim["evidence"] for claim in results["claims"])
+
+
+@pytest.mark.usefixtures("fast")
+def test_parts_are_added_to_results_of_the_same_commit(tmp_path: Path) -> None:
+    command = ("reproduce", "timing-addition", "--quick", "--device", "cpu", "--out", tmp_path, "--json")
+    first = succeed(*command, "--commit", "abc", "--only", "evaluation").json
+    assert [(s["model"], s["work"]) for s in first["series"]] == [
+        ("shuffle-exchange", "evaluation"),
+        ("Neural GPU (DNGPU)", "evaluation"),
+    ]
+    both = succeed(*command, "--commit", "abc", "--only", "shuffle-exchange").json
+    assert len(both["series"]) == 3
+    assert len(both["commands"]) == 2
+    assert both["series"][0] == first["series"][1]
+    refused = riffle(*command, "--commit", "def", "--only", "training")
+    assert refused.code == 1
+    assert "holds measurements of commit abc, this is def" in refused.err.replace("\n", " ")
+    assert "leaves no series of shuffle-exchange, evaluation;" in riffle(*command, "--only", "lstm").err.replace(
+        "\n", " "
+    )
+    assert len(succeed(*command, "--commit", "def").json["series"]) == 4, "a whole run begins anew"
+
+
+def test_nothing_measured_is_nothing_to_draw(tmp_path: Path) -> None:
+    missing = riffle("reproduce", "timing-addition", "--draw", "--out", tmp_path)
+    assert missing.code == 1
+    assert "nothing has been measured yet" in missing.err.replace("\n", " ")
+
+
+def test_the_limit_of_memory_names_a_gpu_by_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_to: list[tuple[float, int]] = []
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=44e9))
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda *given: set_to.append(given))
+    limit_memory(11, torch.device("cuda"))
+    limit_memory(None, torch.device("cuda:1"))
+    assert set_to == [(0.25, 3), (1.0, 1)]
 
 
 def test_an_unknown_experiment_lists_the_names() -> None:
@@ -153,7 +191,7 @@ def test_steps_replayed_are_the_model() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", TIMED)
+@pytest.mark.parametrize("name", TIMING)
 def test_every_form_runs_on_a_gpu(name: str) -> None:
     for each in get_experiment(name).configs(quick=True):
         found = measure(each, torch.device("cuda"), budget=10, quick=True)

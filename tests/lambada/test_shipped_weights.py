@@ -15,15 +15,16 @@ from riffle.wording import percent
 
 FOLDER = SHIPPED / "lambada"
 PASSAGES = {
-    "wren": "Old Bettany had kept the lighthouse for thirty years, and his daughter Wren had never lived anywhere else. "
-    "When the ships came in, it was Wren who climbed the stairs and lit the lamp, because her father's knees were bad. "
-    "That night the storm was the worst she had seen. She looked at the sea, and then at her father. 'I will go up,' said",
+    "wren": "Old Bettany had kept the lighthouse for thirty years, and his daughter Wren had never lived anywhere "
+    "else. When the ships came in, it was Wren who climbed the stairs and lit the lamp, because her father's knees were "
+    "bad. That night the storm was the worst she had seen. She looked at the sea, and then at her father. 'I will go "
+    "up,' said",
     "dorrick": "The captain counted the prisoners again. There should have been eleven, and there were ten. 'Where is "
-    "Dorrick?' he asked. Nobody answered. He walked along the line and looked into each face. 'I will ask once more,' he "
-    "said. 'Which of you has seen",
-    "dog": "We found the dog in a ditch beside the road, thin and shaking, with a rope around its neck. My sister wanted "
-    "to keep it, but our mother said there was no food to spare. So for three weeks we carried scraps down to the barn "
-    "every evening, and in the end even mother came down to feed the",
+    "Dorrick?' he asked. Nobody answered. He walked along the line and looked into each face. 'I will ask once more,' "
+    "he said. 'Which of you has seen",
+    "dog": "We found the dog in a ditch beside the road, thin and shaking, with a rope around its neck. My sister "
+    "wanted to keep it, but our mother said there was no food to spare. So for three weeks we carried scraps down to "
+    "the barn every evening, and in the end even mother came down to feed the",
 }
 
 

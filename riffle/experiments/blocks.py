@@ -1,0 +1,44 @@
+"""Multiplication by Beneš blocks, 384 maps each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from riffle.experiments.claim import Claim, at_least_as_good
+from riffle.experiments.learner import Learner, seeded
+from riffle.experiments.lines import Line, lines_figure, origin
+from riffle.experiments.multiplication import LENGTH, product
+from riffle.experiments.results import Result, accuracies, chosen, over_steps
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+RUNS = 1
+FOLDERS = ("blocks", "multiplication")
+BLOCKS = (1, 2, 3)
+
+
+def configs(*, quick: bool = False, runs: int = RUNS) -> list[Learner]:
+    """Every depth; two blocks are those of multiplication."""
+    others = [product("blocks", f"{count} blocks", blocks=count) for count in BLOCKS if count != 2]
+    return seeded([product(), *others], runs, quick)
+
+
+def figure(results: Sequence[Result]) -> Figure:
+    """A line for each depth."""
+    lines = [
+        Line(f"{count} blocks", over_steps(chosen(results, "multiply", blocks=count)), colour=count - 1)
+        for count in BLOCKS
+    ]
+    return lines_figure(f"multiplication by Beneš blocks: {origin(results)}", {f"accuracy at length {LENGTH}": lines})
+
+
+def claims(results: Sequence[Result]) -> list[Claim]:
+    """A deeper network is better."""
+    runs = {count: accuracies(chosen(results, "multiply", blocks=count), LENGTH) for count in BLOCKS}
+    return [
+        at_least_as_good(f"multiply: {more} blocks are right as often as {less}", runs[more], runs[less])
+        for less, more in pairwise(BLOCKS)
+    ]

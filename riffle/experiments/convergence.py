@@ -1,0 +1,62 @@
+"""Accuracy at length 512 over training on lengths to 64: the runs of generalization, seen over steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from riffle.experiments import paper
+from riffle.experiments.claim import Claim, as_read, reaches
+from riffle.experiments.generalization import OURS, RUNS, ours
+from riffle.experiments.learner import Learner, seeded
+from riffle.experiments.lines import Line, lines_figure, origin
+from riffle.experiments.results import Result, accuracies, chosen, groups, over_steps, watched
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TASKS = tuple(paper.CONVERGED)
+FOLDERS = ("generalization",)
+LENGTH = 512
+
+__all__ = ["FOLDERS", "RUNS", "claims", "configs", "figure"]
+
+
+def configs(*, quick: bool = False, runs: int = RUNS) -> list[Learner]:
+    """Every simple task."""
+    return seeded([ours(task) for task in TASKS], runs, quick)
+
+
+def figure(results: Sequence[Result]) -> Figure:
+    """A panel for each task; the cross is the paper's accuracy in the end."""
+    panels = {
+        task: [
+            Line(group, over_steps(runs), paper.CONVERGED[task], colour)
+            for colour, (group, runs) in enumerate(groups(chosen(results, task, kind=OURS)).items())
+        ]
+        for task in TASKS
+    }
+    return lines_figure(f"accuracy at length {LENGTH}, trained on lengths to 64: {origin(results)}", panels)
+
+
+def claims(results: Sequence[Result]) -> list[Claim]:
+    """What is reached in the end, and how soon."""
+    found = []
+    for task in TASKS:
+        for group, runs in groups(chosen(results, task, kind=OURS)).items() or [(task, [])]:
+            found.append(
+                reaches(f"{group}: symbols right at {LENGTH}", paper.CONVERGED[task], accuracies(runs, LENGTH))
+            )
+            if task in paper.SOON:
+                found.append(_soon(group, runs, *paper.SOON[task]))
+    return found
+
+
+def _soon(group: str, runs: Sequence[Result], level: float, step: int) -> Claim:
+    """Whether the mean of the runs reaches an accuracy by a step."""
+    statement = f"{group}: {as_read(level)} of the symbols right at {LENGTH} within {step:,} steps"
+    if not runs or watched(runs) != LENGTH:
+        return Claim(statement, None, "not measured")
+    reached = next((point.x for point in over_steps(runs) if point.mean >= level), None)
+    evidence = "never" if reached is None else f"after {reached:,}"
+    return Claim(statement, reached is not None and reached <= step, evidence)

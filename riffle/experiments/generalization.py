@@ -1,0 +1,93 @@
+"""Accuracy over length of networks trained on lengths to 64: this network, and the Neural GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from riffle.config import RECIPES, DataConfig, with_model
+from riffle.experiments import paper
+from riffle.experiments.claim import Claim, at_least_as_good, reaches
+from riffle.experiments.learner import BEYOND, Learner, Test, over_lengths, seeded, trained
+from riffle.experiments.lines import Line, lines_figure, origin
+from riffle.experiments.results import Point, Result, accuracies, chosen, groups, over_length
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TASKS = ("duplicate", "reverse", "add", "sort", "multiply")
+OURS, THEIRS = "shuffle-exchange", "dngpu"
+RUNS = 5
+FOLDERS = ("generalization", "rivals")
+STEPS = 40_000
+JUDGED = (64, 512, 1024, 4096)
+"""Lengths of the claims."""
+TESTS = (Test((8, 16, 32, 64, 128, 256, 512, 1024), 256), Test((2048,), 64), Test((4096,), 32))
+"""Of the Neural GPU, whose time grows with the square of the length."""
+BETTER = ("add", "sort")
+"""Where the paper's network generalises further than the Neural GPU."""
+
+
+def configs(*, quick: bool = False, runs: int = RUNS) -> list[Learner]:
+    """Ours as in the paper and theirs on every task, and ours trained to go further where it can."""
+    further = [ours(task, "long") for task in TASKS if task != "multiply"]
+    return seeded([*(ours(task) for task in TASKS), *further, *(theirs(task) for task in TASKS)], runs, quick)
+
+
+def ours(task: str, recipe: str = "paper") -> Learner:
+    """This network on a task, watched at length 512 while it is trained."""
+    # Duplicating and reversing are learned within a few hundred steps, which is what convergence shows.
+    experiment = trained(RECIPES[recipe](task), steps=STEPS, evaluate_every=250, evaluate_lengths=(512,))
+    return Learner(
+        folder="generalization",
+        group=f"{task}, {OURS}, {recipe}",
+        experiment=replace(experiment, data=DataConfig()),  # products, too, of lengths to 64
+        measure=partial(over_lengths, tests=BEYOND),
+    )
+
+
+def theirs(task: str) -> Learner:
+    """The Neural GPU as its authors trained it, seldom watched: an evaluation takes it 512 steps of its unit."""
+    experiment = with_model(ours(task).experiment, THEIRS)
+    return Learner(
+        folder="rivals",
+        group=f"{task}, {THEIRS}",
+        experiment=trained(experiment, evaluate_every=4000, evaluate_lengths=(64,)),
+        measure=partial(over_lengths, tests=TESTS),
+    )
+
+
+def figure(results: Sequence[Result]) -> Figure:
+    """A panel for each task, with the paper's curves."""
+    panels: dict[str, list[Line]] = {}
+    for task in TASKS:
+        panels[task] = []
+        for colour, kind in ((0, OURS), (4, THEIRS)):
+            for place, (group, runs) in enumerate(_groups(results, task, kind)):
+                panels[task].append(Line(group, over_length(runs), colour=colour + place))
+            curve = [Point(x, y, y, y) for x, y in paper.GENERALIZATION[kind][task].items()]
+            panels[task].append(Line(f"the paper, {kind}", curve, colour=colour, faint=True))
+    return lines_figure(f"accuracy over length, trained on lengths to 64: {origin(results)}", panels, lengths=True)
+
+
+def claims(results: Sequence[Result]) -> list[Claim]:
+    """The paper's curves, and where it generalises further than the Neural GPU."""
+    found = []
+    for kind in (OURS, THEIRS):
+        for task in TASKS:
+            for group, runs in _groups(results, task, kind) or [(f"{task}, {kind}", [])]:
+                for length in JUDGED:
+                    target = paper.GENERALIZATION[kind][task][length]
+                    found.append(reaches(f"{group}: symbols right at {length}", target, accuracies(runs, length)))
+    for task in BETTER:
+        other = accuracies(chosen(results, task, kind=THEIRS), 4096)
+        for group, runs in _groups(results, task, OURS):
+            statement = f"{group} is right more often than {THEIRS} at 4096"
+            found.append(at_least_as_good(statement, accuracies(runs, 4096), other))
+    return found
+
+
+def _groups(results: Sequence[Result], task: str, kind: str) -> list[tuple[str, list[Result]]]:
+    return list(groups(chosen(results, task, kind=kind)).items())

@@ -1,0 +1,44 @@
+"""Multiplication by feature maps, two blocks each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from riffle.experiments.claim import Claim, at_least_as_good
+from riffle.experiments.learner import Learner, seeded
+from riffle.experiments.lines import Line, lines_figure, origin
+from riffle.experiments.multiplication import LENGTH, product
+from riffle.experiments.results import Result, accuracies, chosen, groups, over_steps
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+RUNS = 1
+FOLDERS = ("maps", "multiplication")
+MAPS = (96, 192, 384)
+
+
+def configs(*, quick: bool = False, runs: int = RUNS) -> list[Learner]:
+    """Every width; 384 maps are those of multiplication."""
+    others = [product("maps", f"{count} maps", features=count) for count in MAPS if count != 384]
+    return seeded([product(), *others], runs, quick)
+
+
+def figure(results: Sequence[Result]) -> Figure:
+    """A line for each width."""
+    lines = [
+        Line(f"{runs[0]['config']['model']['features']} maps", over_steps(runs), colour=colour)
+        for colour, runs in enumerate(groups(results).values())
+    ]
+    return lines_figure(f"multiplication by feature maps: {origin(results)}", {f"accuracy at length {LENGTH}": lines})
+
+
+def claims(results: Sequence[Result]) -> list[Claim]:
+    """A wider network is better."""
+    runs = {count: accuracies(chosen(results, "multiply", features=count), LENGTH) for count in MAPS}
+    return [
+        at_least_as_good(f"multiply: {more} maps are right as often as {less}", runs[more], runs[less])
+        for less, more in pairwise(MAPS)
+    ]

@@ -1,0 +1,52 @@
+"""Multiplication on inputs of length 128, which is the longest that is trained: 384 maps, two blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from riffle.config import paper as paper_recipe
+from riffle.experiments import paper
+from riffle.experiments.claim import Claim, reaches
+from riffle.experiments.learner import Learner, Test, over_lengths, seeded, trained, varied
+from riffle.experiments.lines import Line, lines_figure, origin
+from riffle.experiments.results import Result, accuracies, over_steps
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+RUNS = 3
+FOLDERS = ("multiplication",)
+LENGTH = 128
+TESTS = (Test((8, 16, 32, 64, 128, 256), 1024),)
+
+
+def configs(*, quick: bool = False, runs: int = RUNS) -> list[Learner]:
+    """The one network."""
+    return seeded([product()], runs, quick)
+
+
+def product(folder: str = "multiplication", variant: str = "", **model: Any) -> Learner:
+    """The network that multiplies, or a variant of it that an experiment keeps in a folder of its own."""
+    experiment = trained(paper_recipe("multiply"), evaluate_every=500, evaluate_lengths=(LENGTH,))
+    return Learner(
+        folder=folder,
+        group=f"multiply, {variant}" if variant else "multiply",
+        experiment=varied(experiment, **model),
+        measure=partial(over_lengths, tests=TESTS),
+    )
+
+
+def figure(results: Sequence[Result]) -> Figure:
+    """A line for each run."""
+    lines = [
+        Line(result["run"], over_steps([result]), paper.MULTIPLICATION, colour) for colour, result in enumerate(results)
+    ]
+    return lines_figure(f"multiplication: {origin(results)}", {f"accuracy at length {LENGTH}": lines})
+
+
+def claims(results: Sequence[Result]) -> list[Claim]:
+    """What the best run reaches."""
+    statement = f"multiply: symbols right at {LENGTH}, best run"
+    return [reaches(statement, paper.MULTIPLICATION, accuracies(results, LENGTH), best=True)]

@@ -1,0 +1,93 @@
+"""A network to train on passages for a figure, and how readers are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from riffle.config import PassageConfig, Reading, TrainConfig, reading
+from riffle.experiments.claim import Claim, at_least_as_good
+from riffle.experiments.learner import Learner, trained
+from riffle.experiments.results import Result, groups
+from riffle.experiments.riddles import prepare_riddles
+from riffle.train.reader import TrainedReader, read_splits
+from riffle.train.run import Run
+from riffle.wording import percent
+
+SPLIT = "development"
+"""What accuracy is measured on; the test set is for the one network that is chosen."""
+RIDDLES = Path("runs/quick/riddles")
+"""Where the made-up corpus of quick runs is kept."""
+
+
+def over_passages(run: Run, device: torch.device) -> dict[str, Any]:
+    """Accuracy on the development set."""
+    reader = TrainedReader(run, device)
+    passages = read_splits([SPLIT], Path(reader.subject.experiment.data.corpus))[SPLIT]
+    parameters = sum(parameter.numel() for parameter in reader.model.parameters())
+    return {"parameters": parameters, "accuracy": reader.evaluate(passages)["passages"]}
+
+
+def reader(
+    folder: str, group: str, *, data: Mapping[str, Any] = {}, train: Mapping[str, Any] = {}, **model: Any
+) -> Learner:
+    """The paper's network for LAMBADA with some fields changed."""
+    base = reading()
+    experiment: Reading = replace(
+        base,
+        model=replace(base.model, **model),
+        data=replace(base.data, **data),
+        train=replace(base.train, **train),
+    )
+    return Learner(folder=folder, group=group, experiment=experiment, measure=over_passages)
+
+
+def paper_reader() -> Learner:
+    """The network of all comparisons."""
+    return reader("lambada-maps", "384 maps, 2 blocks")
+
+
+def seeded_readers(learners: Sequence[Learner], runs: int, quick: bool) -> list[Learner]:
+    """Every reader with so many seeds, small and on riddles where it has to be quick."""
+    chosen = [_quickened(each) for each in learners] if quick else learners
+    return [replace(each, experiment=trained(each.experiment, seed=seed)) for seed in range(runs) for each in chosen]
+
+
+def accuracies(results: Sequence[Result], group: str) -> list[float]:
+    """Accuracy by position of the runs of a group."""
+    return [run["accuracy"]["all"]["position"] for run in groups(results).get(group, [])]
+
+
+def rises(results: Sequence[Result], names: Sequence[str]) -> list[Claim]:
+    """Whether each group reads at least as well as the one before."""
+    return [
+        at_least_as_good(f"{more} read as well as {less}", accuracies(results, more), accuracies(results, less))
+        for less, more in pairwise(names)
+    ]
+
+
+def alike(results: Sequence[Result], names: Sequence[str], points: float) -> Claim:
+    """Whether groups are within so many points of one another."""
+    found = {name: max(runs) for name in names if (runs := accuracies(results, name))}
+    statement = f"{'; '.join(names)}: within {points:g} points"
+    if len(found) < len(names):
+        return Claim(statement, None, f"{len(found)} of {len(names)} were measured")
+    low, high = min(found.values()), max(found.values())
+    evidence = f"{100 * (high - low):.2f} points from {percent(low)} to {percent(high)}"
+    return Claim(statement, 100 * (high - low) <= points, evidence)
+
+
+def _quickened(learner: Learner) -> Learner:
+    """A reader that takes seconds on a CPU."""
+    experiment = learner.experiment
+    assert isinstance(experiment, Reading)
+    corpus = RIDDLES / "corpus" if RIDDLES.exists() else prepare_riddles(RIDDLES)
+    model = replace(experiment.model, features=experiment.model.features // 24, dropout=0.0)
+    data = PassageConfig(bins=(32,), batch=8, corpus=str(corpus))
+    few = TrainConfig(steps=4, log_every=2, evaluate_every=2, evaluate_lengths=(), checkpoint_every=2)
+    return replace(learner, experiment=replace(experiment, model=model, data=data, train=few))

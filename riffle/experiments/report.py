@@ -1,0 +1,90 @@
+"""The page of everything that was reproduced: the paper's numbers, ours, and what came of each claim."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from riffle.bench.words import NOTHING
+from riffle.experiments import EXPERIMENTS, LEARNING, get_experiment
+from riffle.experiments.claim import Claim, as_read
+from riffle.experiments.learned import read as read_runs
+from riffle.experiments.run import read as read_series
+from riffle.wording import percent
+
+HEAD = """# What of the paper is reproduced
+
+Written by `riffle reproduce --report` from the files under `results/`; do not edit. The paper's numbers are read off
+its figures to about a point: a result within one point is said to reach it. Ours are means over runs with other seeds,
+with their standard deviation in points, or the best run where that is said.
+[How to run and add experiments](experiments.md).
+"""
+
+
+def report(root: Path) -> str:
+    """The page, in Markdown."""
+    sections = [section for name in EXPERIMENTS for section in (_learned if name in LEARNING else _timed)(name, root)]
+    return "\n".join([HEAD, *sections])
+
+
+def _learned(name: str, root: Path) -> list[str]:
+    results = read_runs(name, root)
+    if not results:
+        return [_missing(name)]
+    steps = sorted({result["steps"] for result in results})
+    facts = [
+        f"{len(results)} runs of {' or '.join(f'{count:,}' for count in steps)} steps",
+        *_facts(results, "hardware", [result["command"] for result in results]),
+    ]
+    return [_section(name, root, "figure", facts, get_experiment(name).claims(results))]
+
+
+def _timed(name: str, root: Path) -> list[str]:
+    paths = sorted((root / name).glob("results*.json"))
+    sections = []
+    for path in paths:
+        results = read_series(path)
+        commands = [entry["command"] for entry in results["commands"]]
+        picture = path.stem.replace("results", "figure")
+        claims = get_experiment(name).claims(results)
+        sections.append(_section(name, root, picture, _facts([results], "device", commands), claims))
+    return sections or [_missing(name)]
+
+
+def _facts(results: Sequence[dict[str, Any]], hardware: str, commands: Iterable[str]) -> list[str]:
+    """Where results come from, each thing said once."""
+    places = sorted({result[hardware] for result in results})
+    torch = sorted({result["versions"]["torch"] for result in results})
+    commits = sorted({str(result["commit"]) for result in results})
+    return [
+        ", ".join(places),
+        f"torch {', '.join(torch)}",
+        f"commit {', '.join(commits)}",
+        ", ".join(f"`{command}`" for command in dict.fromkeys(commands)),
+    ]
+
+
+def _section(name: str, root: Path, picture: str, facts: Iterable[str], claims: Iterable[Claim]) -> str:
+    lines = [
+        f"## {name}\n",
+        f"{_about(name)} {'; '.join(facts)}.\n",
+        *([f"![{name}](../{root.name}/{name}/{picture}.png)\n"] if (root / name / f"{picture}.png").exists() else []),
+        "| claim | the paper | ours | spread | verdict | evidence |",
+        "|---|---:|---:|---:|---|---|",
+    ]
+    for claim in claims:
+        paper = NOTHING if claim.paper is None else as_read(claim.paper)
+        ours = NOTHING if claim.ours is None else percent(claim.ours)
+        spread = NOTHING if claim.spread is None else f"{100 * claim.spread:.2f}"
+        lines.append(f"| {' | '.join([claim.statement, paper, ours, spread, claim.verdict, claim.evidence])} |")
+    return "\n".join([*lines, ""])
+
+
+def _missing(name: str) -> str:
+    return f"## {name}\n\n{_about(name)} Missing: nobody has run `riffle reproduce {name}` yet.\n"
+
+
+def _about(name: str) -> str:
+    text = EXPERIMENTS[name]
+    return f"{text[0].upper()}{text[1:]}."

@@ -1,0 +1,100 @@
+"""The results of runs, a JSON file each: read, chosen by their configuration, averaged."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+Result = dict[str, Any]
+
+
+class Point(NamedTuple):
+    """An accuracy over the runs of a group."""
+
+    x: int
+    """A step, or a length."""
+    mean: float
+    low: float
+    high: float
+
+
+def read_results(root: Path, folders: Iterable[str]) -> list[Result]:
+    """Every run below ``root`` in the folders of some experiments; other files there are no runs."""
+    found = []
+    for folder in folders:
+        for path in sorted((root / folder).glob("*.json")):
+            result = read_result(path)
+            if result is not None:
+                found.append(result)
+    for group, runs in groups(found).items():
+        if any(_apart_from_seed(run) != _apart_from_seed(runs[0]) for run in runs):
+            names = ", ".join(run["run"] for run in runs)
+            raise ValueError(f"the runs of {group!r} are of different configurations, so they have no mean: {names}")
+    return found
+
+
+def read_result(path: Path) -> Result | None:
+    """The result in a file, None where it holds something else."""
+    try:
+        content = json.loads(path.read_text())
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path} is damaged ({error}): remove it, and the run is measured again") from None
+    return content if isinstance(content, dict) and {"group", "config", "metrics"} <= content.keys() else None
+
+
+def _apart_from_seed(result: Result) -> dict[str, Any]:
+    config: dict[str, Any] = result["config"]
+    return {**config, "train": {**config["train"], "seed": None}}
+
+
+def chosen(results: Iterable[Result], task: str, **model: Any) -> list[Result]:
+    """The runs of a task whose models have the given values in their configuration."""
+    return [
+        result
+        for result in results
+        if result["config"]["task"] == task
+        and all(result["config"]["model"][name] == value for name, value in model.items())
+    ]
+
+
+def groups(results: Iterable[Result]) -> dict[str, list[Result]]:
+    """The runs by their group."""
+    found: dict[str, list[Result]] = {}
+    for result in results:
+        found.setdefault(result["group"], []).append(result)
+    return found
+
+
+def accuracies(results: Iterable[Result], length: int) -> list[float]:
+    """Symbol accuracy at a length, of the runs that were tested there."""
+    return [score["symbol_accuracy"] for result in results for score in result["scores"] if score["length"] == length]
+
+
+def over_length(results: Sequence[Result]) -> list[Point]:
+    """Accuracy over the lengths that any of the runs was tested at."""
+    lengths = sorted({score["length"] for result in results for score in result["scores"]})
+    return [_point(length, accuracies(results, length)) for length in lengths]
+
+
+def over_steps(results: Sequence[Result]) -> list[Point]:
+    """Accuracy over steps at the longest length of the evaluations in training, where all runs have one."""
+    curves = [_curve(result) for result in results]
+    steps = sorted(set.intersection(*(set(curve) for curve in curves))) if curves else []
+    return [_point(step, [curve[step] for curve in curves]) for step in steps]
+
+
+def watched(results: Sequence[Result]) -> int:
+    """The longest length of the evaluations in training."""
+    return max(results[0]["config"]["train"]["evaluate_lengths"])
+
+
+def _curve(result: Result) -> dict[int, float]:
+    name = f"accuracy/{watched([result])}"
+    return {line["step"]: line[name] for line in result["metrics"] if name in line}
+
+
+def _point(x: int, values: Sequence[float]) -> Point:
+    return Point(x, statistics.mean(values), min(values), max(values))

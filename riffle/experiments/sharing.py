@@ -1,0 +1,60 @@
+"""Addition and sorting by which layers share their weights: as usual, or as few as generalisation allows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from riffle.experiments.ablation import BASELINE, LENGTHS, switched
+from riffle.experiments.claim import Claim, at_least_as_good
+from riffle.experiments.learner import Learner, seeded, varied
+from riffle.experiments.lines import Line, lines_figure, origin
+from riffle.experiments.results import Result, accuracies, chosen, over_steps
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+RUNS = 1
+FOLDERS = ("sharing", "ablation")
+TASKS = ("add", "sort")
+SHARINGS = ("block", "minimal")
+SIMILAR = 0.02
+"""What "similarly" is taken to mean."""
+
+
+def configs(*, quick: bool = False, runs: int = RUNS) -> list[Learner]:
+    """Both sharings on both tasks; the usual one is the baseline of the ablation."""
+    usual = [switched(task, BASELINE) for task in TASKS]
+    return seeded([*usual, *(_minimal(each) for each in usual)], runs, quick)
+
+
+def _minimal(learner: Learner) -> Learner:
+    experiment = varied(learner.experiment, sharing="minimal")
+    return replace(learner, folder="sharing", group=f"{learner.group}, minimal", experiment=experiment)
+
+
+def figure(results: Sequence[Result]) -> Figure:
+    """A panel for each task."""
+    panels = {
+        f"{task}, length {LENGTHS[task]}": [
+            Line(sharing, over_steps(_runs(results, task, sharing)), colour=colour)
+            for colour, sharing in enumerate(SHARINGS)
+        ]
+        for task in TASKS
+    }
+    return lines_figure(f"weights shared by block and minimally: {origin(results)}", panels)
+
+
+def claims(results: Sequence[Result]) -> list[Claim]:
+    """Both perform similarly."""
+    found = []
+    for task in TASKS:
+        usual, minimal = (accuracies(_runs(results, task, sharing), LENGTHS[task]) for sharing in SHARINGS)
+        statement = f"{task}: minimal sharing is right as often as sharing by block, within {SIMILAR * 100:g} points"
+        found.append(at_least_as_good(statement, minimal, usual, SIMILAR))
+    return found
+
+
+def _runs(results: Sequence[Result], task: str, sharing: str) -> list[Result]:
+    return chosen(results, task, unit=BASELINE, sharing=sharing)
