@@ -74,6 +74,7 @@ def learn(name: str, wishes: Wishes) -> Outcome:
         "command": shlex.join(["riffle", *sys.argv[1:]]),
         "commit": wishes.commit or commit(),
         "at_once": at_once,
+        "quick": wishes.quick,
     }
     todo = planned(learners, wishes.results, wishes.work, about)
     board = Board(todo, at_once * len(devices))

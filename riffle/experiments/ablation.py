@@ -10,7 +10,7 @@ from riffle.config import paper as paper_recipe
 from riffle.experiments import paper
 from riffle.experiments.claim import Claim, at_least_as_good, reaches
 from riffle.experiments.learner import PAPERS, Learner, over_lengths, seeded, trained, varied
-from riffle.experiments.lines import Line, lines_figure, origin
+from riffle.experiments.lines import Line, lines_figure, title
 from riffle.experiments.multiplication import LENGTH, product
 from riffle.experiments.results import Result, accuracies, chosen, over_steps
 
@@ -54,7 +54,7 @@ def figure(results: Sequence[Result]) -> Figure:
         ]
         for task, units in paper.ABLATION.items()
     }
-    return lines_figure(f"the switch unit and its ablations: {origin(results)}", panels)
+    return lines_figure(title("the switch unit and its ablations", results), panels)
 
 
 def claims(results: Sequence[Result]) -> list[Claim]:

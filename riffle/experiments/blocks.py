@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from riffle.experiments.claim import Claim, at_least_as_good
 from riffle.experiments.learner import Learner, seeded
-from riffle.experiments.lines import Line, lines_figure, origin
+from riffle.experiments.lines import Line, lines_figure, title
 from riffle.experiments.multiplication import LENGTH, product
 from riffle.experiments.results import Result, accuracies, chosen, over_steps
 
@@ -32,7 +32,7 @@ def figure(results: Sequence[Result]) -> Figure:
         Line(f"{count} blocks", over_steps(chosen(results, "multiply", blocks=count)), colour=count - 1)
         for count in BLOCKS
     ]
-    return lines_figure(f"multiplication by Beneš blocks: {origin(results)}", {f"accuracy at length {LENGTH}": lines})
+    return lines_figure(title("multiplication by Beneš blocks", results), {f"accuracy at length {LENGTH}": lines})
 
 
 def claims(results: Sequence[Result]) -> list[Claim]:

@@ -9,7 +9,7 @@ from riffle.experiments import paper
 from riffle.experiments.claim import Claim, as_read, reaches
 from riffle.experiments.generalization import OURS, RUNS, ours
 from riffle.experiments.learner import Learner, seeded
-from riffle.experiments.lines import Line, lines_figure, origin
+from riffle.experiments.lines import Line, lines_figure, title
 from riffle.experiments.results import Result, accuracies, chosen, groups, over_steps, watched
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def figure(results: Sequence[Result]) -> Figure:
         ]
         for task in TASKS
     }
-    return lines_figure(f"accuracy at length {LENGTH}, trained on lengths to 64: {origin(results)}", panels)
+    return lines_figure(title(f"accuracy at length {LENGTH}, trained on lengths to 64", results), panels)
 
 
 def claims(results: Sequence[Result]) -> list[Claim]:

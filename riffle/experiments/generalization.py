@@ -11,7 +11,7 @@ from riffle.config import RECIPES, DataConfig, with_model
 from riffle.experiments import paper
 from riffle.experiments.claim import Claim, at_least_as_good, reaches
 from riffle.experiments.learner import BEYOND, Learner, Test, over_lengths, seeded, trained
-from riffle.experiments.lines import Line, lines_figure, origin
+from riffle.experiments.lines import Line, lines_figure, title
 from riffle.experiments.results import Point, Result, accuracies, chosen, groups, over_length
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def ours(task: str, recipe: str = "paper") -> Learner:
 
 
 def theirs(task: str) -> Learner:
-    """The Neural GPU as its authors trained it, seldom watched: an evaluation takes it 512 steps of its unit."""
+    """The Neural GPU as its authors trained it, watched seldom and at 64 alone: at 512 it takes 512 steps to answer."""
     experiment = with_model(ours(task).experiment, THEIRS)
     return Learner(
         folder="rivals",
@@ -69,7 +69,7 @@ def figure(results: Sequence[Result]) -> Figure:
                 panels[task].append(Line(group, over_length(runs), colour=colour + place))
             curve = [Point(x, y, y, y) for x, y in paper.GENERALIZATION[kind][task].items()]
             panels[task].append(Line(f"the paper, {kind}", curve, colour=colour, faint=True))
-    return lines_figure(f"accuracy over length, trained on lengths to 64: {origin(results)}", panels, lengths=True)
+    return lines_figure(title("accuracy over length, trained on lengths to 64", results), panels, lengths=True)
 
 
 def claims(results: Sequence[Result]) -> list[Claim]:

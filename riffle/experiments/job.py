@@ -39,7 +39,7 @@ class Order:
     result: Path
     """Where its result goes."""
     about: Mapping[str, Any]
-    """What the result says of its origin: command and commit."""
+    """What the result says of its origin: command, commit and the like."""
 
     @property
     def log(self) -> Path:

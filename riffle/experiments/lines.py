@@ -31,18 +31,18 @@ class Line:
     """Whether it is dotted: for the paper's curves."""
 
 
-def lines_figure(title: str, panels: Mapping[str, Sequence[Line]], *, lengths: bool = False) -> Figure:
+def lines_figure(heading: str, panels: Mapping[str, Sequence[Line]], *, lengths: bool = False) -> Figure:
     """Panels side by side, accuracy upwards.
 
     Args:
-        title: Above all panels.
+        heading: Above all panels, see :func:`title`.
         panels: The lines of each panel by its title.
         lengths: Whether lines go over lengths, on a logarithmic axis; over steps otherwise.
     """
     import matplotlib
     from matplotlib.figure import Figure
 
-    columns = min(3, len(panels))
+    columns = 2 if len(panels) == 4 else min(3, len(panels))
     rows = -(-len(panels) // columns)
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(1.5 + 5 * columns, 0.8 + 4 * rows), facecolor="white", layout="constrained")
@@ -51,14 +51,15 @@ def lines_figure(title: str, panels: Mapping[str, Sequence[Line]], *, lengths: b
             _draw(axes, name, drawn, lengths)
         for axes in grid[len(panels) :]:
             axes.set_visible(False)
-        figure.suptitle(title, fontsize=12)
+        figure.suptitle(heading, fontsize=12)
     return figure
 
 
-def origin(results: Sequence[Result]) -> str:
-    """Where runs were made, for a title."""
-    places = sorted({result["hardware"] for result in results})
-    return ", ".join(places) if places else "nothing measured yet"
+def title(text: str, results: Sequence[Result]) -> str:
+    """The title of a figure: what is shown, and where the runs were made."""
+    places = ", ".join(sorted({result["hardware"] for result in results}))
+    shown = "a quick run of tiny networks" if any(result["quick"] for result in results) else text
+    return f"{shown}: {places or 'nothing measured yet'}"
 
 
 def _draw(axes: Axes, name: str, lines: Sequence[Line], lengths: bool) -> None:

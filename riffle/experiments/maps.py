@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from riffle.experiments.claim import Claim, at_least_as_good
 from riffle.experiments.learner import Learner, seeded
-from riffle.experiments.lines import Line, lines_figure, origin
+from riffle.experiments.lines import Line, lines_figure, title
 from riffle.experiments.multiplication import LENGTH, product
 from riffle.experiments.results import Result, accuracies, chosen, groups, over_steps
 
@@ -32,7 +32,7 @@ def figure(results: Sequence[Result]) -> Figure:
         Line(f"{runs[0]['config']['model']['features']} maps", over_steps(runs), colour=colour)
         for colour, runs in enumerate(groups(results).values())
     ]
-    return lines_figure(f"multiplication by feature maps: {origin(results)}", {f"accuracy at length {LENGTH}": lines})
+    return lines_figure(title("multiplication by feature maps", results), {f"accuracy at length {LENGTH}": lines})
 
 
 def claims(results: Sequence[Result]) -> list[Claim]:

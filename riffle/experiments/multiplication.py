@@ -10,7 +10,7 @@ from riffle.config import paper as paper_recipe
 from riffle.experiments import paper
 from riffle.experiments.claim import Claim, reaches
 from riffle.experiments.learner import Learner, Test, over_lengths, seeded, trained, varied
-from riffle.experiments.lines import Line, lines_figure, origin
+from riffle.experiments.lines import Line, lines_figure, title
 from riffle.experiments.results import Result, accuracies, over_steps
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def figure(results: Sequence[Result]) -> Figure:
     lines = [
         Line(result["run"], over_steps([result]), paper.MULTIPLICATION, colour) for colour, result in enumerate(results)
     ]
-    return lines_figure(f"multiplication: {origin(results)}", {f"accuracy at length {LENGTH}": lines})
+    return lines_figure(title("multiplication", results), {f"accuracy at length {LENGTH}": lines})
 
 
 def claims(results: Sequence[Result]) -> list[Claim]:

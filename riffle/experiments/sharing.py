@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from riffle.experiments.ablation import BASELINE, LENGTHS, switched
 from riffle.experiments.claim import Claim, at_least_as_good
 from riffle.experiments.learner import Learner, seeded, varied
-from riffle.experiments.lines import Line, lines_figure, origin
+from riffle.experiments.lines import Line, lines_figure, title
 from riffle.experiments.results import Result, accuracies, chosen, over_steps
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def figure(results: Sequence[Result]) -> Figure:
         ]
         for task in TASKS
     }
-    return lines_figure(f"weights shared by block and minimally: {origin(results)}", panels)
+    return lines_figure(title("weights shared by block and minimally", results), panels)
 
 
 def claims(results: Sequence[Result]) -> list[Claim]:

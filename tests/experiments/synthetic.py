@@ -41,6 +41,7 @@ def result(learner: Learner, accuracy: Accuracy) -> dict[str, Any]:
         "seconds": 1.0,
         "command": "riffle reproduce something",
         "commit": "abc",
+        "quick": False,
         "hardware": "Some GPU",
         "versions": {"torch": "2.11"},
         "config": asdict(learner.experiment),

@@ -49,6 +49,7 @@ def test_a_quick_run_leaves_results_and_a_figure_drawn_from_them(
         assert [line["step"] for line in kept["metrics"] if "accuracy/16" in line] == [5, 10]
         assert [score["length"] for score in kept["scores"]] == [8, 16]
     figures = [root / name / "figure.svg", root / name / "figure.png"]
+    assert "a quick run of tiny networks" in figures[0].read_text()
     before = [path.read_bytes() for path in figures]
     drawn = succeed("reproduce", name, "--draw", "--out", root, "--json").json
     assert drawn == found
