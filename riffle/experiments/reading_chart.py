@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from riffle.draw import PALETTE
 from riffle.experiments.chart import STYLE
-from riffle.experiments.lines import origin
+from riffle.experiments.lines import title as titled
 from riffle.experiments.readers import SPLIT, accuracies
 from riffle.experiments.results import Result, groups
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def reading_figure(results: Sequence[Result], title: str) -> Figure:
+def reading_figure(results: Sequence[Result], what: str) -> Figure:
     """A bar for each group of runs, and beside it accuracy over steps."""
     import matplotlib
     from matplotlib.figure import Figure
@@ -39,5 +39,5 @@ def reading_figure(results: Sequence[Result], title: str) -> Figure:
             axes.grid(alpha=0.3)
             for side in ("top", "right"):
                 axes.spines[side].set_visible(False)
-        figure.suptitle(f"{title}: {origin(results)}", fontsize=12)
+        figure.suptitle(titled(what, results), fontsize=12)
     return figure

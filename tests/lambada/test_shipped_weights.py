@@ -16,9 +16,9 @@ from riffle.wording import percent
 FOLDER = SHIPPED / "lambada"
 PASSAGES = {
     "wren": "Old Bettany had kept the lighthouse for thirty years, and his daughter Wren had never lived anywhere "
-    "else. When the ships came in, it was Wren who climbed the stairs and lit the lamp, because her father's knees were "
-    "bad. That night the storm was the worst she had seen. She looked at the sea, and then at her father. 'I will go "
-    "up,' said",
+    "else. When the ships came in, it was Wren who climbed the stairs and lit the lamp, because her father's knees "
+    "were bad. That night the storm was the worst she had seen. She looked at the sea, and then at her father. 'I "
+    "will go up,' said",
     "dorrick": "The captain counted the prisoners again. There should have been eleven, and there were ten. 'Where is "
     "Dorrick?' he asked. Nobody answered. He walked along the line and looked into each face. 'I will ask once more,' "
     "he said. 'Which of you has seen",
