@@ -70,7 +70,12 @@ def groups(results: Iterable[Result]) -> dict[str, list[Result]]:
 
 def accuracies(results: Iterable[Result], length: int) -> list[float]:
     """Symbol accuracy at a length, of the runs that were tested there."""
-    return [score["symbol_accuracy"] for result in results for score in result["scores"] if score["length"] == length]
+    return [
+        score["symbol_accuracy"]
+        for result in results
+        for score in result["scores"]
+        if score["length"] == length and score["split"] == "uniform"
+    ]
 
 
 def over_length(results: Sequence[Result]) -> list[Point]:

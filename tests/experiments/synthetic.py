@@ -31,7 +31,9 @@ def result(learner: Learner, accuracy: Accuracy) -> dict[str, Any]:
     train = learner.experiment.train
     lengths = sorted({64, 128, 512, 1024, 4096, *train.evaluate_lengths})
     watched = max(train.evaluate_lengths)
-    scores = [{"length": length, "symbol_accuracy": accuracy(learner, length)} for length in lengths]
+    scores = [
+        {"length": length, "split": "uniform", "symbol_accuracy": accuracy(learner, length)} for length in lengths
+    ]
     reached = accuracy(learner, watched)
     return {
         "run": learner.name,

@@ -15,6 +15,8 @@ from riffle.lambada import Corpus
 from .novels import write_novels
 from .test_sources import official
 
+COMMANDS = ("prepare", "train", "eval", "solve", "report", "ship")
+
 
 def test_prepare(tmp_path: Path) -> None:
     novels = write_novels(tmp_path / "novels")
@@ -80,5 +82,5 @@ def test_the_documented_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
         exec(code, names)
     assert names["answer"] in names["context"]  # type: ignore[operator]
     options = set(re.findall(r"`(--[a-z-]+)", page))
-    shown = "".join(succeed("lambada", each, "--help").out for each in ("prepare", "train", "eval", "solve", "report"))
+    shown = "".join(succeed("lambada", each, "--help").out for each in COMMANDS)
     assert {option for option in options if option not in shown} == {"--quick"}, "which is riffle reproduce's"
