@@ -8,7 +8,20 @@ from typing import Annotated
 import typer
 
 from riffle.cli.display import Device, Json, choose_device
-from riffle.cli.learning import Telling, learn, names, show_configuration
+from riffle.cli.learning import (
+    Features,
+    Graph,
+    PrecisionName,
+    Resume,
+    Seed,
+    Show,
+    Steps,
+    Telling,
+    Timeout,
+    learn,
+    names,
+    show_configuration,
+)
 from riffle.config import READING_RIVALS
 
 
@@ -29,21 +42,19 @@ def train(
         Path | None,
         typer.Option(help="Folder of the run.", show_default="runs/lambada, runs/lambada-NAME with --model"),
     ] = None,
-    steps: Annotated[int | None, typer.Option(help="Same as --set train.steps=N.")] = None,
-    features: Annotated[int | None, typer.Option(help="Feature maps; same as --set model.features=N.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Same as --set train.seed=N.")] = None,
-    precision: Annotated[str | None, typer.Option(help="fp32, tf32 or bf16; same as --set train.precision=P.")] = None,
+    steps: Steps = None,
+    features: Features = None,
+    seed: Seed = None,
+    precision: PrecisionName = None,
     change: Annotated[
         list[str] | None,
         typer.Option("--set", help="Change any field, e.g. --set data.within=0; see --show.", metavar="KEY=VALUE"),
     ] = None,
-    show: Annotated[bool, typer.Option("--show", help="Print the configuration with its meaning, and stop.")] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in the folder where it stopped.")] = False,
+    show: Show = False,
+    resume: Resume = False,
     device: Device = "auto",
-    graph: Annotated[bool, typer.Option(help="On a GPU, replay each step as one CUDA graph.")] = True,
-    timeout: Annotated[
-        float, typer.Option(help="Under torchrun: how long a process waits for another.", metavar="SECONDS", min=1)
-    ] = 600,
+    graph: Graph = True,
+    timeout: Timeout = 600,
     json: Json = False,
 ) -> None:
     """Learn from prepared passages and leave a run folder behind.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.progress import TextColumn
@@ -21,6 +21,18 @@ if TYPE_CHECKING:
     from riffle.config import Experiment
     from riffle.train.distributed import World
     from riffle.train.run import Run
+
+
+Steps = Annotated[int | None, typer.Option(help="Same as --set train.steps=N.")]
+Features = Annotated[int | None, typer.Option(help="Feature maps; same as --set model.features=N.")]
+Seed = Annotated[int | None, typer.Option(help="Same as --set train.seed=N.")]
+PrecisionName = Annotated[str | None, typer.Option(help="fp32, tf32 or bf16; same as --set train.precision=P.")]
+Show = Annotated[bool, typer.Option("--show", help="Print the configuration with its meaning, and stop.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in the folder where it stopped.")]
+Graph = Annotated[bool, typer.Option(help="On a GPU, replay each step as one CUDA graph.")]
+Timeout = Annotated[
+    float, typer.Option(help="Under torchrun: how long a process waits for another.", metavar="SECONDS", min=1)
+]
 
 
 @dataclass(frozen=True)
