@@ -54,7 +54,10 @@ class Passages:
         self, experiment: Reading, folder: Path | None = None, device: Any = "cpu", world: World = ALONE
     ) -> None:
         self.experiment, self.folder, self.device, self.world = experiment, folder, torch.device(device), world
-        (self.positions,) = experiment.data.bins
+        bins = experiment.data.bins
+        if len(bins) != 1:
+            raise ValueError(f"data.bins must be one number of positions where passages are read, got {list(bins)}")
+        self.positions = bins[0]
 
     @cached_property
     def corpus(self) -> Corpus:

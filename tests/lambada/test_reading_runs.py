@@ -13,6 +13,7 @@ from riffle.config import READING_RIVALS, ModelConfig, Reading, reading, small, 
 from riffle.lambada import tokenise
 from riffle.models.build import READERS
 from riffle.overrides import override
+from riffle.train.check import check
 from riffle.train.reader import TrainedReader
 from riffle.train.run import Run
 from riffle.train.step import TrainStep
@@ -128,3 +129,8 @@ def test_a_run_keeps_its_words_and_needs_no_corpus(trained: Path, tmp_path: Path
     assert isinstance(experiment, Reading)
     gone = replace(experiment, data=replace(experiment.data, corpus=str(tmp_path / "gone")))
     assert reading_of(gone, trained).words.known == reading_of(experiment).words.known
+
+
+def test_one_number_of_positions(riddles: Path) -> None:
+    with pytest.raises(ValueError, match=r"data.bins must be one number of positions .*, got \[16, 32\]"):
+        check(experiment_of("shuffle-exchange", riddles, "data.bins=16,32"))
