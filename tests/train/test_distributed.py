@@ -12,7 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from riffle.config import DataConfig, Experiment, ModelConfig, TrainConfig, with_model
+from riffle.config import DataConfig, Experiment, ModelConfig, TrainConfig, reading, with_model
+from riffle.experiments.riddles import prepare_riddles
+from riffle.overrides import override
 from riffle.train import symbols as symbols_module
 from riffle.train.checkpoint import read_checkpoint, write_checkpoint
 from riffle.train.distributed import ALONE, RankLost, World, local_device
@@ -68,6 +70,21 @@ def test_the_neural_gpu_with_its_noise_cost_and_schedule(tmp_path: Path) -> None
     together(2, train, tmp_path / "many", experiment)
     tiny.train(tmp_path / "one", times_batch(experiment, 2))
     assert float(tiny.state(tmp_path / "many")["model.saturation.period"][1]) > 0
+    assert_close(tmp_path / "many", tmp_path / "one")
+
+
+def test_passages_are_shared_out_too(tmp_path: Path) -> None:
+    corpus = prepare_riddles(tmp_path / "riddles")
+    experiment = override(
+        reading(),
+        [
+            *(f"data.corpus={corpus}", "data.bins=32", "data.batch=6", "data.word_dropout=0", "data.within=0.25"),
+            *("model.features=8", "model.dropout=0", "train.precision=fp32", "train.steps=6", "train.warmup=0"),
+            *("train.log_every=2", "train.evaluate_every=0", "train.checkpoint_every=3"),
+        ],
+    )
+    together(2, train, tmp_path / "many", experiment)
+    tiny.train(tmp_path / "one", times_batch(experiment, 2))
     assert_close(tmp_path / "many", tmp_path / "one")
 
 
