@@ -73,6 +73,8 @@ class PassageConfig(DataConfig):
     """Share of a passage's rarer words that are taken as unknown in training."""
     within: float = 0.0
     """Share of the examples that end inside a sentence, not at its end."""
+    label: Literal["even", "sum"] = "even"
+    """Whether the occurrences of an answer are all to be pointed at alike, or together, however they share it."""
     flatten: float = 0.0
     """How far answers that occur often are drawn less: 0 as they occur, 1 all alike."""
 

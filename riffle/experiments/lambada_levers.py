@@ -25,6 +25,7 @@ LEVERS: dict[str, dict[str, Any]] = {
     "sentence ends only": {"data": {"within": 0.0}},
     "inside sentences only": {"data": {"within": 1.0}},
     "answers as often as they occur": {"data": {"flatten": 0.0}},
+    "occurrences added up": {"data": {"label": "sum"}},
     "no word forgotten": {"data": {"forget": 0.0}},
     "no word dropped": {"data": {"word_dropout": 0.0}},
     "no dropout": {"dropout": 0.0},

@@ -4,25 +4,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from riffle.lambada.placing import Examples, Placed
 
+Label = Literal["even", "sum"]
 NONE = torch.finfo(torch.float32).min
 """The score of a position that cannot be pointed at."""
 
 
-def pointer_loss(score_BN: Tensor, placed: Placed, label_smoothing: float = 0.0) -> Tensor:
+def pointer_loss(score_BN: Tensor, placed: Placed, label_smoothing: float = 0.0, label: Label = "even") -> Tensor:
     """Softmax cross entropy of every passage over its positions, ``[B]``.
 
-    The label is spread evenly over the occurrences of the answer; smoothing spreads a part of it over all positions.
+    Args:
+        score_BN: The scores of the positions.
+        placed: The passages.
+        label_smoothing: The part of the label that is spread over all positions.
+        label: "even": spread over the occurrences of the answer, as in the paper. "sum": their probabilities are added
+            up, however they share it.
     """
-    log_BN = _log_probability(score_BN, placed.inside)
-    label_BN = (1 - label_smoothing) * _even(placed.right) + label_smoothing * _even(placed.inside)
-    return -(label_BN * log_BN).sum(dim=1)
+    inside_BN, right_BN = placed.inside, placed.right
+    log_BN = _log_probability(score_BN, inside_BN)
+    if label == "even":
+        loss_B = -(_even(right_BN) * log_BN).sum(dim=1)
+    else:
+        loss_B = -log_BN.masked_fill(~right_BN, NONE).logsumexp(dim=1)
+    return (1 - label_smoothing) * loss_B - label_smoothing * (_even(inside_BN) * log_BN).sum(dim=1)
 
 
 class Spread(NamedTuple):

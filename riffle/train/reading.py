@@ -97,7 +97,10 @@ class Passages:
         placed, weights_B = self.draw(generator)
         with arithmetic(self.experiment.train.precision, generator.device):
             score_BN = model(placed.ids)
-        loss = (pointer_loss(score_BN, placed, self.experiment.train.label_smoothing) * weights_B).sum()
+        smoothing, label = self.experiment.train.label_smoothing, self.experiment.data.label
+        # A passage without weight has no answer to point at, and its loss may be any number.
+        loss_B = pointer_loss(score_BN, placed, smoothing, label)
+        loss = torch.where(weights_B > 0, loss_B * weights_B, 0).sum()
         score_BN = score_BN.detach().masked_fill(~placed.inside, -torch.inf)
 
         def count() -> tuple[Tensor, Tensor]:

@@ -15,7 +15,7 @@ from riffle import SequenceModel
 from riffle.lambada import Words
 from riffle.lambada.breakdown import breakdown
 from riffle.lambada.placing import NO_WORD, Examples, Placed
-from riffle.lambada.pointing import Pointed, point, pointer_loss, spread
+from riffle.lambada.pointing import Label, Pointed, point, pointer_loss, spread
 
 POSITIONS = 8
 WORDS = Words(["the", "met", "."], unknowns=POSITIONS)
@@ -35,18 +35,21 @@ def softmax(scores: list[float]) -> list[float]:
     return [math.exp(score) / total for score in scores]
 
 
-@given(passages, st.sampled_from([0.0, 0.1]), st.integers(0, 9))
-def test_the_loss(texts: list[list[str]], smoothing: float, seed: int) -> None:
+@given(passages, st.sampled_from([0.0, 0.1]), st.sampled_from(["even", "sum"]), st.integers(0, 9))
+def test_the_loss(texts: list[list[str]], smoothing: float, label: Label, seed: int) -> None:
     placed = Examples.of(texts, WORDS, POSITIONS).draw(3, generator=torch.Generator().manual_seed(seed))
     score_BN = Scores()(placed.ids)
-    losses = pointer_loss(score_BN, placed, smoothing).tolist()
+    losses = pointer_loss(score_BN, placed, smoothing, label).tolist()
     rows = zip(losses, score_BN.tolist(), placed.words.tolist(), placed.answers.tolist(), strict=True)
     for found, scores, words, answer in rows:
         inside = [at for at, word in enumerate(words) if word != NO_WORD]
         right = [at for at in inside if words[at] == answer]
         probability = dict(zip(inside, softmax([scores[at] for at in inside]), strict=True))
         if right:
-            loss = -sum(math.log(probability[at]) for at in right) / len(right)
+            if label == "even":
+                loss = -sum(math.log(probability[at]) for at in right) / len(right)
+            else:
+                loss = -math.log(sum(probability[at] for at in right))
             smooth = -sum(math.log(probability[at]) for at in inside) / len(inside)
             assert found == pytest.approx((1 - smoothing) * loss + smoothing * smooth, abs=1e-5)
 
