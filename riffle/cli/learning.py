@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -107,6 +108,7 @@ def names(choices: Iterable[str]) -> str:
 
 def _watch(run: Run, world: World, device: torch.device, graph: bool, telling: Telling) -> None:
     """Train behind a progress bar; of several processes, rank 0 speaks for all."""
+    from riffle.train.distributed import RankLost
     from riffle.train.loop import Interrupted, NonFiniteLoss
     from riffle.train.loop import train as run_training
 
@@ -135,7 +137,12 @@ def _watch(run: Run, world: World, device: torch.device, graph: bool, telling: T
                 accuracy="-",
                 rate=0.0,
             )
-            run_training(run, device=device, graph=graph, world=world, on_log=on_log, on_evaluation=on_evaluation)
+            try:
+                run_training(run, device=device, graph=graph, world=world, on_log=on_log, on_evaluation=on_evaluation)
+            except RankLost:
+                # torchrun now ends the other processes: its signal must not cut off what this one has to say.
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
+                raise
     except NonFiniteLoss as error:
         world.follow()
         raise ValueError(str(error)) from error

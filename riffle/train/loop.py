@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ import torch
 from riffle.models.sequence import SequenceModel
 from riffle.nn.memory import explain, footprint, free_bytes
 from riffle.train.checkpoint import write_json
-from riffle.train.distributed import ALONE, RankLost, World
+from riffle.train.distributed import ALONE, World
 from riffle.train.precision import arithmetic, set_matrix_precision
 from riffle.train.record import Metrics, Unrecorded, environment
 from riffle.train.run import Run
@@ -161,7 +160,5 @@ def _signals() -> Iterator[list[int]]:
     try:
         yield received
     finally:
-        # Where another rank is gone, torchrun ends the others: its signal must not cut off what this one has to say.
-        if not isinstance(sys.exception(), RankLost):
-            for each, handler in before.items():
-                signal.signal(each, handler)
+        for each, handler in before.items():
+            signal.signal(each, handler)

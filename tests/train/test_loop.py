@@ -146,8 +146,12 @@ def test_a_second_signal_takes_effect_at_once(tmp_path: Path, monkeypatch: pytes
                 signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(loop, "TrainStep", Stopped)
-    with pytest.raises(KeyboardInterrupt):
-        train(tmp_path / "run")
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background has it ignored
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            train(tmp_path / "run")
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_training_in_a_thread(undisturbed: Path, tmp_path: Path) -> None:
