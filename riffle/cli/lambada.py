@@ -27,13 +27,6 @@ app = typer.Typer(
 )
 
 
-app.command("train")(train)
-app.command("eval")(evaluate)
-app.command("solve")(solve)
-app.command("report")(report)
-app.command("ship")(ship)
-
-
 @app.callback()
 def group() -> None:
     """LAMBADA: read a passage and point at its last word."""
@@ -140,6 +133,13 @@ def prepare(
         print_json(report)
     else:
         _show(report, out)
+
+
+app.command("train")(train)
+app.command("eval")(evaluate)
+app.command("solve")(solve)
+app.command("report")(report)
+app.command("ship")(ship)
 
 
 def _show(report: dict[str, Any], out: Path) -> None:
