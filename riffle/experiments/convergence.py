@@ -57,6 +57,9 @@ def _soon(group: str, runs: Sequence[Result], level: float, step: int) -> Claim:
     statement = f"{group}: {as_read(level)} of the symbols right at {LENGTH} within {step:,} steps"
     if not runs or watched(runs) != LENGTH:
         return Claim(statement, None, "not measured")
-    reached = next((point.x for point in over_steps(runs) if point.mean >= level), None)
+    points = over_steps(runs)
+    reached = next((point.x for point in points if point.mean >= level), None)
+    if points[0].x > step and reached == points[0].x:
+        return Claim(statement, None, f"at {reached:,}, before which nobody looked")
     evidence = "never" if reached is None else f"after {reached:,}"
     return Claim(statement, reached is not None and reached <= step, evidence)
