@@ -20,6 +20,8 @@ its figures to about a point: a result within one point is said to reach it. Our
 with their standard deviation in points, or the best run where that is said.
 [How to run and add experiments](experiments.md).
 """
+SHOWN = 3
+"""More commands than these are folded away."""
 
 
 def report(root: Path) -> str:
@@ -33,11 +35,10 @@ def _learned(name: str, root: Path) -> list[str]:
     if not results:
         return [_missing(name)]
     steps = sorted({result["steps"] for result in results})
-    facts = [
-        f"{len(results)} runs of {' or '.join(f'{count:,}' for count in steps)} steps",
-        *_facts(results, "hardware", [result["command"] for result in results]),
-    ]
-    return [_section(name, root, "figure", facts, get_experiment(name).claims(results))]
+    span = " to ".join(f"{count:,}" for count in dict.fromkeys([steps[0], steps[-1]]))
+    facts = [f"{len(results)} runs of {span} steps", *_facts(results, "hardware")]
+    commands = [result["command"] for result in results]
+    return [_section(name, root, "figure", facts, commands, get_experiment(name).claims(results))]
 
 
 def _timed(name: str, root: Path) -> list[str]:
@@ -48,24 +49,21 @@ def _timed(name: str, root: Path) -> list[str]:
         commands = [entry["command"] for entry in results["commands"]]
         picture = path.stem.replace("results", "figure")
         claims = get_experiment(name).claims(results)
-        sections.append(_section(name, root, picture, _facts([results], "device", commands), claims))
+        sections.append(_section(name, root, picture, _facts([results], "device"), commands, claims))
     return sections or [_missing(name)]
 
 
-def _facts(results: Sequence[dict[str, Any]], hardware: str, commands: Iterable[str]) -> list[str]:
+def _facts(results: Sequence[dict[str, Any]], hardware: str) -> list[str]:
     """Where results come from, each thing said once."""
     places = sorted({result[hardware] for result in results})
     torch = sorted({result["versions"]["torch"] for result in results})
     commits = sorted({str(result["commit"]) for result in results})
-    return [
-        ", ".join(places),
-        f"torch {', '.join(torch)}",
-        f"commit {', '.join(commits)}",
-        ", ".join(f"`{command}`" for command in dict.fromkeys(commands)),
-    ]
+    return [", ".join(places), f"torch {', '.join(torch)}", f"commit {', '.join(commits)}"]
 
 
-def _section(name: str, root: Path, picture: str, facts: Iterable[str], claims: Iterable[Claim]) -> str:
+def _section(
+    name: str, root: Path, picture: str, facts: Iterable[str], commands: Iterable[str], claims: Iterable[Claim]
+) -> str:
     lines = [
         f"## {name}\n",
         f"{_about(name)} {'; '.join(facts)}.\n",
@@ -78,7 +76,15 @@ def _section(name: str, root: Path, picture: str, facts: Iterable[str], claims: 
         ours = NOTHING if claim.ours is None else percent(claim.ours)
         spread = NOTHING if claim.spread is None else f"{100 * claim.spread:.2f}"
         lines.append(f"| {' | '.join([claim.statement, paper, ours, spread, claim.verdict, claim.evidence])} |")
-    return "\n".join([*lines, ""])
+    return "\n".join([*lines, "", *_commands(list(dict.fromkeys(commands))), ""])
+
+
+def _commands(commands: Sequence[str]) -> list[str]:
+    """What was run, folded away where it is long."""
+    block = ["```", *commands, "```"]
+    if len(commands) <= SHOWN:
+        return block
+    return [f"<details><summary>{len(commands)} commands</summary>\n", *block, "\n</details>"]
 
 
 def _missing(name: str) -> str:

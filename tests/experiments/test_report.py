@@ -39,8 +39,9 @@ def test_a_page_of_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert page == report(root)
     assert page.count("Missing") == len(EXPERIMENTS) - 5, "blocks, maps and sharing share runs with these"
     lines = page.splitlines()
-    facts = "3 runs of 50,000 steps; Some GPU; torch 2.11; commit abc; `riffle reproduce something`."
+    facts = "3 runs of 50,000 steps; Some GPU; torch 2.11; commit abc."
     assert f"Products of inputs of length 128. {facts}" in lines
+    assert page.count("```\nriffle reproduce something\n```") == 5, "a command is said once"
     assert [line for line in lines if "![" in line] == ["![multiplication](../results/multiplication/figure.png)"]
     evidence = "100% as the best of 3 runs, from 96.00% to 100%; the paper 100%"
     assert f"| multiply: symbols right at 128, best run | 100% | 100% | 2.00 | reached | {evidence} |" in lines
