@@ -101,6 +101,10 @@ class TrainConfig:
     """Normal noise on the gradients, as a multiple of the learning rate."""
     label_smoothing: float = 0.0
     """Probability spread over all classes."""
+    average: float = 0.0
+    """Decay of an average of the weights over steps, which is evaluated and kept in their place; 0 for none."""
+    keep: Literal["last", "best"] = "last"
+    """Whether the weights after the last step are kept, or the best ones by the first of evaluate_lengths."""
     precision: Precision = "fp32"
     """Arithmetic of the matrix products: fp32, tf32 or bf16 (autocast)."""
     seed: int = 0

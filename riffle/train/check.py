@@ -30,6 +30,8 @@ def check(experiment: Experiment) -> None:
         "train.clip": (0 <= train.clip < math.inf, "at least 0"),
         "train.gradient_noise": (0 <= train.gradient_noise < math.inf, "at least 0"),
         "train.label_smoothing": (0 <= train.label_smoothing <= 1, "within 0..1"),
+        "train.average": (0 <= train.average < 1, "at least 0 and below 1"),
+        "train.keep": (train.keep == "last" or train.evaluate_every, "'last' where nothing is evaluated"),
         "train.log_every": (train.log_every >= 1, "at least 1"),
         "train.evaluate_every": (train.evaluate_every >= 0, "at least 1, or 0 for no evaluation"),
         "train.evaluate_lengths": (min(train.evaluate_lengths, default=1) >= 1, "lengths of at least 1"),

@@ -53,6 +53,11 @@ def write_checkpoint(path: Path, tensors: Mapping[str, Tensor]) -> None:
     write_atomically(path, content)
 
 
+def below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors whose names begin with ``prefix``, which is taken off."""
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
 def read_checkpoint(path: Path, prefix: str = "") -> dict[str, Tensor]:
     """The tensors of a checkpoint whose names begin with ``prefix``, which is taken off."""
     try:

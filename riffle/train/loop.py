@@ -104,7 +104,7 @@ def train(
                     on_log(done, values)
                 pause = time.perf_counter()
                 if world.leads and settings.evaluate_every and (finished or done % settings.evaluate_every == 0):
-                    accuracy = subject.evaluate(model)
+                    accuracy = step.evaluate()
                     metrics.write(done, **{f"accuracy/{where}": value for where, value in accuracy.items()})
                     on_evaluation(done, accuracy)
                 if finished or done % settings.checkpoint_every == 0 or stop:

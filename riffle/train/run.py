@@ -15,11 +15,14 @@ from torch import nn
 from riffle.config import EXPERIMENTS, Experiment
 from riffle.overrides import differences, from_dict
 from riffle.train.check import check
-from riffle.train.checkpoint import read_checkpoint, write_checkpoint, write_json
+from riffle.train.checkpoint import below, read_checkpoint, write_checkpoint, write_json
 from riffle.train.int8 import restore
 
 if TYPE_CHECKING:
     from riffle.train.step import TrainStep
+
+KEPT = ("best.model.", "average.", "model.")
+"""Weights in a checkpoint by the beginning of their names; the first that are there are the trained model's."""
 
 
 class Run:
@@ -92,7 +95,7 @@ class Run:
     def load(self, model: nn.Module, step: TrainStep) -> int:
         """Read the checkpoint into a model and its training state; gives the step."""
         tensors = read_checkpoint(self.checkpoint)
-        self._load_weights(model, {n.removeprefix("model."): t for n, t in tensors.items() if n.startswith("model.")})
+        self._load_weights(model, below("model.", tensors))
         try:
             step.load_state(tensors)
         except (KeyError, ValueError) as error:
@@ -105,7 +108,8 @@ class Run:
 
         config = replace(self.experiment.model, backend="auto")  # weights serve every kernel
         model = subject_of(self.experiment, self.folder, device).build(config, device=device)
-        self._load_weights(model, restore(read_checkpoint(self.checkpoint, "model.")))
+        found = (read_checkpoint(self.checkpoint, prefix) for prefix in KEPT)
+        self._load_weights(model, restore(next((weights for weights in found if weights), {})))
         return model.eval()
 
     def _load_weights(self, model: nn.Module, weights: dict[str, torch.Tensor]) -> None:

@@ -11,6 +11,9 @@ from torch import Tensor
 
 from riffle.config import Experiment
 from riffle.models.base import Trainable
+from riffle.train.average import Average
+from riffle.train.checkpoint import below
+from riffle.train.choice import Choice
 from riffle.train.distributed import ALONE, World
 from riffle.train.optim import base_learning_rate, gradients, make_optimizer, shape_gradients
 from riffle.train.schedule import SCHEDULES
@@ -51,6 +54,8 @@ class TrainStep:
         self.learning_rate = self.schedule.rate
         self.optimizer = make_optimizer(model, experiment.train, self.learning_rate)
         self.step = torch.zeros((), dtype=torch.int64, device=device)
+        self.average = Average(model, experiment.train.average) if experiment.train.average else None
+        self.choice = Choice() if experiment.train.keep == "best" else None
         self.first_bad = torch.full((), -1, dtype=torch.int64, device=device)
         self.sums = torch.zeros(4, dtype=torch.float64, device=device)
         self.use_graph = graph and device.type == "cuda"
@@ -93,6 +98,8 @@ class TrainStep:
         shape_gradients(self.model, self.experiment.train, self.learning_rate, self.generator)
         self.optimizer.step()
         self.model.after_step(loss.detach(), self.learning_rate)
+        if self.average:
+            self.average.update(self.step)
         self.schedule.end(loss.detach())
         fresh_bad = ~loss.detach().isfinite() & (self.first_bad < 0)
         self.step += 1
@@ -110,15 +117,26 @@ class TrainStep:
         first_bad = int(self.first_bad)
         return Progress(loss / max(steps, 1), right / max(symbols, 1), None if first_bad < 0 else first_bad)
 
+    def evaluate(self) -> dict[str, float]:
+        """Accuracy on held-out examples: of the averaged weights, where there are such."""
+        model = self.average.model if self.average else self.model
+        accuracy = self.subject.evaluate(model)
+        if self.choice:
+            self.choice.note(int(self.step), accuracy, model)
+        return accuracy
+
     def state(self) -> dict[str, Tensor]:
-        """Everything a step depends on besides the model's weights, as named tensors."""
-        return self.shared_state() | self.world.gather(self._own_state())
+        """Everything a step depends on besides the model's weights, and weights to keep, as named tensors."""
+        best = self.choice.state() if self.choice else {}
+        return self.shared_state() | best | self.world.gather(self._own_state())
 
     def shared_state(self) -> dict[str, Tensor]:
         """The part of the state that is the same on every rank."""
         tensors = {"step": self.step, "random.sample": self.generator.get_state()}
         for index, slots in self.optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer.{index}.{slot}": tensor for slot, tensor in slots.items()}
+        if self.average:
+            tensors |= {f"average.{name}": tensor for name, tensor in self.average.model.state_dict().items()}
         return tensors | {f"schedule.{name}": tensor for name, tensor in self.schedule.state().items()}
 
     def _own_state(self) -> dict[str, Tensor]:
@@ -133,6 +151,10 @@ class TrainStep:
         tensors = self.world.own(tensors, self._own_state())
         self.step.copy_(tensors["step"])
         self.sums.copy_(tensors["sums"])
+        if self.average:
+            self.average.model.load_state_dict(below("average.", tensors))
+        if self.choice:
+            self.choice.load_state(tensors)
         for name, tensor in self.schedule.state().items():
             tensor.copy_(tensors[f"schedule.{name}"])
         self.generator.set_state(tensors["random.sample"].cpu())
