@@ -52,7 +52,7 @@ def reaches(statement: str, paper: float, accuracies: Sequence[float], *, best: 
         return Claim(statement, None, f"not measured; the paper {as_read(paper)}", paper)
     ours = max(accuracies) if best else statistics.mean(accuracies)
     spread = statistics.stdev(accuracies) if len(accuracies) > 1 else None
-    said = f"{percent(ours)} {'as the best of' if best else 'over'} {_runs(len(accuracies))}"
+    said = f"{percent(ours)} {'as the best of' if best else 'over'} {count_runs(len(accuracies))}"
     if len(accuracies) > 1:
         said += f", from {percent(min(accuracies))} to {percent(max(accuracies))}"
     return Claim(statement, ours >= paper - READ_TO, f"{said}; the paper {as_read(paper)}", paper, ours, spread)
@@ -72,9 +72,10 @@ def at_least_as_good(statement: str, one: Sequence[float], other: Sequence[float
     if not (one and other):
         return Claim(statement, None, "not measured")
     ours, theirs = statistics.mean(one), statistics.mean(other)
-    evidence = f"{percent(ours)} over {_runs(len(one))} against {percent(theirs)} over {_runs(len(other))}"
+    evidence = f"{percent(ours)} over {count_runs(len(one))} against {percent(theirs)} over {count_runs(len(other))}"
     return Claim(statement, ours >= theirs - slack, evidence)
 
 
-def _runs(number: int) -> str:
+def count_runs(number: int) -> str:
+    """So many runs, in words."""
     return f"{number} run{'' if number == 1 else 's'}"

@@ -68,10 +68,10 @@ def groups(results: Iterable[Result]) -> dict[str, list[Result]]:
     return found
 
 
-def accuracies(results: Iterable[Result], length: int) -> list[float]:
-    """Symbol accuracy at a length, of the runs that were tested there."""
+def accuracies(results: Iterable[Result], length: int, number: str = "symbol_accuracy") -> list[float]:
+    """Accuracy at a length, of the runs that were tested there."""
     return [
-        score["symbol_accuracy"]
+        score[number]
         for result in results
         for score in result["scores"]
         if score["length"] == length and score["split"] == "uniform"

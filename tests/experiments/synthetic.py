@@ -32,7 +32,13 @@ def result(learner: Learner, accuracy: Accuracy) -> dict[str, Any]:
     lengths = sorted({64, 128, 512, 1024, 4096, *train.evaluate_lengths})
     watched = max(train.evaluate_lengths)
     scores = [
-        {"length": length, "split": "uniform", "symbol_accuracy": accuracy(learner, length)} for length in lengths
+        {
+            "length": length,
+            "split": "uniform",
+            "symbol_accuracy": accuracy(learner, length),
+            "sequence_accuracy": accuracy(learner, length) / 2,
+        }
+        for length in lengths
     ]
     reached = accuracy(learner, watched)
     return {

@@ -43,6 +43,10 @@ def test_a_page_of_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert f"Products of inputs of length 128. {facts}" in lines
     assert page.count("```\nriffle reproduce something\n```") == 5, "a command is said once"
     assert [line for line in lines if "![" in line] == ["![multiplication](../results/multiplication/figure.png)"]
+    assert (
+        "| multiply: symbols right at 128, best run | 99.9% | 100% | 2.00 | reached | best of 3 runs of 'multiply' |"
+        in lines
+    )
     evidence = "100% as the best of 3 runs, from 96.00% to 100%; the paper 100%"
     assert f"| multiply: symbols right at 128, best run | 100% | 100% | 2.00 | reached | {evidence} |" in lines
     short = [line for line in lines if line.startswith("| sort, gated: symbols right at 512 |")]
