@@ -49,6 +49,8 @@ class DataConfig:
     """Examples of every bin in one step."""
     shorter: float = 0.05
     """Share of a bin's examples that would fit a smaller bin."""
+    full: float = 0.0
+    """Share of a bin's examples that are as long as the bin."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +62,7 @@ class PassageConfig(DataConfig):
     batch: int = 512
     """Passages in one step."""
     shorter: float = 0.0
-    """Not used: passages have the lengths they have."""
+    """Not used, like full: passages have the lengths they have."""
     corpus: str = "data/lambada"
     """Folder that riffle lambada prepare made."""
     table: Literal["frozen", "learned"] = "frozen"

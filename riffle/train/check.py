@@ -19,6 +19,7 @@ def check(experiment: Experiment) -> None:
         ),
         "data.batch": (data.batch >= 1, "at least 1"),
         "data.shorter": (0 <= data.shorter <= 1, "within 0..1"),
+        "data.full": (0 <= data.full <= 1 - data.shorter, "within 0..1, together with data.shorter"),
         "train.steps": (train.steps >= 1, "at least 1"),
         "train.learning_rate": (0 < train.learning_rate < math.inf, "above 0"),
         "train.weight_decay": (0 <= train.weight_decay < math.inf, "at least 0"),

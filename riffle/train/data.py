@@ -14,19 +14,29 @@ ALWAYS_TRAINED = 12
 """Examples with fewer symbols are so few that all of them are trained on."""
 
 
-def draw_lengths(batch: int, low: int, high: int, shorter: float, *, generator: torch.Generator) -> Tensor:
-    """Lengths of a bin's examples: uniform in ``low..high``, a ``shorter`` share of them uniform below ``low``."""
+def draw_lengths(
+    batch: int, low: int, high: int, shorter: float, full: float = 0.0, *, generator: torch.Generator
+) -> Tensor:
+    """Lengths of a bin's examples: uniform in ``low..high``, some uniform below ``low``, some of length ``high``."""
     own_B, below_B, choice_B = torch.rand(3, batch, generator=generator, device=generator.device)
     shorter = shorter if low > 1 else 0.0
-    return torch.where(choice_B < shorter, _uniform(below_B, 1, max(low - 1, 1)), _uniform(own_B, low, high))
+    lengths_B = torch.where(choice_B < shorter, _uniform(below_B, 1, max(low - 1, 1)), _uniform(own_B, low, high))
+    return torch.where(choice_B >= 1 - full, high, lengths_B)
 
 
 def draw_bin(
-    task: Task, bins: tuple[int, ...], index: int, batch: int, shorter: float, *, generator: torch.Generator
+    task: Task,
+    bins: tuple[int, ...],
+    index: int,
+    batch: int,
+    shorter: float,
+    full: float = 0.0,
+    *,
+    generator: torch.Generator,
 ) -> Batch:
     """One training batch for bin ``index``: examples that fit it and no smaller bin, and a few shorter ones."""
     low = bins[index - 1] + 1 if index else 1
-    lengths_B = draw_lengths(batch, low, bins[index], shorter, generator=generator)
+    lengths_B = draw_lengths(batch, low, bins[index], shorter, full, generator=generator)
     inputs_BN = task.draw(lengths_B, bins[index], generator=generator)
     return Batch(inputs_BN, task.answer(inputs_BN))
 

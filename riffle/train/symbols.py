@@ -61,7 +61,8 @@ class Symbols:
         data, ranks = self.experiment.data, self.world.size
 
         def draw_one(index: int) -> tuple[Batch, Tensor]:
-            batch = draw_bin(self.task, data.bins, index, data.batch * ranks, data.shorter, generator=generator)
+            rows = data.batch * ranks
+            batch = draw_bin(self.task, data.bins, index, rows, data.shorter, data.full, generator=generator)
             trained_B = (~held_out(batch.inputs)).float()
             weights_B = trained_B * ranks / (trained_B.sum().clamp(min=1) * (data.bins[index] * len(data.bins)))
             inputs_BN, targets_BN, own_B = self.world.rows(*batch, weights_B)

@@ -49,6 +49,14 @@ def test_no_shorter_examples_or_only_shorter() -> None:
     assert_uniform(lengths_of(1, 1.0), 1, 8)
 
 
+def test_a_share_of_a_bin_is_as_long_as_it() -> None:
+    lengths = draw_lengths(20_000, 17, 32, 0.1, 0.4, generator=seeded(0))
+    assert 0.09 < (lengths < 17).double().mean() < 0.11
+    full = 0.4 + 0.5 / 16  # by choice and by chance
+    assert full - 0.01 < (lengths == 32).double().mean() < full + 0.01
+    assert_uniform(lengths[(lengths >= 17) & (lengths < 32)], 17, 31)
+
+
 def test_a_bin_of_length_one() -> None:
     assert (draw_lengths(50, 1, 1, 0.5, generator=seeded(0)) == 1).all()
     assert set(draw_lengths(50, 2, 2, 0.5, generator=seeded(0)).tolist()) == {1, 2}
