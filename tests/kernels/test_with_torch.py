@@ -1,15 +1,14 @@
-"""The fused kernels with the rest of PyTorch: training, data parallel, autocast, export, compile."""
+"""The fused kernels with the rest of PyTorch: training, autocast, export, compile."""
 
 from __future__ import annotations
 
 import io
 import warnings
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from riffle import ShuffleExchange
 from riffle.config import DataConfig, Experiment, ModelConfig, Precision, TrainConfig
@@ -65,31 +64,6 @@ def test_a_bad_gradient_reaches_no_other_group() -> None:
     gradients = torch.autograd.grad(ys_BND, xs_BND, [torch.full_like(ys_BND[0], torch.nan), torch.ones_like(ys_BND[1])])
     assert gradients[0].isnan().any()
     assert gradients[1].isfinite().all()
-
-
-def data_parallel(rank: int, folder: str) -> None:
-    """One of two processes, with a batch of its own."""
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
-    net = ShuffleExchange(4, 2, backend="fused", device=DEVICE)
-    net.load_state_dict(torch.load(f"{folder}/weights.pt"))
-    wrapped = nn.parallel.DistributedDataParallel(net)
-    wrapped(torch.load(f"{folder}/inputs.pt")[rank]).square().mean().backward()
-    torch.save([parameter.grad for parameter in net.parameters()], f"{folder}/gradients{rank}.pt")
-    torch.distributed.barrier()  # the file they met by goes with the first to leave
-    torch.distributed.destroy_process_group()
-
-
-def test_two_processes_have_the_gradients_of_one(tmp_path: Path) -> None:
-    net = ShuffleExchange(4, 2, backend="fused", device=DEVICE)
-    inputs = [torch.rand(2, 8, 4, device=DEVICE) for _ in range(2)]
-    torch.save(net.state_dict(), tmp_path / "weights.pt")
-    torch.save(inputs, tmp_path / "inputs.pt")
-    torch.multiprocessing.spawn(data_parallel, (str(tmp_path),), nprocs=2)
-    net(torch.cat(inputs)).square().mean().backward()
-    for rank in range(2):
-        for parameter, actual in zip(net.parameters(), torch.load(tmp_path / f"gradients{rank}.pt"), strict=True):
-            torch.testing.assert_close(actual, parameter.grad, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.gpu

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from riffle import ShuffleExchange
 from riffle.parallel import sum_gradients
@@ -60,6 +60,18 @@ def train(group: dist.ProcessGroup, arguments: dict[str, Any], batch: int, lengt
     gradients = {name: parameter.grad for name, parameter in net.named_parameters() if parameter.grad is not None}
     assert x_BND.grad is not None
     return arrays({"output": y_BND, "inferred": inferred_BND, "input": x_BND.grad, **gradients})
+
+
+def data_parallel(
+    group: dist.ProcessGroup | None, arguments: dict[str, Any], length: int, batches: int = 2
+) -> dict[str, np.ndarray]:
+    """Gradients by PyTorch's own data parallel training, each rank with a batch, or of all batches without a group."""
+    net = network(arguments)
+    x_BND = inputs(2 * batches, length, net.features)[0]
+    wrapped = net if group is None else nn.parallel.DistributedDataParallel(net, process_group=group)
+    mine_BND = x_BND if group is None else x_BND.chunk(batches)[dist.get_rank(group)]
+    wrapped(mine_BND).square().mean().backward()
+    return arrays({name: parameter.grad for name, parameter in net.named_parameters() if parameter.grad is not None})
 
 
 def arrays(tensors: dict[str, Tensor]) -> dict[str, np.ndarray]:
