@@ -91,8 +91,8 @@ class TrainConfig:
     """At 96 features; scaled by sqrt(96 / features) for adamw, by 96 / features for adamax."""
     optimizer: Literal["adamw", "adamax"] = "adamw"
     """Adam with decoupled decay, or AdaMax as the Neural GPU's authors have it."""
-    schedule: Literal["linear", "plateau"] = "linear"
-    """Whether the learning rate falls linearly to 0, or by 0.7 whenever the loss makes no progress."""
+    schedule: Literal["linear", "constant", "plateau"] = "linear"
+    """Whether the learning rate falls linearly to 0, not at all, or by 0.7 whenever the loss makes no progress."""
     warmup: int = 0
     """Steps over which the learning rate rises at first."""
     weight_decay: float = 0.01

@@ -1,4 +1,4 @@
-"""Learning rates over a run: they fall linearly, or when the loss no longer does. All numbers stay on the device."""
+"""Learning rates over a run: they fall linearly, when the loss no longer does, or never. All stays on the device."""
 
 from __future__ import annotations
 
@@ -48,6 +48,13 @@ class Schedule:
         return {}
 
 
+class Constant(Schedule):
+    """A learning rate that does not fall; an average of the weights then comes to rest in place of the weights."""
+
+    def share(self, step: Tensor) -> Tensor:
+        return torch.full_like(self.rate, self.base)
+
+
 class Plateau(Schedule):
     """A learning rate that falls by 0.7, down to a sixtieth, when the loss makes no progress.
 
@@ -81,4 +88,4 @@ class Plateau(Schedule):
         return {"own": self.own, "sum": self.sum, "count": self.count, "averages": self.averages}
 
 
-SCHEDULES: dict[str, type[Schedule]] = {"linear": Schedule, "plateau": Plateau}
+SCHEDULES: dict[str, type[Schedule]] = {"linear": Schedule, "constant": Constant, "plateau": Plateau}

@@ -13,7 +13,7 @@ from torch import nn
 from riffle.config import ModelConfig, TrainConfig
 from riffle.train.adamax import AdaMax
 from riffle.train.optim import base_learning_rate, make_optimizer, shape_gradients
-from riffle.train.schedule import PERIOD, Plateau, Schedule
+from riffle.train.schedule import PERIOD, Constant, Plateau, Schedule
 
 CPU = torch.device("cpu")
 
@@ -90,6 +90,15 @@ def test_warmup() -> None:
         seen.append(float(schedule.rate))
     assert seen[:3] == pytest.approx([0.1, 0.2 * 0.99, 0.3 * 0.98])
     assert seen[50] == pytest.approx(0.5)
+
+
+def test_a_rate_that_does_not_fall() -> None:
+    schedule = Constant(0.5, TrainConfig(steps=20, warmup=4), CPU)
+    seen = []
+    for step in range(20):
+        schedule.begin(torch.tensor(step))
+        seen.append(float(schedule.rate))
+    assert seen == pytest.approx([0.125, 0.25, 0.375, *[0.5] * 17])
 
 
 def with_gradients() -> nn.Module:
