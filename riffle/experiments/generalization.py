@@ -39,7 +39,7 @@ def configs(*, quick: bool = False, runs: int = RUNS) -> list[Learner]:
 def ours(task: str, recipe: str = "paper") -> Learner:
     """This network on a task, watched at length 512 while it is trained."""
     # Duplicating and reversing are learned within a few hundred steps, which is what convergence shows.
-    experiment = trained(RECIPES[recipe](task), steps=STEPS, evaluate_every=250, evaluate_lengths=(512,))
+    experiment = trained(RECIPES[recipe](task), steps=STEPS, evaluate_every=250, evaluate_lengths=(256, 512))
     return Learner(
         folder="generalization",
         group=f"{task}, {OURS}, {recipe}",
