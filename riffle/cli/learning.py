@@ -82,7 +82,8 @@ def learn(
         metrics = read_metrics(folder)[-2:]
         print_json({"task": experiment.task, "run": str(folder), "device": device_name, "metrics": metrics})
     elif world.leads:
-        errors.print(f"The run is in {folder}. {telling.then} {folder}", markup=False, soft_wrap=True)
+        kept = f" Kept are the weights after step {Run(folder).kept_step()}." if experiment.train.keep == "best" else ""
+        errors.print(f"The run is in {folder}.{kept} {telling.then} {folder}", markup=False, soft_wrap=True)
 
 
 def show_configuration(experiment: Experiment, json: bool) -> None:

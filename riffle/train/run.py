@@ -85,6 +85,10 @@ class Run:
         """The step of the checkpoint; 0 without one."""
         return int(read_checkpoint(self.checkpoint, "step").get("", 0)) if self.checkpoint.exists() else 0
 
+    def kept_step(self) -> int:
+        """The step after which the trained model's weights were taken: the last one, or the best."""
+        return int(read_checkpoint(self.checkpoint, "best.step").get("", self.saved_step()))
+
     def save(self, model: nn.Module, step: TrainStep) -> None:
         """Write the checkpoint; all ranks take part, and rank 0 writes."""
         weights = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}

@@ -24,7 +24,10 @@ def ship(run: Run, folder: Path) -> None:
     """Write a run as a small folder: its weights in int8, its configuration, its evaluation and a card."""
     folder.mkdir(parents=True, exist_ok=True)
     weights = shrink({f"model.{name}": tensor for name, tensor in run.model().state_dict().items()})
-    write_checkpoint(folder / run.checkpoint.name, {**weights, "step": torch.tensor(run.saved_step())})
+    steps = {"step": torch.tensor(run.saved_step())}
+    if run.experiment.train.keep == "best":
+        steps["best.step"] = torch.tensor(run.kept_step())
+    write_checkpoint(folder / run.checkpoint.name, weights | steps)
     for name in ("config.json", "environment.json", "evaluation.json"):
         if (run.folder / name).exists():
             shutil.copyfile(run.folder / name, folder / name)
@@ -40,6 +43,7 @@ def card(run: Run) -> str:
         f"Weights of a network that learned the task `{experiment.task}` from examples of length ≤ "
         f"{max(experiment.data.bins)}: {experiment.model.features} feature maps, {experiment.model.blocks} Beneš "
         f"block{'s' if experiment.model.blocks > 1 else ''}, {run.saved_step()} steps, matrices rounded to int8.",
+        *_kept(run),
         "",
         "What differs from the recipe `paper`:",
         "",
@@ -67,6 +71,15 @@ def card(run: Run) -> str:
             if score["split"] != "uniform" and score["length"] == max(experiment.data.bins)
         ]
     return "\n".join(lines) + "\n"
+
+
+def _kept(run: Run) -> list[str]:
+    """Which weights they are, where they are not those of the last step."""
+    settings = run.experiment.train
+    if settings.keep == "last":
+        return []
+    where = f"by accuracy at length {settings.evaluate_lengths[0]}" if settings.evaluate_lengths else "as evaluated"
+    return [f"They are those after step {run.kept_step()}, the best {where}."]
 
 
 def read_json(path: Path) -> Any:

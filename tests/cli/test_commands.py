@@ -62,6 +62,14 @@ def test_train_says_where_the_run_is(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert (experiment.train.steps, experiment.model.features, experiment.train.seed) == (1, 4, 3)
 
 
+def test_train_says_which_weights_it_kept(tmp_path: Path) -> None:
+    settings = ("--set", "train.keep=best", "--set", "train.average=0.9", "--set", "train.evaluate_every=1")
+    err = succeed("train", "sort", *TINY, *settings, "--steps", 3, "--out", tmp_path / "run").err
+    kept = Run(tmp_path / "run").kept_step()
+    assert 1 <= kept <= 3
+    assert f"Kept are the weights after step {kept}." in err
+
+
 def test_names_with_brackets_are_shown_as_they_are(tmp_path: Path) -> None:
     folder = tmp_path / "a[b]c[/]"
     assert str(folder) in succeed("train", "sort", *TINY, "--steps", 1, "--out", folder).err

@@ -15,6 +15,8 @@ from riffle.tasks import get_task
 from riffle.train import loop
 from riffle.train.average import Average
 from riffle.train.choice import Choice
+from riffle.train.run import Run
+from riffle.train.shipped import card, ship
 from riffle.train.step import TrainStep
 from riffle.train.symbols import Symbols
 from tests.train.tiny import TINY, assert_same_run, lines, resume, state, train, train_until, with_train
@@ -90,8 +92,14 @@ def test_a_run_is_known_by_its_best(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     there = train_until(tmp_path / "there", 20, monkeypatch)
     for actual, expected in zip(weights(best), weights(there), strict=True):
         assert torch.equal(actual, expected)
-    assert int(state(best.folder)["best.step"]) == 20
-    assert best.saved_step() == 30
+    assert (best.kept_step(), best.saved_step()) == (20, 30)
+    assert (there.kept_step(), there.saved_step()) == (20, 20)
+    ship(best, tmp_path / "shipped")
+    shipped = Run(tmp_path / "shipped")
+    assert (shipped.kept_step(), shipped.saved_step()) == (20, 30)
+    assert "They are those after step 20, the best by accuracy at length 4." in card(shipped)
+    for actual, expected in zip(weights(shipped), weights(best), strict=True):
+        torch.testing.assert_close(actual, expected, rtol=0, atol=0.01)
 
 
 @pytest.mark.parametrize("step", [5, 17])
@@ -108,7 +116,7 @@ def test_a_captured_step_averages_as_an_eager_one(tmp_path: Path) -> None:
     experiment = replace(with_train(average=0.9), model=replace(TINY.model, dropout=0.0, features=32))
     found = []
     for graph in (True, False):
-        run = loop.Run.create(tmp_path / str(graph), experiment)
+        run = Run.create(tmp_path / str(graph), experiment)
         loop.train(run, device="cuda", graph=graph)
         found.append(weights(run))
     for actual, expected in zip(*found, strict=True):
