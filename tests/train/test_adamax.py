@@ -82,22 +82,23 @@ def test_the_rate_has_a_floor() -> None:
     assert rates(schedule, [float(n) for n in range(1, 25)])[-1] == pytest.approx(1 / 60)
 
 
-def test_warmup() -> None:
-    schedule = Schedule(1.0, TrainConfig(steps=100, warmup=10), CPU)
+def over(schedule: Schedule) -> list[float]:
+    """The learning rate of every step of a run."""
     seen = []
-    for step in range(100):
+    for step in range(schedule.train.steps):
         schedule.begin(torch.tensor(step))
         seen.append(float(schedule.rate))
+    return seen
+
+
+def test_warmup() -> None:
+    seen = over(Schedule(1.0, TrainConfig(steps=100, warmup=10), CPU))
     assert seen[:3] == pytest.approx([0.1, 0.2 * 0.99, 0.3 * 0.98])
     assert seen[50] == pytest.approx(0.5)
 
 
 def test_a_rate_that_does_not_fall() -> None:
-    schedule = Constant(0.5, TrainConfig(steps=20, warmup=4), CPU)
-    seen = []
-    for step in range(20):
-        schedule.begin(torch.tensor(step))
-        seen.append(float(schedule.rate))
+    seen = over(Constant(0.5, TrainConfig(steps=20, warmup=4), CPU))
     assert seen == pytest.approx([0.125, 0.25, 0.375, *[0.5] * 17])
 
 
