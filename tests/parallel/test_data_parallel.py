@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 
 from . import jobs
 from .ranks import Ranks
 
 
-@pytest.mark.parametrize("backend", ["reference", "fused"])
-def test_ranks_have_the_gradients_of_one(ranks: Ranks, backend: str) -> None:
-    if backend == "fused":
-        pytest.importorskip("triton", reason="Triton has no build for this platform")
-        if torch.cuda.is_available():
-            pytest.skip("the interpreter runs only where there is no GPU")
+def test_ranks_have_the_gradients_of_one(ranks: Ranks) -> None:
+    check(ranks, "reference")
+
+
+@pytest.mark.usefixtures("interpreter")
+def test_fused_kernels(ranks: Ranks) -> None:
+    check(ranks, "fused")
+
+
+def check(ranks: Ranks, backend: str) -> None:
     arguments = {"features": 4, "blocks": 2, "backend": backend}
     expected = jobs.data_parallel(None, arguments, 8)
     assert any(gradient.any() for gradient in expected.values())

@@ -62,11 +62,9 @@ def test_features_in_the_released_order(ranks: Ranks, size: int) -> None:
     check(ranks, size, {"features": 4, "order": "official"}, 1, 64)
 
 
+@pytest.mark.usefixtures("interpreter")
 @pytest.mark.parametrize(("size", "blocks"), [(2, 1), (2, 2), (4, 2)])
 def test_fused_kernels(ranks: Ranks, size: int, blocks: int) -> None:
-    pytest.importorskip("triton", reason="Triton has no build for this platform")
-    if torch.cuda.is_available():
-        pytest.skip("the interpreter runs only where there is no GPU")
     check(ranks, size, {"features": 16, "blocks": blocks, "backend": "fused"}, 2, 16)
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from riffle.nn.lengths import bits
 from riffle.shuffle import SHARINGS
@@ -57,11 +56,9 @@ def test_long_rows(ranks: Ranks, size: int) -> None:
     check(ranks, size, {"features": 4}, 4, 2**14, [2**14, 5000, 37, 2**13])
 
 
+@pytest.mark.usefixtures("interpreter")
 @pytest.mark.parametrize(("size", "blocks", "lengths"), [(2, 2, [8, 2, 4]), (4, 1, [32, 15, 3, 8]), (8, 1, [64, 5])])
 def test_fused_kernels(ranks: Ranks, size: int, blocks: int, lengths: list[int]) -> None:
-    pytest.importorskip("triton", reason="Triton has no build for this platform")
-    if torch.cuda.is_available():
-        pytest.skip("the interpreter runs only where there is no GPU")
     arguments = {"features": 16, "blocks": blocks, "backend": "fused"}
     check(ranks, size, arguments, len(lengths), max(lengths), lengths)
 
