@@ -18,6 +18,7 @@ from riffle.bench.rows import short
 from riffle.bench.words import NOTHING, duration, memory, outcome, share
 from riffle.experiments.claim import as_read
 from riffle.experiments.paper import GENERALIZATION, LENGTHS
+from riffle.experiments.results import chosen, groups, over_length, read_results
 from riffle.lambada.published import PUBLISHED
 from riffle.wording import percent
 
@@ -29,14 +30,15 @@ TASKS = ("duplicate", "reverse", "add", "sort")
 def generalization() -> str:
     """Symbol accuracy over length for every task, beside the paper's."""
     lines = ["| task | trained by | " + " | ".join(map(str, LENGTHS)) + " |", "|---|---|" + "---:|" * len(LENGTHS)]
+    results = read_results(ROOT / "results", ["generalization"])
     for task in TASKS:
         paper = " | ".join(f"{value * 100:g}%" for value in GENERALIZATION["shuffle-exchange"][task].values())
         lines.append(f"| {task} | the paper, 40k steps | {paper} |")
-        for name, label in (("paper", "recipe `paper`"), ("long", "recipe `long`")):
-            result = _read(ROOT / "results" / "generalization" / f"{task}-{name}-seed0.json")
-            by_length = {s["length"]: s["symbol_accuracy"] for s in result["scores"] if s["split"] == "uniform"}
-            cells = " | ".join(percent(by_length[length]) for length in LENGTHS)
-            lines.append(f"| | {label}, {result['steps'] // 1000}k steps | {cells} |")
+        for group, runs in groups(chosen(results, task, kind="shuffle-exchange")).items():
+            recipe, steps = group.split(", ")[2], f"{runs[0]['steps'] // 1000}k steps"
+            label = f"recipe `{recipe}`, {steps}" + (f", mean of {len(runs)}" if len(runs) > 1 else "")
+            by_length = {point.x: point.mean for point in over_length(runs)}
+            lines.append(f"| | {label} | " + " | ".join(percent(by_length[length]) for length in LENGTHS) + " |")
     return "\n".join(lines)
 
 

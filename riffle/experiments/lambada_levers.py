@@ -32,6 +32,7 @@ LEVERS: dict[str, dict[str, Any]] = {
     "half the learning rate": {"train": {"learning_rate": 0.0008}},
     "twice the learning rate": {"train": {"learning_rate": 0.0032}},
     "weight decay 0.01": {"train": {"weight_decay": 0.01}},
+    "weights averaged": {"train": {"average": 0.999}},
 }
 """What is changed, by the name of the group."""
 

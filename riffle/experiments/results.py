@@ -84,20 +84,15 @@ def over_length(results: Sequence[Result]) -> list[Point]:
     return [_point(length, accuracies(results, length)) for length in lengths]
 
 
-def over_steps(results: Sequence[Result]) -> list[Point]:
-    """Accuracy over steps at the longest length of the evaluations in training, where all runs have one."""
-    curves = [_curve(result) for result in results]
+def over_steps(results: Sequence[Result], length: int | None = None) -> list[Point]:
+    """Accuracy over steps where all runs have one: at a length, or the longest of the evaluations in training."""
+    curves = [_curve(result, length) for result in results]
     steps = sorted(set.intersection(*(set(curve) for curve in curves))) if curves else []
     return [_point(step, [curve[step] for curve in curves]) for step in steps]
 
 
-def watched(results: Sequence[Result]) -> int:
-    """The longest length of the evaluations in training."""
-    return max(results[0]["config"]["train"]["evaluate_lengths"])
-
-
-def _curve(result: Result) -> dict[int, float]:
-    name = f"accuracy/{watched([result])}"
+def _curve(result: Result, length: int | None) -> dict[int, float]:
+    name = f"accuracy/{length or max(result['config']['train']['evaluate_lengths'])}"
     return {line["step"]: line[name] for line in result["metrics"] if name in line}
 
 

@@ -30,7 +30,6 @@ def result(learner: Learner, accuracy: Accuracy) -> dict[str, Any]:
     """A result as a run would leave it, its accuracy reached at step 500 and kept."""
     train = learner.experiment.train
     lengths = sorted({64, 128, 512, 1024, 4096, *train.evaluate_lengths})
-    watched = max(train.evaluate_lengths)
     scores = [
         {
             "length": length,
@@ -40,7 +39,7 @@ def result(learner: Learner, accuracy: Accuracy) -> dict[str, Any]:
         }
         for length in lengths
     ]
-    reached = accuracy(learner, watched)
+    reached = {f"accuracy/{length}": accuracy(learner, length) for length in train.evaluate_lengths}
     return {
         "run": learner.name,
         "group": learner.group,
@@ -53,7 +52,7 @@ def result(learner: Learner, accuracy: Accuracy) -> dict[str, Any]:
         "hardware": "Some GPU",
         "versions": {"torch": "2.11"},
         "config": asdict(learner.experiment),
-        "metrics": [{"step": step, f"accuracy/{watched}": reached} for step in (500, train.steps)],
+        "metrics": [{"step": step, **reached} for step in (500, train.steps)],
         "scores": scores,
     }
 

@@ -74,7 +74,8 @@ def test_the_configurations_are_the_papers() -> None:
             elif config.task != "multiply":
                 assert (config.model.features, config.model.blocks) == (192, 1)
     assert {each.experiment.train.seed for each in runs["convergence"]} == {0, 1, 2, 3, 4}
-    assert {each.experiment.train.steps for each in runs["generalization"]} == {40_000}
+    steps = {each.experiment.train.steps for each in runs["generalization"] if not each.group.endswith("long")}
+    assert steps == {40_000}
     assert {(each.folder, each.name) for each in runs["convergence"]} <= {
         (each.folder, each.name) for each in runs["generalization"]
     }
