@@ -130,7 +130,7 @@ def serve(order: Order, device: str, threads: int, variables: Mapping[str, str],
     try:
         fcntl.flock(log, fcntl.LOCK_EX)  # a process that a killed command left behind may still be saving
         place = torch.device(device)
-        if place.type == "cuda":
+        if place.index is not None:
             torch.cuda.set_device(place)
         work(order, place, tell)
     except (Interrupted, KeyboardInterrupt):

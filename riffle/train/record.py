@@ -30,7 +30,7 @@ def environment(device: torch.device) -> dict[str, Any]:
         "device": device_name(device),
         "threads": torch.get_num_threads(),
         "platform": f"{platform.system()} {platform.machine()}",
-        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+        "command": [Path(sys.argv[0]).name.replace("__main__.py", "riffle"), *sys.argv[1:]],  # python -m riffle
         "commit": commit(),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }

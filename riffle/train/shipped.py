@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -53,9 +54,11 @@ def card(run: Run) -> str:
     if environment:
         lines += ["", f"Trained on: {environment['device']}, torch {environment['versions']['torch']}."]
         lines += [f"Commit: {environment['commit']}."] if environment["commit"] else []
+        lines += [f"Command: `{shlex.join(environment['command'])}`."]
+        lines += [environment["note"]] if "note" in environment else []
     evaluation = read_json(run.folder / "evaluation.json")
     if evaluation:
-        lines += ["", "Accuracy before rounding, on fresh examples:", "", "| length | examples | symbols | sequences |"]
+        lines += ["", "Accuracy of these weights on fresh examples:", "", "| length | examples | symbols | sequences |"]
         lines += ["|---:|---:|---:|---:|"]
         lines += [
             f"| {score['length']} | {score['examples']} | {percent(score['symbol_accuracy'])} | "
