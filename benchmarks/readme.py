@@ -29,16 +29,20 @@ TASKS = ("duplicate", "reverse", "add", "sort")
 
 def generalization() -> str:
     """Symbol accuracy over length for every task, beside the paper's."""
-    lines = ["| task | trained by | " + " | ".join(map(str, LENGTHS)) + " |", "|---|---|" + "---:|" * len(LENGTHS)]
+    lengths = (*LENGTHS, 16_384, 65_536)
+    lines = ["| task | trained by | " + " | ".join(map(str, lengths)) + " |", "|---|---|" + "---:|" * len(lengths)]
     results = read_results(ROOT / "results", ["generalization"])
     for task in TASKS:
-        paper = " | ".join(f"{value * 100:g}%" for value in GENERALIZATION["shuffle-exchange"][task].values())
-        lines.append(f"| {task} | the paper, 40k steps | {paper} |")
+        paper = GENERALIZATION["shuffle-exchange"][task]
+        cells = " | ".join(as_read(paper[length]) if length in paper else NOTHING for length in lengths)
+        lines.append(f"| {task} | the paper, 40k steps | {cells} |")
         for group, runs in groups(chosen(results, task, kind="shuffle-exchange")).items():
-            recipe, steps = group.split(", ")[2], f"{runs[0]['steps'] // 1000}k steps"
-            label = f"recipe `{recipe}`, {steps}" + (f", mean of {len(runs)}" if len(runs) > 1 else "")
-            by_length = {point.x: point.mean for point in over_length(runs)}
-            lines.append(f"| | {label} | " + " | ".join(percent(by_length[length]) for length in LENGTHS) + " |")
+            label = f"recipe `{group.split(', ')[2]}`, {runs[0]['steps'] // 1000}k steps, " + (
+                f"mean of {len(runs)}" if len(runs) > 1 else "one seed"
+            )
+            found = {point.x: point.mean for point in over_length(runs)}
+            cells = " | ".join(percent(found[length]) if length in found else NOTHING for length in lengths)
+            lines.append(f"| | {label} | {cells} |")
     return "\n".join(lines)
 
 
@@ -125,6 +129,7 @@ def rivals(folder: Path = ROOT / "results" / "rivals") -> str:
             cells = " | ".join(percent(by_length[length]) if length in by_length else NOTHING for length in LENGTHS)
             kind = f"`{model['kind']}`, {model['features']} maps, dropout {model['dropout']:g}"
             how = f"to {data['bins'][-1]}, {run['steps']:,} steps, seed {run['config']['train']['seed']}"
+            how += ", averaged" if run["config"]["train"].get("average") else ""
             lines.append(f"| | {kind}, {how} ([{path.stem}](../results/rivals/{path.name})) | {cells} |")
     return "\n".join(lines)
 
@@ -171,9 +176,25 @@ def reading_speed(path: Path = ROOT / "results" / "lambada" / "lambada-seed0.jso
     )
 
 
+def levers(folder: Path = ROOT / "results" / "lambada-levers") -> str:
+    """Accuracy on LAMBADA with one setting changed at a time, the best first."""
+    runs = sorted(map(_read, folder.glob("*.json")), key=lambda run: -run["accuracy"]["all"]["position"])
+    first = runs[0]
+    head = (
+        f"One {first['hardware']}, commit {first['commit'][:7]}: {first['config']['model']['features']} maps, "
+        f"{first['steps']:,} steps, one seed.\n"
+    )
+    lines = [head, "| changed | accuracy | by word |", "|---|---:|---:|"]
+    for run in runs:
+        score = run["accuracy"]["all"]
+        name = "nothing" if run["group"] == "as it is" else run["group"]
+        lines.append(f"| {name} | {percent(score['position'])} | {percent(score['word'])} |")
+    return "\n".join(lines)
+
+
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"generalization": generalization, "lambada": lambada, "speed": speed, "cpu": cpu},
-    "docs/lambada.md": {"lambada": lambada, "reading-speed": reading_speed},
+    "docs/lambada.md": {"lambada": lambada, "reading-speed": reading_speed, "levers": levers},
     "docs/rivals.md": {"rivals": rivals},
     "docs/scaling.md": {"resident": resident},
 }

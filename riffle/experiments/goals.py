@@ -42,7 +42,7 @@ GOALS = (
 
 
 def goals(results: Sequence[Result]) -> list[Claim]:
-    """What came of every goal, by the recipe that did best at it."""
+    """What came of every goal, by the recipe that did best at it among those with the most runs."""
     return [_judge(goal, results) for goal in GOALS]
 
 
@@ -57,7 +57,8 @@ def _judge(goal: Goal, results: Sequence[Result]) -> Claim:
     if not found:
         return Claim(statement, None, "not measured", goal.at_least)
     of = max if goal.best else statistics.mean
-    group = max(found, key=lambda group: of(found[group]))
+    most = max(map(len, found.values()))
+    group = max((each for each in found if len(found[each]) == most), key=lambda group: of(found[group]))
     ours = of(found[group])
     spread = statistics.stdev(found[group]) if len(found[group]) > 1 else None
     said = f"{'best of' if goal.best else 'mean of'} {count_runs(len(found[group]))} of {group!r}"
