@@ -11,6 +11,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,26 @@ def rivals(folder: Path = ROOT / "results" / "rivals") -> str:
     return "\n".join(lines)
 
 
+def timing(name: str, file: str = "results.json") -> str:
+    """Time and memory over length of every series of an experiment."""
+    path = ROOT / "results" / name / file
+    record = _read(path)
+    lengths = [2**power for power in range(6, 22, 3)]
+    facts = f"One {record['device']}, commit {record['commit'][:7]}, torch {record['versions']['torch']}, {record['dtype']}"
+    lines = [f"{facts} ([{path.name}](../results/{name}/{path.name})).\n"]
+    lines += ["| | " + " | ".join(map(short, lengths)) + " |", "|---|" + "---:|" * len(lengths)]
+    for series in record["series"]:
+        points = {point["length"]: point for point in series["points"]}
+        cells = [
+            f"{duration(points[length]['milliseconds'])}, {memory(points[length]['peak_bytes'])}"
+            if length in points
+            else NOTHING
+            for length in lengths
+        ]
+        lines.append(f"| {series['model']}, {series['work']} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def resident(path: Path = ROOT / "benchmarks" / "results" / "resident.json") -> str:
     """The longest sequence in one buffer."""
     run = _read(path)
@@ -195,7 +216,11 @@ def levers(folder: Path = ROOT / "results" / "lambada-levers") -> str:
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"generalization": generalization, "lambada": lambada, "speed": speed, "cpu": cpu},
     "docs/lambada.md": {"lambada": lambada, "reading-speed": reading_speed, "levers": levers},
-    "docs/rivals.md": {"rivals": rivals},
+    "docs/rivals.md": {
+        "rivals": rivals,
+        "timing-addition": partial(timing, "timing-addition"),
+        "timing-lambada": partial(timing, "timing-lambada"),
+    },
     "docs/scaling.md": {"resident": resident},
 }
 """Every table by its name, page by page."""
