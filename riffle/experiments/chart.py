@@ -28,7 +28,7 @@ def timing_figure(results: Mapping[str, Any], title: str) -> Figure:
 
     has_memory = any(points(results, s["model"], s["work"], "peak_bytes") for s in results["series"])
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(13 if has_memory else 7.5, 5.2), facecolor="white", layout="constrained")
+        figure = Figure(figsize=(13 if has_memory else 7.5, 5.8), facecolor="white", layout="constrained")
         panels = figure.subplots(1, 2 if has_memory else 1, squeeze=False)[0]
         _draw(panels[0], results, "milliseconds", 1e-3, "seconds for one sequence")
         if has_memory:
@@ -36,7 +36,7 @@ def timing_figure(results: Mapping[str, Any], title: str) -> Figure:
             limit = results["memory"] or 11
             panels[1].axhline(limit, color=WIRE, linewidth=1, linestyle=":")
             panels[1].text(64, limit * 1.1, f"{limit:g} GB", color=WIRE)
-        panels[0].legend(frameon=False, loc="upper left", fontsize=9)
+        figure.legend(*panels[0].get_legend_handles_labels(), frameon=False, loc="outside lower center", ncols=2)
         title = "a quick run of small models" if results["quick"] else title
         figure.suptitle(f"{title}: {results['device']}, torch {results['versions']['torch']}", fontsize=12)
     return figure
