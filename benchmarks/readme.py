@@ -135,13 +135,15 @@ def rivals(folder: Path = ROOT / "results" / "rivals") -> str:
     return "\n".join(lines)
 
 
-def timing(name: str, file: str = "results.json") -> str:
+def timing(name: str) -> str:
     """Time and memory over length of every series of an experiment."""
-    path = ROOT / "results" / name / file
+    path = ROOT / "results" / name / "results.json"
     record = _read(path)
     lengths = [2**power for power in range(6, 22, 3)]
-    facts = f"One {record['device']}, commit {record['commit'][:7]}, torch {record['versions']['torch']}, {record['dtype']}"
-    lines = [f"{facts} ([{path.name}](../results/{name}/{path.name})).\n"]
+    lines = [
+        f"One {record['device']}, commit {record['commit'][:7]}, torch {record['versions']['torch']}, "
+        f"{record['dtype']} ([{path.name}](../results/{name}/{path.name})).\n"
+    ]
     lines += ["| | " + " | ".join(map(short, lengths)) + " |", "|---|" + "---:|" * len(lengths)]
     for series in record["series"]:
         points = {point["length"]: point for point in series["points"]}

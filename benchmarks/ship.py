@@ -9,6 +9,7 @@ tested at the trained length, where uniform examples say too much.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -41,9 +42,9 @@ def lengths(trained: int) -> list[int]:
 def measured(run: Run) -> list[Score]:
     """Accuracy over lengths, and on the worst cases of the trained length."""
     model, task, trained = run.model(), get_task(run.experiment.task), max(run.experiment.data.bins)
-    work: list[tuple[int, tuple[str, ...]]] = [(length, ("uniform",)) for length in lengths(trained)] + [(trained, tuple(task.splits))]
+    over: list[tuple[int, Sequence[str]]] = [(length, ["uniform"]) for length in lengths(trained)]
     scores: list[Score] = []
-    for length, splits in track(work, description=task.name):
+    for length, splits in track([*over, (trained, list(task.splits))], description=task.name):
         examples = max(LEAST, min(MOST, CELLS // length))
         scores += evaluate(model, task, [length], splits=splits, examples=examples, trained_length=trained)
     return scores
