@@ -18,14 +18,15 @@ from typing import Any
 from riffle.bench.rows import short
 from riffle.bench.words import NOTHING, duration, memory, outcome, share
 from riffle.experiments.claim import as_read
+from riffle.experiments.goals import SIMPLE
 from riffle.experiments.paper import GENERALIZATION, LENGTHS
 from riffle.experiments.results import chosen, groups, over_length, read_results
 from riffle.lambada.published import PUBLISHED
+from riffle.tasks import TASKS
 from riffle.wording import percent
 
 ROOT = Path(__file__).parent.parent
 H200 = ROOT / "benchmarks" / "results" / "h200.json"
-TASKS = ("duplicate", "reverse", "add", "sort")
 
 
 def generalization() -> str:
@@ -33,7 +34,7 @@ def generalization() -> str:
     lengths = (*LENGTHS, 16_384, 65_536)
     lines = ["| task | trained by | " + " | ".join(map(str, lengths)) + " |", "|---|---|" + "---:|" * len(lengths)]
     results = read_results(ROOT / "results", ["generalization"])
-    for task in TASKS:
+    for task in SIMPLE:
         paper = GENERALIZATION["shuffle-exchange"][task]
         cells = " | ".join(as_read(paper[length]) if length in paper else NOTHING for length in lengths)
         lines.append(f"| {task} | the paper, 40k steps | {cells} |")
@@ -44,6 +45,22 @@ def generalization() -> str:
             found = {point.x: point.mean for point in over_length(runs)}
             cells = " | ".join(percent(found[length]) if length in found else NOTHING for length in lengths)
             lines.append(f"| | {label} | {cells} |")
+    return "\n".join(lines)
+
+
+def shipped(folder: Path = ROOT / "riffle" / "weights") -> str:
+    """The weights in the package after rounding: accuracy at the trained length and at multiples of it."""
+    times = (1, 4, 16, 64, 256, 1024)
+    heads = ["there", *(f"{factor} times" for factor in times[1:])]
+    lines = ["| task | maps | trained to | " + " | ".join(heads) + " |", "|---|---:|---:|" + "---:|" * len(heads)]
+    for name in (name for name in TASKS if (folder / name).exists()):
+        config = _read(folder / name / "config.json")
+        scores = _read(folder / name / "evaluation.json")["scores"]
+        found = {score["length"]: score["symbol_accuracy"] for score in scores if score["split"] == "uniform"}
+        trained = max(config["data"]["bins"])
+        cells = [percent(found[trained * factor]) if trained * factor in found else NOTHING for factor in times]
+        facts = f"[{name}](riffle/weights/{name}) | {config['model']['features']} | {trained}"
+        lines.append(f"| {facts} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -216,7 +233,13 @@ def levers(folder: Path = ROOT / "results" / "lambada-levers") -> str:
 
 
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
-    "README.md": {"generalization": generalization, "lambada": lambada, "speed": speed, "cpu": cpu},
+    "README.md": {
+        "generalization": generalization,
+        "shipped": shipped,
+        "lambada": lambada,
+        "speed": speed,
+        "cpu": cpu,
+    },
     "docs/lambada.md": {"lambada": lambada, "reading-speed": reading_speed, "levers": levers},
     "docs/rivals.md": {
         "rivals": rivals,

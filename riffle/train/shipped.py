@@ -66,13 +66,19 @@ def card(run: Run) -> str:
             for score in evaluation["scores"]
             if score["split"] == "uniform"
         ]
-        lines += ["", f"Worst cases at length {max(experiment.data.bins)}, where uniform examples say too much:", ""]
-        lines += [
+        worst = [
             f"- {score['split']}: {percent(score['symbol_accuracy'])} of symbols, "
             f"{percent(score['sequence_accuracy'])} of sequences"
             for score in evaluation["scores"]
             if score["split"] != "uniform" and score["length"] == max(experiment.data.bins)
         ]
+        if worst:
+            lines += [
+                "",
+                f"Worst cases at length {max(experiment.data.bins)}, where uniform examples say too much:",
+                "",
+            ]
+            lines += worst
     return "\n".join(lines) + "\n"
 
 
