@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
+from riffle.bench.rows import short
 from riffle.demo.catalogue import Trained
 from riffle.demo.html import escape, in_place, tag
 from riffle.tasks import get_task
@@ -19,6 +20,8 @@ from riffle.wording import percent
 
 LENGTHS = tuple(2**k for k in range(3, 13))
 """What the slider offers: 8 to 4096."""
+AXIS = tuple(2**k for k in range(3, 17))
+"""What the curve shows: as far as the shipped weights were tested, 8 to 65,536."""
 EXAMPLES, SECONDS = 64, 0.7
 """A measurement ends after so many examples, or with the first batch after so many seconds."""
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 760, 330, 52, 18, 18, 44
@@ -61,7 +64,8 @@ def _scores(trained: Trained) -> list[tuple[str, Point]]:
         ]
     except (OSError, ValueError, KeyError, TypeError):
         return []
-    return sorted(points, key=lambda scored: scored[1].length)
+    shown = [scored for scored in points if scored[1].length <= AXIS[-1]]
+    return sorted(shown, key=lambda scored: scored[1].length)
 
 
 def measure(trained: Trained, length: int, *, examples: int = EXAMPLES, seconds: float = SECONDS) -> Point:
@@ -124,8 +128,8 @@ def _axes(trained_length: int) -> str:
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
         parts.append(tag("path", d=f"M{LEFT} {_y(share):g}H{WIDTH - RIGHT}", class_="rule"))
         parts.append(tag("text", f"{share:.0%}", x=LEFT - 8, y=f"{_y(share) + 4:g}", class_="tick y"))
-    for length in LENGTHS:
-        parts.append(tag("text", str(length), x=f"{_x(length):g}", y=HEIGHT - BOTTOM + 20, class_="tick"))
+    for length in AXIS:
+        parts.append(tag("text", short(length), x=f"{_x(length):g}", y=HEIGHT - BOTTOM + 20, class_="tick"))
     parts.append(tag("text", "length of the input", x=(LEFT + WIDTH - RIGHT) / 2, y=HEIGHT - 6, class_="tick name"))
     return "".join(parts)
 
@@ -139,7 +143,7 @@ def _dot(point: Point, share: float, name: str) -> str:
 
 
 def _x(length: float) -> float:
-    first, last = LENGTHS[0], LENGTHS[-1]
+    first, last = AXIS[0], AXIS[-1]
     share = math.log2(max(length, 1) / first) / math.log2(last / first)
     return LEFT + 26 + share * (WIDTH - LEFT - RIGHT - 52)
 
@@ -162,7 +166,9 @@ def _about(trained: Trained, points: Sequence[Point], hardest: Sequence[Point], 
             f"{percent(measured.sequences)} of whole sequences right, measured on {n} fresh example{'s' * (n > 1)}"
         )
     if points:
-        facts.append(f"The curve is from the run's evaluation, {points[0].examples} examples at each length")
+        few, many = (of(point.examples for point in points) for of in (min, max))
+        count = f"{many}" if few == many else f"{few} to {many}"
+        facts.append(f"The curve is from the run's evaluation, {count} examples of each length")
     else:
         command = f"riffle eval {trained.folder}"
         facts.append(f"This run has no evaluation yet: {tag('code', escape(command))} draws the whole curve")

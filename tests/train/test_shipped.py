@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from riffle.solving import solve
 from riffle.tasks import TASKS, get_task
 from riffle.train.checkpoint import read_checkpoint
 from riffle.train.evaluate import evaluate
@@ -37,6 +38,21 @@ def test_a_shipped_run(name: str) -> None:
         (score,) = evaluate(run.model(), get_task(name), [length], examples=64, trained_length=trained)
         (card_score,) = (s for s in promised if s["split"] == "uniform" and s["length"] == length)
         assert score.symbol_accuracy >= card_score["symbol_accuracy"] - 0.01
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "answer"),
+    [
+        ("sort", "2 1", "1 2"),
+        ("add", "1 1", "10"),
+        ("increment", "5", "6"),
+        ("reverse", "7", "7"),
+        ("right", "4", "4"),
+    ],
+)
+def test_inputs_shorter_than_any_trained_network(name: str, words: str, answer: str) -> None:
+    solution = solve(name, words.split(), Run(SHIPPED / name))
+    assert (solution.output, solution.correct) == (answer, True)
 
 
 def test_shrinking_moves_a_weight_by_half_a_step_at_most() -> None:
