@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from riffle.config import paper as paper_recipe
+from riffle.config import long
 from riffle.experiments import paper
 from riffle.experiments.claim import Claim, reaches
 from riffle.experiments.learner import Learner, Test, over_lengths, seeded, trained, varied
@@ -29,7 +29,7 @@ def configs(*, quick: bool = False, runs: int = RUNS) -> list[Learner]:
 
 def product(folder: str = "multiplication", variant: str = "", **model: Any) -> Learner:
     """The network that multiplies, or a variant of it that an experiment keeps in a folder of its own."""
-    experiment = trained(paper_recipe("multiply"), evaluate_every=500, evaluate_lengths=(LENGTH,))
+    experiment = trained(long("multiply"), evaluate_lengths=(LENGTH,))
     return Learner(
         folder=folder,
         group=f"multiply, {variant}" if variant else "multiply",
