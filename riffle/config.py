@@ -169,8 +169,8 @@ def long(task: str) -> Experiment:
     """The paper's network, trained to run far beyond its lengths.
 
     A high learning rate that does not fall, and weights averaged over steps, of which those are kept that do best at
-    length 1024. Sorting has a lower rate that does fall, more steps, and a strong decay of the matrices; products, which
-    are hard enough at their trained lengths, have no dropout.
+    length 1024. Sorting has a lower rate that does fall, more steps, and a strong decay of the matrices; products,
+    which are hard enough at their trained lengths, have no dropout.
     """
     experiment, multiplying = paper(task), task == "multiply"
     train = replace(
