@@ -135,8 +135,8 @@ def test_solve_says_when_it_is_right(run: Path) -> None:
     tensors["model.output.bias"] = torch.nn.functional.one_hot(torch.tensor(5), 12).float()
     write_checkpoint(run / "checkpoint.safetensors", tensors)
     assert succeed("solve", "reverse", "5", "5", "5", "5", "--json").json["correct"]
-    result = succeed("solve", "reverse", "5", "5")
-    assert result.out == "5 5\n"
+    result = succeed("solve", "reverse", "5", "5", "5", "5")
+    assert result.out == "5 5 5 5\n"
     assert result.err.startswith("right (by runs/reverse")
 
 
