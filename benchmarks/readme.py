@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,15 +36,13 @@ def generalization() -> str:
     results = read_results(ROOT / "results", ["generalization"])
     for task in SIMPLE:
         paper = GENERALIZATION["shuffle-exchange"][task]
-        cells = " | ".join(as_read(paper[length]) if length in paper else NOTHING for length in lengths)
-        lines.append(f"| {task} | the paper, 40k steps | {cells} |")
+        lines.append(f"| {task} | the paper, 40k steps | {_cells(paper, lengths, as_read)} |")
         for group, runs in groups(chosen(results, task, kind="shuffle-exchange")).items():
             label = f"recipe `{group.split(', ')[2]}`, {runs[0]['steps'] // 1000}k steps, " + (
                 f"mean of {len(runs)}" if len(runs) > 1 else "one seed"
             )
             found = {point.x: point.mean for point in over_length(runs)}
-            cells = " | ".join(percent(found[length]) if length in found else NOTHING for length in lengths)
-            lines.append(f"| | {label} | {cells} |")
+            lines.append(f"| | {label} | {_cells(found, lengths, percent)} |")
     return "\n".join(lines)
 
 
@@ -58,9 +56,8 @@ def shipped(folder: Path = ROOT / "riffle" / "weights") -> str:
         scores = _read(folder / name / "evaluation.json")["scores"]
         found = {score["length"]: score["symbol_accuracy"] for score in scores if score["split"] == "uniform"}
         trained = max(config["data"]["bins"])
-        cells = [percent(found[trained * factor]) if trained * factor in found else NOTHING for factor in times]
         facts = f"[{name}](riffle/weights/{name}) | {config['model']['features']} | {trained}"
-        lines.append(f"| {facts} | {' | '.join(cells)} |")
+        lines.append(f"| {facts} | {_cells(found, [trained * factor for factor in times], percent)} |")
     return "\n".join(lines)
 
 
@@ -138,13 +135,12 @@ def rivals(folder: Path = ROOT / "results" / "rivals") -> str:
     """Symbol accuracy over length of the models to compare with, beside what the paper has of the Neural GPU."""
     lines = ["| task | model | " + " | ".join(map(str, LENGTHS)) + " |", "|---|---|" + "---:|" * len(LENGTHS)]
     for task, paper in GENERALIZATION["dngpu"].items():
-        cells = " | ".join(as_read(paper[length]) for length in LENGTHS)
-        lines.append(f"| {task} | `dngpu`, the paper | {cells} |")
+        lines.append(f"| {task} | `dngpu`, the paper | {_cells(paper, LENGTHS, as_read)} |")
         for path in sorted(folder.glob(f"{task}-*.json")):
             run = _read(path)
             model, data = run["config"]["model"], run["config"]["data"]
             by_length = {score["length"]: score["symbol_accuracy"] for score in run["scores"]}
-            cells = " | ".join(percent(by_length[length]) if length in by_length else NOTHING for length in LENGTHS)
+            cells = _cells(by_length, LENGTHS, percent)
             kind = f"`{model['kind']}`, {model['features']} maps, dropout {model['dropout']:g}"
             how = f"to {data['bins'][-1]}, {run['steps']:,} steps, seed {run['config']['train']['seed']}"
             how += ", averaged" if run["config"]["train"].get("average") else ""
@@ -164,13 +160,7 @@ def timing(name: str) -> str:
     lines += ["| | " + " | ".join(map(short, lengths)) + " |", "|---|" + "---:|" * len(lengths)]
     for series in record["series"]:
         points = {point["length"]: point for point in series["points"]}
-        cells = [
-            f"{duration(points[length]['milliseconds'])}, {memory(points[length]['peak_bytes'])}"
-            if length in points
-            else NOTHING
-            for length in lengths
-        ]
-        lines.append(f"| {series['model']}, {series['work']} | {' | '.join(cells)} |")
+        lines.append(f"| {series['model']}, {series['work']} | {_cells(points, lengths, _time_and_memory)} |")
     return "\n".join(lines)
 
 
@@ -214,6 +204,10 @@ def reading_speed(path: Path = ROOT / "results" / "lambada" / "lambada-seed0.jso
         f"{minutes:.0f} minutes, of {run['splits']['train'] + run['splits']['within']:,} passages from "
         f"public-domain novels ([{path.name}](../results/lambada/{path.name}))."
     )
+
+
+def _time_and_memory(point: Mapping[str, Any]) -> str:
+    return f"{duration(point['milliseconds'])}, {memory(point['peak_bytes'])}"
 
 
 def levers(folder: Path = ROOT / "results" / "lambada-levers") -> str:
@@ -260,6 +254,11 @@ def drawn(text: str, tables: Mapping[str, Callable[[], str]]) -> str:
         lines = table()
         text = before + start + (lines + "\n" if lines else "") + end + rest.partition(end)[2]
     return text
+
+
+def _cells(found: Mapping[int, Any], lengths: Iterable[int], say: Callable[[Any], str]) -> str:
+    """What was found at every length."""
+    return " | ".join(say(found[length]) if length in found else NOTHING for length in lengths)
 
 
 def _read(path: Path) -> Any:
