@@ -65,6 +65,8 @@ class PassageConfig(DataConfig):
     """Not used, like full: passages have the lengths they have."""
     corpus: str = "data/lambada"
     """Folder that riffle lambada prepare made."""
+    share: float = 1.0
+    """Share of the passages to learn from that are used: those of the first books."""
     table: Literal["frozen", "learned"] = "frozen"
     """Whether words have the corpus's pretrained vectors, which stay as they are, or vectors that are learned."""
     words: int = 60_000
@@ -187,11 +189,11 @@ def long(task: str) -> Experiment:
     if task == "sort":
         train = replace(train, steps=16_000, learning_rate=0.0025, schedule="linear", weight_decay=1.0)
     if multiplying:
-        train = replace(train, steps=30_000, learning_rate=0.005, evaluate_lengths=(128,))
+        train = replace(train, steps=50_000, learning_rate=0.005, evaluate_lengths=(128,))
     return replace(
         experiment,
         model=replace(experiment.model, dropout=0.0 if multiplying else 0.1, noise=0.0),
-        data=replace(experiment.data, full=0.3),
+        data=replace(experiment.data, full=0.3, batch=32 if multiplying else 64),
         train=train,
     )
 

@@ -2,34 +2,38 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from riffle.config import paper as paper_recipe
 from riffle.experiments import paper
-from riffle.experiments.claim import Claim, at_least_as_good, reaches
+from riffle.experiments.claim import Claim, at_least_as_good, count_runs, reaches
 from riffle.experiments.learner import PAPERS, Learner, over_lengths, seeded, trained, varied
 from riffle.experiments.lines import Line, lines_figure, title
-from riffle.experiments.multiplication import LENGTH, product
+from riffle.experiments.products import FOLDER, LENGTH, product
 from riffle.experiments.results import Result, accuracies, chosen, over_steps
+from riffle.wording import percent
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 RUNS = 1
-FOLDERS = ("ablation", "multiplication")
+FOLDERS = ("ablation", FOLDER)
 LENGTHS = {"add": 512, "sort": 512, "multiply": LENGTH}
 """Where accuracy is measured."""
 STEPS = 20_000
+"""Of addition and sorting."""
 BASELINE = "gated"
+COLLAPSED = 0.7
+"""Units that the paper has below this at products do not learn them."""
 
 
 def configs(*, quick: bool = False, runs: int = RUNS) -> list[Learner]:
     """Every unit that the paper has on a task: skip connections are none of those where there is but one block."""
     simple = [switched(task, unit) for task in ("add", "sort") for unit in paper.ABLATION[task]]
-    others = [unit for unit in paper.ABLATION["multiply"] if unit != BASELINE]
-    products = [product(), *(product("ablation", unit, unit=unit) for unit in others)]
+    products = [product(), *(product("ablation", unit, unit=unit) for unit in others())]
     return seeded([*simple, *products], runs, quick)
 
 
@@ -45,10 +49,10 @@ def switched(task: str, unit: str) -> Learner:
 
 
 def figure(results: Sequence[Result]) -> Figure:
-    """A panel for each task; the crosses are the paper's accuracies in the end."""
+    """A panel for each task; the crosses are the paper's accuracies in the end, where it has the length."""
     panels = {
         f"{task}, length {LENGTHS[task]}": [
-            Line(unit, over_steps(chosen(results, task, unit=unit)), units[unit], colour)
+            Line(unit, over_steps(chosen(results, task, unit=unit)), _target(task, unit), colour)
             for colour, unit in enumerate(paper.ABLATION["multiply"])
             if unit in units
         ]
@@ -58,15 +62,38 @@ def figure(results: Sequence[Result]) -> Figure:
 
 
 def claims(results: Sequence[Result]) -> list[Claim]:
-    """Every accuracy of the paper, and that its unit is the best one where it matters most."""
+    """The paper's accuracies at 512; of products, which it has at 128, that its unit is the best and what collapses."""
     found = []
-    for task, units in paper.ABLATION.items():
-        for unit, target in units.items():
-            runs = accuracies(chosen(results, task, unit=unit), LENGTHS[task])
-            found.append(reaches(f"{task}, {unit}: symbols right at {LENGTHS[task]}", target, runs))
-    best = accuracies(chosen(results, "multiply", unit=BASELINE), LENGTH)
-    for unit in paper.ABLATION["multiply"]:
-        if unit != BASELINE:
-            other = accuracies(chosen(results, "multiply", unit=unit), LENGTH)
-            found.append(at_least_as_good(f"multiply: {BASELINE} is right as often as {unit}", best, other))
+    for task in ("add", "sort"):
+        for unit, target in paper.ABLATION[task].items():
+            statement = f"{task}, {unit}: symbols right at {LENGTHS[task]}"
+            found.append(reaches(statement, target, _accuracies(results, task, unit)))
+    best = _accuracies(results, "multiply", BASELINE)
+    for unit in others():
+        statement = f"multiply: {BASELINE} is right as often as {unit} at {LENGTH}"
+        found.append(at_least_as_good(statement, best, _accuracies(results, "multiply", unit)))
+    for unit in others():
+        if paper.ABLATION["multiply"][unit] < COLLAPSED:
+            found.append(_collapses(unit, _accuracies(results, "multiply", unit)))
     return found
+
+
+def others() -> list[str]:
+    """The units of multiplication besides the paper's own."""
+    return [unit for unit in paper.ABLATION["multiply"] if unit != BASELINE]
+
+
+def _accuracies(results: Sequence[Result], task: str, unit: str) -> list[float]:
+    return accuracies(chosen(results, task, unit=unit), LENGTHS[task])
+
+
+def _target(task: str, unit: str) -> float | None:
+    return None if task == "multiply" else paper.ABLATION[task][unit]
+
+
+def _collapses(unit: str, runs: Sequence[float]) -> Claim:
+    statement = f"multiply: {unit} collapses, below {percent(COLLAPSED)} at {LENGTH}"
+    if not runs:
+        return Claim(statement, None, "not measured")
+    mean = statistics.mean(runs)
+    return Claim(statement, mean < COLLAPSED, f"{percent(mean)} over {count_runs(len(runs))}")

@@ -1,4 +1,4 @@
-"""Multiplication by Beneš blocks, 384 maps each."""
+"""Multiplication by Beneš blocks, 192 maps each."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 from riffle.experiments.claim import Claim, at_least_as_good
 from riffle.experiments.learner import Learner, seeded
 from riffle.experiments.lines import Line, lines_figure, title
-from riffle.experiments.multiplication import LENGTH, product
+from riffle.experiments.products import FOLDER, LENGTH, product
 from riffle.experiments.results import Result, accuracies, chosen, over_steps
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 RUNS = 1
-FOLDERS = ("blocks", "multiplication")
+FOLDERS = ("blocks", FOLDER)
 BLOCKS = (1, 2, 3)
 
 
 def configs(*, quick: bool = False, runs: int = RUNS) -> list[Learner]:
-    """Every depth; two blocks are those of multiplication."""
+    """Every depth; two blocks are those of products."""
     others = [product("blocks", f"{count} blocks", blocks=count) for count in BLOCKS if count != 2]
     return seeded([product(), *others], runs, quick)
 

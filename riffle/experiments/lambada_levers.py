@@ -31,6 +31,12 @@ LEVERS: dict[str, dict[str, Any]] = {
     "no dropout": {"dropout": 0.0},
     "half the learning rate": {"train": {"learning_rate": 0.0008}},
     "twice the learning rate": {"train": {"learning_rate": 0.0032}},
+    "four times the learning rate": {"train": {"learning_rate": 0.0064}},
+    "batches of half the size": {"data": {"batch": 256}},
+    "batches of twice the size": {"data": {"batch": 1024}},
+    "half of the novels": {"data": {"share": 0.5}},
+    "a tenth of the novels": {"data": {"share": 0.1}},
+    "30,000 words known": {"data": {"words": 30_000}},
     "weight decay 0.01": {"train": {"weight_decay": 0.01}},
     "weights averaged": {"train": {"average": 0.999}},
 }

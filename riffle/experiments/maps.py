@@ -9,28 +9,28 @@ from typing import TYPE_CHECKING
 from riffle.experiments.claim import Claim, at_least_as_good
 from riffle.experiments.learner import Learner, seeded
 from riffle.experiments.lines import Line, lines_figure, title
-from riffle.experiments.multiplication import LENGTH, product
-from riffle.experiments.results import Result, accuracies, chosen, groups, over_steps
+from riffle.experiments.products import FOLDER, LENGTH, product
+from riffle.experiments.results import Result, accuracies, chosen, over_steps
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 RUNS = 1
-FOLDERS = ("maps", "multiplication")
+FOLDERS = ("maps", FOLDER)
 MAPS = (96, 192, 384)
 
 
 def configs(*, quick: bool = False, runs: int = RUNS) -> list[Learner]:
-    """Every width; 384 maps are those of multiplication."""
-    others = [product("maps", f"{count} maps", features=count) for count in MAPS if count != 384]
+    """Every width; 192 maps are those of products."""
+    others = [product("maps", f"{count} maps", features=count) for count in MAPS if count != 192]
     return seeded([product(), *others], runs, quick)
 
 
 def figure(results: Sequence[Result]) -> Figure:
     """A line for each width."""
     lines = [
-        Line(f"{runs[0]['config']['model']['features']} maps", over_steps(runs), colour=colour)
-        for colour, runs in enumerate(groups(results).values())
+        Line(f"{count} maps", over_steps(chosen(results, "multiply", features=count)), colour=colour)
+        for colour, count in enumerate(MAPS)
     ]
     return lines_figure(title("multiplication by feature maps", results), {f"accuracy at length {LENGTH}": lines})
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from riffle.config import long
 from riffle.experiments import paper
 from riffle.experiments.claim import Claim, reaches
-from riffle.experiments.learner import Learner, Test, over_lengths, seeded, trained, varied
+from riffle.experiments.learner import Learner, Test, over_lengths, seeded
 from riffle.experiments.lines import Line, lines_figure, title
 from riffle.experiments.results import Result, accuracies, over_steps
 
@@ -24,18 +24,13 @@ TESTS = (Test((8, 16, 32, 64, 128, 256), 1024),)
 
 def configs(*, quick: bool = False, runs: int = RUNS) -> list[Learner]:
     """The one network."""
-    return seeded([product()], runs, quick)
-
-
-def product(folder: str = "multiplication", variant: str = "", **model: Any) -> Learner:
-    """The network that multiplies, or a variant of it that an experiment keeps in a folder of its own."""
-    experiment = trained(long("multiply"), evaluate_lengths=(LENGTH,))
-    return Learner(
-        folder=folder,
-        group=f"multiply, {variant}" if variant else "multiply",
-        experiment=varied(experiment, **model),
+    learner = Learner(
+        folder="multiplication",
+        group="multiply",
+        experiment=long("multiply"),
         measure=partial(over_lengths, tests=TESTS),
     )
+    return seeded([learner], runs, quick)
 
 
 def figure(results: Sequence[Result]) -> Figure:

@@ -3,6 +3,7 @@
 # B = passages, N = positions
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -163,6 +164,8 @@ class Passages:
         """The examples of a split, on the device."""
         if (split, flatten) not in self._examples:
             examples = self.corpus.examples(split)
+            if split not in self.corpus.held_out:
+                examples = examples[: math.ceil(self.experiment.data.share * len(examples))]
             if not len(examples):
                 raise ValueError(f"{self.corpus.folder} has no passages in {split!r}: prepare it with other filters")
             if split == "validation":

@@ -21,9 +21,9 @@ def accurate(learner: Learner, length: int) -> float:
         return paper.GENERALIZATION[config.model.kind][config.task].get(length, 0.5)
     if learner.folder == "multiplication":
         return paper.MULTIPLICATION
-    if learner.folder == "ablation" or learner.folder == "sharing":
+    if learner.folder in ("ablation", "sharing", "products"):
         return paper.ABLATION[config.task][config.model.unit]
-    return 0.5 + config.model.features / 1000 if config.model.blocks < 3 else 1.0
+    return 0.5 + config.model.features * config.model.blocks / 1000
 
 
 def result(learner: Learner, accuracy: Accuracy) -> dict[str, Any]:

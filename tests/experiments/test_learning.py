@@ -67,8 +67,8 @@ def test_the_configurations_are_the_papers() -> None:
     for learners in runs.values():
         for each in learners:
             config = each.experiment
-            short = each.folder in ("generalization", "rivals") or config.task != "multiply"
-            assert max(config.data.bins) == (64 if short else 128)
+            compared = config.task == "multiply" and each.folder in ("products", "ablation", "blocks", "maps")
+            assert max(config.data.bins) == (32 if compared else 128 if each.folder == "multiplication" else 64)
             if config.model.kind == "dngpu":
                 assert (config.train.optimizer, config.train.evaluate_lengths) == ("adamax", (64,))
             elif config.task != "multiply":
@@ -129,12 +129,12 @@ def test_results_of_another_configuration_are_not_taken_for_these(tmp_path: Path
     command = ("reproduce", "multiplication", "--runs", 1, "--out", tmp_path, "--work", tmp_path, "--device", "cpu")
     refused = riffle(*command, "--set", "train.steps=7")
     assert refused.code == 1
-    assert "train.steps is 30000 there and 7 here; remove it" in refused.err.replace("\n", " ")
+    assert "train.steps is 50000 there and 7 here; remove it" in refused.err.replace("\n", " ")
     assert "0 steps to go" in succeed(*command).err
 
 
 def test_mistakes() -> None:
     assert "Give one of timing-addition" in riffle("reproduce").err.replace("\n", " ")
     refused = riffle("reproduce", "maps", "--only", "add,sort", "--device", "cpu").err
-    assert "--only add,sort leaves no run of multiply-seed0, multiply-96-maps-seed0" in refused.replace("\n", " ")
+    assert "--only add,sort leaves no run of multiply-gated-2-blocks-192-maps-seed0, multiply-96-maps-seed0" in refused.replace("\n", " ")
     assert "unknown option 'train.step'" in riffle("reproduce", "maps", "--set", "train.step=1", "--device", "cpu").err

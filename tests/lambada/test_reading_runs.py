@@ -66,6 +66,15 @@ def test_every_reader_learns_with_all_its_weights(kind: str, table: str, riddles
     assert set(without) <= UNUSED
 
 
+def test_a_share_of_the_passages_is_learned_from_and_all_others_are_measured(riddles: Path) -> None:
+    whole, half = (reading_of(experiment_of("shuffle-exchange", riddles, f"data.share={share}")) for share in (1, 0.5))
+    for split in ("train", "within"):
+        kept = half.examples(split).answer_at_E
+        assert len(kept) == (len(whole.examples(split)) + 1) // 2
+        assert torch.equal(kept, whole.examples(split).answer_at_E[: len(kept)])
+    assert len(half.examples("validation")) == len(whole.examples("validation"))
+
+
 @pytest.mark.parametrize("kind", READERS)
 def test_every_reader_answers(kind: str, riddles: Path, tmp_path: Path) -> None:
     changes = ("train.steps=1", "train.evaluate_every=0", "data.table=learned", "data.words=300")

@@ -1,0 +1,28 @@
+"""Products of inputs to length 32, on which networks are compared: many can be trained in the time of one at 128."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from riffle.config import long
+from riffle.experiments.learner import Learner, Test, over_lengths, trained, varied
+
+LENGTH = 32
+STEPS = 20_000
+TESTS = (Test((8, 16, 32, 64), 1024),)
+FOLDER = "products"
+"""Where the network is kept that all others are variants of."""
+
+
+def product(folder: str = FOLDER, variant: str = "gated, 2 blocks, 192 maps", **model: Any) -> Learner:
+    """Half the maps of the network that multiplies at 128, with some fields of its model changed."""
+    experiment = trained(long("multiply"), steps=STEPS, evaluate_lengths=(LENGTH,))
+    experiment = replace(experiment, data=replace(experiment.data, bins=(8, 16, LENGTH)))
+    return Learner(
+        folder=folder,
+        group=f"multiply, {variant}",
+        experiment=varied(experiment, **{"features": 192, **model}),
+        measure=partial(over_lengths, tests=TESTS),
+    )
