@@ -1,4 +1,4 @@
-"""Adam with decoupled decay of the matrices, or AdaMax; what is done to gradients before either."""
+"""Adam with decoupled decay of the matrices, Muon or AdaMax; what is done to gradients before."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from riffle.config import ModelConfig, TrainConfig
+from riffle.nn.switch import PairUnit
 from riffle.train.adamax import AdaMax
+from riffle.train.muon import Muon
 
 
 def base_learning_rate(train: TrainConfig, model: ModelConfig) -> float:
@@ -28,6 +30,13 @@ def make_optimizer(model: nn.Module, train: TrainConfig, learning_rate: Tensor) 
         # The biases of both candidates are stacked, so two dimensions alone make no matrix.
         is_matrix = parameter.dim() >= 2 and not name.endswith("bias") and id(parameter) not in embeddings
         (matrices if is_matrix else others).append(parameter)
+    if train.optimizer == "muon":
+        switches = {id(p) for unit in model.modules() if isinstance(unit, PairUnit) for p in unit.parameters()}
+        turned = [matrix for matrix in matrices if id(matrix) in switches]
+        if not turned:
+            raise ValueError("train.optimizer=muon is for matrices of switches, and this model has none: take adamw")
+        rest = [p for p in model.parameters() if not any(p is matrix for matrix in turned)]
+        return Muon(turned, rest, learning_rate, weight_decay=train.weight_decay)
     groups = [{"params": matrices, "weight_decay": train.weight_decay}, {"params": others, "weight_decay": 0.0}]
     on_gpu = learning_rate.is_cuda
     return torch.optim.AdamW(groups, lr=learning_rate, betas=(0.9, 0.999), eps=1e-5, fused=True, capturable=on_gpu)

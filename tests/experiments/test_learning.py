@@ -136,5 +136,5 @@ def test_results_of_another_configuration_are_not_taken_for_these(tmp_path: Path
 def test_mistakes() -> None:
     assert "Give one of timing-addition" in riffle("reproduce").err.replace("\n", " ")
     refused = riffle("reproduce", "maps", "--only", "add,sort", "--device", "cpu").err
-    assert "--only add,sort leaves no run of multiply-gated-2-blocks-192-maps-seed0, multiply-96-maps-seed0" in refused.replace("\n", " ")
+    assert "--only add,sort leaves no run of multiply-gated-2-blocks-192-maps-seed0," in refused.replace("\n", " ")
     assert "unknown option 'train.step'" in riffle("reproduce", "maps", "--set", "train.step=1", "--device", "cpu").err
