@@ -36,7 +36,6 @@ LEVERS: dict[str, dict[str, Any]] = {
     "batches of twice the size": {"data": {"batch": 1024}},
     "half of the novels": {"data": {"share": 0.5}},
     "a tenth of the novels": {"data": {"share": 0.1}},
-    "30,000 words known": {"data": {"words": 30_000}},
     "Muon": {"train": {"optimizer": "muon"}},
     "Muon, twice the learning rate": {"train": {"optimizer": "muon", "learning_rate": 0.0032}},
     "weight decay 0.01": {"train": {"weight_decay": 0.01}},
