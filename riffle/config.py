@@ -172,7 +172,7 @@ def long(task: str) -> Experiment:
 
     A high learning rate that does not fall, and weights averaged over steps, of which those are kept that do best at
     length 1024. Sorting has a lower rate that does fall, more steps, and a strong decay of the matrices; products,
-    which are hard enough at their trained lengths, have no dropout.
+    which are hard enough at their trained lengths, have Muon, smaller batches and no dropout.
     """
     experiment, multiplying = paper(task), task == "multiply"
     train = replace(
@@ -189,7 +189,7 @@ def long(task: str) -> Experiment:
     if task == "sort":
         train = replace(train, steps=16_000, learning_rate=0.0025, schedule="linear", weight_decay=1.0)
     if multiplying:
-        train = replace(train, steps=50_000, learning_rate=0.005, evaluate_lengths=(128,))
+        train = replace(train, steps=28_000, optimizer="muon", learning_rate=0.0025, evaluate_lengths=(128,))
     return replace(
         experiment,
         model=replace(experiment.model, dropout=0.0 if multiplying else 0.1, noise=0.0),

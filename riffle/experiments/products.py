@@ -10,7 +10,7 @@ from riffle.config import long
 from riffle.experiments.learner import Learner, Test, over_lengths, trained, varied
 
 LENGTH = 32
-STEPS = 20_000
+STEPS = 10_000
 TESTS = (Test((8, 16, 32, 64), 1024),)
 FOLDER = "products"
 """Where the network is kept that all others are variants of."""

@@ -129,7 +129,7 @@ def test_results_of_another_configuration_are_not_taken_for_these(tmp_path: Path
     command = ("reproduce", "multiplication", "--runs", 1, "--out", tmp_path, "--work", tmp_path, "--device", "cpu")
     refused = riffle(*command, "--set", "train.steps=7")
     assert refused.code == 1
-    assert "train.steps is 50000 there and 7 here; remove it" in refused.err.replace("\n", " ")
+    assert "train.steps is 28000 there and 7 here; remove it" in refused.err.replace("\n", " ")
     assert "0 steps to go" in succeed(*command).err
 
 

@@ -38,7 +38,7 @@ def test_a_page_of_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert page == report(root)
     assert page.count("Missing") == len(EXPERIMENTS) - 5, "blocks, maps and sharing share runs with these"
     lines = page.splitlines()
-    facts = "3 runs of 50,000 steps; Some GPU; torch 2.11; commit abc."
+    facts = "3 runs of 28,000 steps; Some GPU; torch 2.11; commit abc."
     assert f"Products of inputs of length 128. {facts}" in lines
     assert page.count("```\nriffle reproduce something\n```") == 5, "a command is said once"
     assert [line for line in lines if "![" in line] == ["![multiplication](../results/multiplication/figure.png)"]
