@@ -226,10 +226,11 @@ def reading() -> Reading:
     """The paper's network for LAMBADA, two blocks of 384 maps over 128 positions, as it is best trained on novels."""
     return Reading(
         model=ModelConfig(features=384, blocks=2),
-        data=PassageConfig(words=75_000, forget=0.1, within=0.5, flatten=0.5),
+        data=PassageConfig(words=75_000, forget=0.1, within=0.3, flatten=0.5),
         train=TrainConfig(
             steps=10_500,
-            learning_rate=0.0016,
+            optimizer="muon",
+            learning_rate=0.0064,
             warmup=500,
             weight_decay=0.1,
             clip=1.0,
@@ -274,6 +275,7 @@ def _usual(kind: str) -> Callable[[Experiment], Experiment]:
         steps = experiment.train.steps
         train = replace(
             experiment.train,
+            optimizer="adamw",
             learning_rate=min(experiment.train.learning_rate, 0.0025),
             schedule="linear",
             weight_decay=0.01,

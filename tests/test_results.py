@@ -23,6 +23,15 @@ def test_seven_of_eight_seeds_have_no_error() -> None:
     assert sorted(all(score["sequence_accuracy"] == 1.0 for score in run) for run in runs) == [False, *[True] * 7]
 
 
+def test_the_best_of_three_multiplies() -> None:
+    runs = [json.loads(path.read_text()) for path in sorted((RESULTS / "multiplication").glob("*.json"))]
+    assert [run["steps"] for run in runs] == [28_000] * 3
+    right = [{score["length"]: score["symbol_accuracy"] for score in run["scores"]} for run in runs]
+    best = max(right, key=lambda run: run[128])
+    assert best[64] == 1.0
+    assert 0.9994 <= best[128] < 0.9995
+
+
 def milliseconds(name: str) -> dict[tuple[str, str], dict[int, float]]:
     """Time over length of every series, by its model and its work."""
     series = json.loads((RESULTS / name / "results.json").read_text())["series"]

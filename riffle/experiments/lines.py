@@ -32,7 +32,7 @@ class Line:
 
 
 def lines_figure(heading: str, panels: Mapping[str, Sequence[Line]], *, lengths: bool = False) -> Figure:
-    """Panels side by side, accuracy upwards.
+    """Panels side by side, accuracy upwards; those that nothing is known of yet are left out, unless all are.
 
     Args:
         heading: Above all panels, see :func:`title`.
@@ -42,6 +42,7 @@ def lines_figure(heading: str, panels: Mapping[str, Sequence[Line]], *, lengths:
     import matplotlib
     from matplotlib.figure import Figure
 
+    panels = {name: lines for name, lines in panels.items() if any(line.points for line in lines)} or panels
     columns = 2 if len(panels) == 4 else min(3, len(panels))
     rows = -(-len(panels) // columns)
     with matplotlib.rc_context(STYLE):

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from riffle.lambada.parallel import in_order
-from riffle.lambada.table import Vectors, read_vectors, unrounded, write_vectors
+from riffle.lambada.rounding import unrounded
+from riffle.lambada.table import Vectors, read_vectors, write_vectors
 
 TEXTS = (".vec", ".txt", ".vec.gz", ".txt.gz", ".vec.xz", ".txt.xz")
 _BLOCK = 1 << 24

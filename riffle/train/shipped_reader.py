@@ -44,7 +44,7 @@ def ship_reader(run: Run, folder: Path, words: int | None = None) -> Run:
     # Where the corpus lay means nothing elsewhere.
     data = replace(experiment.data, words=len(kept.words), corpus=PassageConfig().corpus)
     folder.mkdir(parents=True, exist_ok=True)
-    write_vectors(folder / WORDS, kept, bits=4)
+    write_vectors(folder / WORDS, kept, bits=4, reader_OD=weights["model.words.map.weight"].cpu().numpy())
     write_checkpoint(folder / run.checkpoint.name, {**shrink(weights), "step": torch.tensor(run.saved_step())})
     write_json(folder / run.config.name, asdict(replace(experiment, data=data)))
     if (run.folder / "environment.json").exists():

@@ -10,8 +10,8 @@ import pytest
 from cli.riffle_command import succeed
 from train.tiny import train
 
-from riffle.lambada import Vectors, load_vectors, tokenise
-from riffle.lambada.table import Bits, write_vectors
+from riffle.lambada import Vectors, load_vectors, rounding, tokenise
+from riffle.lambada.table import Bits, read_vectors, write_vectors
 from riffle.train.reader import TrainedReader, read_splits
 from riffle.train.run import Run
 from riffle.train.shipped_reader import reader_card, ship_reader
@@ -39,6 +39,22 @@ def test_rounded_tables(bits: Bits, levels: int, tmp_path: Path) -> None:
     write_vectors(tmp_path / "wide.safetensors", Vectors(["a"] * 100, np.ones((100, 300), np.float16)), bits=bits)
     assert (tmp_path / "wide.safetensors").stat().st_size < 100 * (300 * bits // 8 + 10)
     assert (load_vectors(tmp_path / "wide.safetensors").table == 1).all()
+
+
+def test_a_reader_sees_less_of_rounding_that_knows_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounding, "CHUNK", 64)  # so that there are several
+    random = np.random.default_rng(0)
+    vectors = Vectors([f"w{number}" for number in range(200)], random.normal(size=(200, 20)).astype(np.float16))
+    reader_OD = random.normal(size=(8, 20)).astype(np.float32)  # it is blind to most directions
+    wrong = {}
+    for reader in (None, reader_OD):
+        write_vectors(tmp_path / "a.safetensors", vectors, bits=4, reader_OD=reader)
+        rounded, _ = read_vectors(tmp_path / "a.safetensors")
+        assert rounded.words == vectors.words
+        difference_VD = rounded.table.astype(np.float32) - vectors.table
+        wrong[reader is None] = np.square(difference_VD @ reader_OD.T).sum()
+        assert np.abs(difference_VD).max() < 2, "a word is still itself"
+    assert wrong[False] < wrong[True] / 3
 
 
 def test_an_odd_number_does_not_fit_4_bits(tmp_path: Path) -> None:
