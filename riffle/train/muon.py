@@ -49,22 +49,25 @@ class Muon(torch.optim.AdamW):
         self, matrices: Iterable[Tensor], others: Iterable[Tensor], lr: Tensor, *, weight_decay: float
     ) -> None:
         groups = [
-            {"params": list(matrices), "weight_decay": weight_decay, "turned": True},
-            {"params": list(others), "weight_decay": 0.0, "turned": False},
+            {"params": list(matrices), "weight_decay": weight_decay},
+            {"params": list(others), "weight_decay": 0.0},
         ]
         super().__init__(groups, lr=lr, betas=(0.9, 0.999), eps=1e-5, fused=True, capturable=lr.is_cuda)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Make one step from the gradients that are there, which those of the matrices are no more afterwards."""
+        """Make one step from the gradients that are there."""
         assert closure is None, "a closure is for optimisers that evaluate the loss themselves"
-        for group in self.param_groups:
-            weights = [weight for weight in group["params"] if weight.grad is not None]
-            if group["turned"] and weights:
-                self._turn(weights, group["lr"], group["weight_decay"])
-                for weight in weights:
-                    weight.grad = None  # so that Adam leaves it alone
-        super().step()
+        groups = self.param_groups
+        turned, others = groups
+        weights = [weight for weight in turned["params"] if weight.grad is not None]
+        if weights:
+            self._turn(weights, turned["lr"], turned["weight_decay"])
+        try:
+            self.param_groups = [others]  # Adam is to leave the matrices alone
+            super().step()
+        finally:
+            self.param_groups = groups
 
     def _turn(self, weights: list[Tensor], rate: Tensor, decay: float) -> None:
         for weight in weights:
