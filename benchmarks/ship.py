@@ -2,8 +2,8 @@
 
     python benchmarks/ship.py RUN [RUN ...] [--note TEXT]
 
-Lengths go from 8 to 1,024 times the trained one, those of worst cases to 16 times, with as many examples as a CPU
-scores in two minutes.
+Lengths go from 8 to 1,024 times the trained one, at most 65,536, those of worst cases to 16 times, with as many examples as
+a CPU scores in two minutes.
 """
 
 from __future__ import annotations
@@ -24,18 +24,19 @@ from riffle.train.shipped import SHIPPED, card, read_json, ship
 
 CELLS = 2**17
 """Of all examples of a length together."""
+LONGEST = 2**16
 MOST, LEAST = 512, 2
 """Examples of a length."""
 
 
 def lengths(trained: int) -> list[int]:
-    """Every power of two to the trained length, then every second one.
+    """Every power of two to the trained length, then every second one to the longest.
 
     >>> lengths(64)
     [8, 16, 32, 64, 256, 1024, 4096, 16384, 65536]
     """
     short = [length for length in (8, 16, 32, 64, 128) if length <= trained]
-    return [*short, *(trained * 4**power for power in range(1, 6))]
+    return [*short, *(trained * 4**power for power in range(1, 6) if trained * 4**power <= LONGEST)]
 
 
 def measured(run: Run) -> list[Score]:
