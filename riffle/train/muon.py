@@ -24,9 +24,10 @@ class Muon(torch.optim.AdamW):
         w_t = (1 - \eta \lambda)\, w_{t-1} - 0.2\, \eta \sqrt{c}\; U V^\top, \qquad
         U \Sigma V^\top = (1 - \mu)\, g_t + \mu\, m_t
 
-    Each reset gate, the update gate and the pair of candidates are a matrix of their own, however weights are stacked.
-    :class:`torch.optim.Muon` takes one plain matrix at a time and a rate that is a number, so that no CUDA graph can
-    hold its step; this one turns all matrices of a size at once.
+    where :math:`c` is the longer side of the matrix (Jordan et al., 2024). Each reset gate, the update gate and the
+    pair of candidates are a matrix of their own, however weights are stacked. :class:`torch.optim.Muon` takes one plain
+    matrix at a time and a rate that is a number, so that no CUDA graph can hold its step; this one turns all matrices
+    of a size at once.
 
     Args:
         matrices: The matrices.
