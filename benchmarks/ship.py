@@ -2,8 +2,8 @@
 
     python benchmarks/ship.py RUN [RUN ...] [--note TEXT]
 
-Lengths go from 8 to 1,024 times the trained one, at most 65,536, those of worst cases to 16 times, with as many examples as
-a CPU scores in two minutes.
+Lengths go from 8 to 1,024 times the trained one, at most 65,536, those of worst cases to 16 times, with as many
+examples as a CPU scores in two minutes.
 """
 
 from __future__ import annotations
