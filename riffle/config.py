@@ -174,7 +174,8 @@ def long(task: str) -> Experiment:
     length 1024. Sorting has a lower rate that does fall, more steps, and a strong decay of the matrices; products,
     which are hard enough at their trained lengths, have Muon, smaller batches and no dropout.
     """
-    experiment, multiplying = paper(task), task == "multiply"
+    experiment = paper(task)
+    model, data = replace(experiment.model, dropout=0.1, noise=0.0), replace(experiment.data, full=0.3)
     train = replace(
         experiment.train,
         steps=8_000,
@@ -188,14 +189,10 @@ def long(task: str) -> Experiment:
     )
     if task == "sort":
         train = replace(train, steps=16_000, learning_rate=0.0025, schedule="linear", weight_decay=1.0)
-    if multiplying:
+    if task == "multiply":
+        model, data = replace(model, dropout=0.0), replace(data, batch=32)
         train = replace(train, steps=28_000, optimizer="muon", learning_rate=0.0025, evaluate_lengths=(128,))
-    return replace(
-        experiment,
-        model=replace(experiment.model, dropout=0.0 if multiplying else 0.1, noise=0.0),
-        data=replace(experiment.data, full=0.3, batch=32 if multiplying else 64),
-        train=train,
-    )
+    return replace(experiment, model=model, data=data, train=train)
 
 
 def small(task: str) -> Experiment:

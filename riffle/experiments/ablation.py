@@ -26,6 +26,8 @@ LENGTHS = {"add": 512, "sort": 512, "multiply": LENGTH}
 STEPS = 20_000
 """Of addition and sorting."""
 BASELINE = "gated"
+OTHERS = tuple(unit for unit in paper.ABLATION["multiply"] if unit != BASELINE)
+"""The units of multiplication besides the paper's own."""
 COLLAPSED = 0.7
 """Units that the paper has below this at products do not learn them."""
 
@@ -33,7 +35,7 @@ COLLAPSED = 0.7
 def configs(*, quick: bool = False, runs: int = RUNS) -> list[Learner]:
     """Every unit that the paper has on a task: skip connections are none of those where there is but one block."""
     simple = [switched(task, unit) for task in ("add", "sort") for unit in paper.ABLATION[task]]
-    products = [product(), *(product("ablation", unit, unit=unit) for unit in others())]
+    products = [product(), *(product("ablation", unit, unit=unit) for unit in OTHERS)]
     return seeded([*simple, *products], runs, quick)
 
 
@@ -69,18 +71,13 @@ def claims(results: Sequence[Result]) -> list[Claim]:
             statement = f"{task}, {unit}: symbols right at {LENGTHS[task]}"
             found.append(reaches(statement, target, _accuracies(results, task, unit)))
     best = _accuracies(results, "multiply", BASELINE)
-    for unit in others():
+    for unit in OTHERS:
         statement = f"multiply: {BASELINE} is right as often as {unit} at {LENGTH}"
         found.append(at_least_as_good(statement, best, _accuracies(results, "multiply", unit)))
-    for unit in others():
+    for unit in OTHERS:
         if paper.ABLATION["multiply"][unit] < COLLAPSED:
             found.append(_collapses(unit, _accuracies(results, "multiply", unit)))
     return found
-
-
-def others() -> list[str]:
-    """The units of multiplication besides the paper's own."""
-    return [unit for unit in paper.ABLATION["multiply"] if unit != BASELINE]
 
 
 def _accuracies(results: Sequence[Result], task: str, unit: str) -> list[float]:

@@ -35,8 +35,8 @@ def make_optimizer(model: nn.Module, train: TrainConfig, learning_rate: Tensor) 
         turned = [matrix for matrix in matrices if id(matrix) in switches]
         if not turned:
             raise ValueError("train.optimizer=muon is for matrices of switches, and this model has none: take adamw")
-        rest = [p for p in model.parameters() if not any(p is matrix for matrix in turned)]
-        return Muon(turned, rest, learning_rate, weight_decay=train.weight_decay)
+        rest = [matrix for matrix in matrices if id(matrix) not in switches]
+        return Muon(turned, [*rest, *others], learning_rate, weight_decay=train.weight_decay)
     groups = [{"params": matrices, "weight_decay": train.weight_decay}, {"params": others, "weight_decay": 0.0}]
     on_gpu = learning_rate.is_cuda
     return torch.optim.AdamW(groups, lr=learning_rate, betas=(0.9, 0.999), eps=1e-5, fused=True, capturable=on_gpu)
