@@ -17,8 +17,13 @@ FOLDER = "products"
 
 
 def product(folder: str = FOLDER, variant: str = "gated, 2 blocks, 192 maps", **model: Any) -> Learner:
-    """Half the maps of the network that multiplies at 128, with some fields of its model changed."""
-    experiment = trained(long("multiply"), steps=STEPS, evaluate_lengths=(LENGTH,))
+    """Half the maps of the network that multiplies at 128, with some fields of its model changed.
+
+    By Adam, as the paper compared them: Muon hides what makes one network easier to train than another.
+    """
+    experiment = trained(
+        long("multiply"), steps=STEPS, optimizer="adamw", learning_rate=0.005, evaluate_lengths=(LENGTH,)
+    )
     experiment = replace(experiment, data=replace(experiment.data, bins=(8, 16, LENGTH)))
     return Learner(
         folder=folder,
