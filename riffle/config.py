@@ -188,7 +188,8 @@ def long(task: str) -> Experiment:
         evaluate_lengths=(1024, 512),
     )
     if task == "sort":
-        train = replace(train, steps=16_000, learning_rate=0.0025, schedule="linear", weight_decay=1.0)
+        data = replace(data, full=0.6)
+        train = replace(train, steps=24_000, learning_rate=0.0025, schedule="linear", weight_decay=0.5, keep="last")
     if task == "multiply":
         model, data = replace(model, dropout=0.0), replace(data, batch=32)
         train = replace(train, steps=28_000, optimizer="muon", learning_rate=0.0025, evaluate_lengths=(128,))
