@@ -12,7 +12,7 @@ from riffle.experiments import paper
 from riffle.experiments.claim import Claim, at_least_as_good, count_runs, reaches
 from riffle.experiments.learner import PAPERS, Learner, over_lengths, seeded, trained, varied
 from riffle.experiments.lines import Line, lines_figure, title
-from riffle.experiments.products import FOLDER, LENGTH, product
+from riffle.experiments.products import FOLDER, LENGTH, RATE, product
 from riffle.experiments.results import Result, accuracies, chosen, over_steps
 from riffle.wording import percent
 
@@ -28,6 +28,8 @@ STEPS = 20_000
 BASELINE = "gated"
 OTHERS = tuple(unit for unit in paper.ABLATION["multiply"] if unit != BASELINE)
 """The units of multiplication besides the paper's own."""
+RATES = {"two-fc": 0.0025}
+"""Learning rates of units that multiply by another than usual: two layers without a gate diverge at twice this one."""
 COLLAPSED = 0.7
 """Units that the paper has below this at products do not learn them."""
 
@@ -35,7 +37,7 @@ COLLAPSED = 0.7
 def configs(*, quick: bool = False, runs: int = RUNS) -> list[Learner]:
     """Every unit that the paper has on a task: skip connections are none of those where there is but one block."""
     simple = [switched(task, unit) for task in ("add", "sort") for unit in paper.ABLATION[task]]
-    products = [product(), *(product("ablation", unit, unit=unit) for unit in OTHERS)]
+    products = [product(), *(product("ablation", unit, RATES.get(unit, RATE), unit=unit) for unit in OTHERS)]
     return seeded([*simple, *products], runs, quick)
 
 

@@ -11,18 +11,21 @@ from riffle.experiments.learner import Learner, Test, over_lengths, trained, var
 
 LENGTH = 32
 STEPS = 10_000
+RATE = 0.005
 TESTS = (Test((8, 16, 32, 64), 1024),)
 FOLDER = "products"
 """Where the network is kept that all others are variants of."""
 
 
-def product(folder: str = FOLDER, variant: str = "gated, 2 blocks, 192 maps", **model: Any) -> Learner:
+def product(
+    folder: str = FOLDER, variant: str = "gated, 2 blocks, 192 maps", rate: float = RATE, **model: Any
+) -> Learner:
     """Half the maps of the network that multiplies at 128, with some fields of its model changed.
 
     By Adam, as the paper compared them: Muon hides what makes one network easier to train than another.
     """
     experiment = trained(
-        long("multiply"), steps=STEPS, optimizer="adamw", learning_rate=0.005, evaluate_lengths=(LENGTH,)
+        long("multiply"), steps=STEPS, optimizer="adamw", learning_rate=rate, evaluate_lengths=(LENGTH,)
     )
     experiment = replace(experiment, data=replace(experiment.data, bins=(8, 16, LENGTH)))
     return Learner(
