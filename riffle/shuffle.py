@@ -69,7 +69,8 @@ def schedule(
         blocks: Beneš blocks.
         sharing: "block": one unit per half block; "minimal": the first and the middle layer of a block have units of
             their own; "full": all blocks share; "none": a unit per layer.
-        benes: False turns the reverse half into another forward half (ablation "no-benes").
+        benes: False turns the reverse half into another forward half (ablation "no-benes"). Each then has a layer for
+            every bit, since ``k`` unriffles bring every cell home.
         skips: False leaves the skip connections out (ablation "no-residual").
 
     >>> [layer.bit for layer in schedule(4)]
@@ -79,31 +80,27 @@ def schedule(
     """
     layers: list[Layer] = []
     turned = 0
+    levels = k - 1 if benes else k
     for block in range(blocks):
         for half, turn in (("forward", 1), ("reverse", -1 if benes else 1)):
-            for level in range(k - 1):
-                unit = _unit(sharing, block, half, level, k)
-                skip = len(layers) - 2 * (k - 1) if skips and block > 0 else None
+            for level in range(levels):
+                unit = _unit(sharing, block, half, level, levels)
+                skip = len(layers) - 2 * levels if skips and block > 0 else None
                 layers.append(Layer(unit, turned % k, turn, skip))
                 turned += turn
-    skip = 2 * (k - 1) * (blocks - 1) if skips and blocks > 1 and k > 1 else None
+    skip = 2 * levels * (blocks - 1) if skips and blocks > 1 and levels else None
     layers.append(Layer("last", turned % k, 0, skip))
     return tuple(layers)
 
 
-def rotation(layers: tuple[Layer, ...]) -> int:
-    """How many unriffles the shuffles of a schedule amount to; 0 for Beneš blocks, whose halves undo each other."""
-    return sum(layer.turn for layer in layers)
-
-
-def _unit(sharing: Sharing, block: int, half: str, level: int, k: int) -> str:
+def _unit(sharing: Sharing, block: int, half: str, level: int, levels: int) -> str:
     match sharing:
         case "block":
             return f"{block}_{half}"
         case "full":
             return f"all_{half}"
         case "none":
-            return f"{block}_{half}_{level if half == 'forward' else k - 2 - level}"
+            return f"{block}_{half}_{level if half == 'forward' else levels - 1 - level}"
         case "minimal":
             if level > 0:
                 return f"{block}_{half}"

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor
 
-from riffle.nn.forms import Units, rotate
+from riffle.nn.forms import Units
 from riffle.nn.layer import Switch, reference_switch
-from riffle.shuffle import Layer, rotation
+from riffle.shuffle import Layer
 
 if TYPE_CHECKING:
     from riffle.nn.network import ShuffleExchange
@@ -32,19 +32,17 @@ def in_place(x_BND: Tensor, layers: tuple[Layer, ...], units: Units, dropout: fl
     """Run the layers on one copy of the input that they overwrite; no gradients."""
     state_BND = x_BND.clone(memory_format=torch.contiguous_format)
     overwrite_layers(state_BND, layers, reference_switch(units, dropout, noise))
-    return rotate(state_BND, rotation(layers), x_BND.shape[1].bit_length() - 1)
+    return state_BND
 
 
 def overwrite_layers(state_BND: Tensor, layers: tuple[Layer, ...], switch: Switch) -> None:
-    """Run the layers in the memory of their input, which without mirrored halves is left rotated; no gradients."""
-    k = state_BND.shape[1].bit_length() - 1
+    """Run the layers in the memory of their input; no gradients."""
     slots = slots_of(layers)
     kept: dict[int, Tensor] = {}
     for index, layer in enumerate(layers):
         skip_BND = None
         if layer.skip is not None:
-            # Without the mirrored half, blocks end rotated: the skipped cells are elsewhere now.
-            skip_BND = rotate(kept[slots[layer.skip]], layers[layer.skip].bit - layer.bit, k)
+            skip_BND = kept[slots[layer.skip]]
         elif index in slots:
             kept[slots[index]] = torch.empty_like(state_BND)
         keep_BND = kept[slots[index]] if index in slots else None
@@ -140,11 +138,6 @@ def check_in_place(network: ShuffleExchange, x_BND: Tensor) -> int:
         )
     if not x_BND.is_contiguous():
         raise ValueError("the input is overwritten where it lies and must be contiguous: give x.contiguous()")
-    if network.unit == "no-benes":
-        raise ValueError(
-            'unit="no-benes" has no mirrored halves and ends with the cells moved, which takes a second buffer: '
-            "call the network itself"
-        )
     if network.shards is not None:
         raise ValueError("this network is spread over a sequence_group: build it without one to overwrite its input")
     return cells.bit_length() - 1

@@ -104,7 +104,7 @@ class ShuffleExchange(nn.Module, Pretrained, tags=["neural-shuffle-exchange"], l
         if sequence_group is not None:
             from riffle.parallel import shards_of  # which imports torch.distributed, and builds on this package
 
-            self.shards = shards_of(sequence_group, unit)
+            self.shards = shards_of(sequence_group)
         # Three bits have every kind of layer, so their units are the units of every length.
         layers = self.layers(3 if length is None else bits(length))
         with_skip = {layer.unit for layer in layers if layer.skip is not None}

@@ -39,7 +39,7 @@ def shard_schedule(layers: tuple[Layer, ...], k: int, p: int) -> tuple[ShardedLa
     """The layers of a schedule of Beneš blocks on ``2**k`` cells as each of ``2**p`` ranks runs them.
 
     Args:
-        layers: What :func:`riffle.shuffle.schedule` gives, with mirrored reverse halves.
+        layers: What :func:`riffle.shuffle.schedule` gives.
         k: Address bits of the whole sequence.
         p: Those that number the ranks, at most half of them.
 
@@ -56,6 +56,6 @@ def shard_schedule(layers: tuple[Layer, ...], k: int, p: int) -> tuple[ShardedLa
         sharded.append(ShardedLayer(layer.unit, bit, layer.turn, layer.skip, home != was_home))
         was_home = home
         if layer.skip is not None:
-            assert layers[layer.skip].bit == layer.bit, "without mirrored halves, skip connections cross the ranks"
+            assert layers[layer.skip].bit == layer.bit, "a skip connection does not cross the ranks"
     assert was_home, "the last layer is at bit 0"
     return tuple(sharded)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from riffle.nn.network import ShuffleExchange
 
 
-def shards_of(group: dist.ProcessGroup | None, unit: str) -> SequenceShards | None:
+def shards_of(group: dist.ProcessGroup | None) -> SequenceShards | None:
     """How to run a network over a group; None where one rank holds the whole sequence."""
     if group is None:
         return None
@@ -36,8 +36,6 @@ def shards_of(group: dist.ProcessGroup | None, unit: str) -> SequenceShards | No
         raise ValueError("this process is not a rank of sequence_group: build the network on its members only")
     if ranks & (ranks - 1):
         raise ValueError(f"sequence_group has {ranks} ranks: a sequence of 2^k cells needs a power of two of them")
-    if ranks > 1 and unit == "no-benes":
-        raise ValueError('unit="no-benes" has no mirrored halves and cannot be spread over a sequence_group')
     return SequenceShards(group) if ranks > 1 else None
 
 

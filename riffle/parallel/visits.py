@@ -53,7 +53,7 @@ def visits(layers: tuple[Layer, ...], w: int) -> tuple[Visit, ...]:
     """The visits of a schedule to parts of ``2**w`` cells.
 
     Args:
-        layers: What :func:`riffle.shuffle.schedule` gives, with mirrored reverse halves.
+        layers: What :func:`riffle.shuffle.schedule` gives.
         w: Address bits of a part; 1 to those of the sequence.
 
     >>> from riffle.shuffle import schedule

@@ -38,7 +38,7 @@ def test_every_layer_once_and_in_order(ks: list[int], blocks: int, sharing: str,
             times[group].append(time)
     assert [tuple(layers) for layers in own] == schedules
     # A switch of two cells has no skip connection, so its last layer cannot join the others' where they have one.
-    apart = ks[-1] == 1 and len(ks) > 1 and blocks > 1 and skips
+    apart = ks[-1] == 1 and len(ks) > 1 and blocks > 1 and skips and benes
     assert len(plan) == len(schedules[0]) + apart
 
 

@@ -12,15 +12,12 @@ from riffle.shuffle import SHARINGS
 from .test_forms import network
 from .test_memory import peak_bytes
 
-WHOLE_UNITS = [unit for unit in UNITS if unit != "no-benes"]
-
-
 def random_cells(batch: int, cells: int, features: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.rand(batch, cells, features, dtype=dtype) * 2 - 1
 
 
 @pytest.mark.parametrize("blocks", [1, 2, 3])
-@pytest.mark.parametrize(("unit", "sharing"), [*((u, "block") for u in WHOLE_UNITS), *(("gated", s) for s in SHARINGS)])
+@pytest.mark.parametrize(("unit", "sharing"), [*((u, "block") for u in UNITS), *(("gated", s) for s in SHARINGS)])
 def test_it_equals_forward(unit: str, sharing: str, blocks: int) -> None:
     for k in (1, 2, 3, 6, 9):
         net = network(unit, sharing, blocks, k)
@@ -83,8 +80,6 @@ def test_mistakes() -> None:
             net.overwrite(torch.zeros(1, cells, 4))
     with pytest.raises(ValueError, match="contiguous"):
         net.overwrite(torch.zeros(4, 2, 4).transpose(0, 1))
-    with pytest.raises(ValueError, match=r"no-benes.*call the network itself"):
-        ShuffleExchange(4, unit="no-benes").overwrite(torch.zeros(1, 4, 4))
     with pytest.raises(ValueError, match="runs at one size, 8 cells, not at 4"):
         ShuffleExchange(4, sharing="none", length=8).overwrite(torch.zeros(1, 4, 4))
     with pytest.raises(ValueError, match="4 features per cell, the input has 6"):

@@ -118,7 +118,7 @@ def mistake(group: dist.ProcessGroup, what: str) -> str:
     odd = rank == dist.get_world_size(group) - 1
     x_BND = torch.zeros(2, 16, 4)
     try:
-        arguments: dict[str, Any] = {"features": 4, "unit": "no-benes" if what == "no-benes" else "gated"}
+        arguments: dict[str, Any] = {"features": 4}
         if what == "blocks":
             arguments |= {"blocks": 3 if odd else 2, "sharing": "full"}
         if what == "another size":

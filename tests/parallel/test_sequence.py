@@ -34,7 +34,7 @@ def test_every_sharing(ranks: Ranks, size: int, blocks: int, sharing: str) -> No
 
 
 @pytest.mark.parametrize("size", SPREAD)
-@pytest.mark.parametrize("unit", [unit for unit in UNITS if unit not in ("gated", "no-benes")])
+@pytest.mark.parametrize("unit", [unit for unit in UNITS if unit != "gated"])
 def test_every_unit(ranks: Ranks, size: int, unit: str) -> None:
     check(ranks, size, {"features": 6, "blocks": 2, "unit": unit}, 3, 128)
 

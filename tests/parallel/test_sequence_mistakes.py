@@ -24,7 +24,6 @@ REFUSALS = {
     "gradients": "some ranks of sequence_group want gradients and others do not",
     "another size": 'sharing="none" runs at one size, 64 cells, not at 16',
     "input gradients": "want their input's gradient and others do not: call requires_grad_",
-    "no-benes": 'unit="no-benes" has no mirrored halves',
 }
 
 

@@ -48,7 +48,7 @@ def test_blocks_and_sharings(sharing: str, blocks: int) -> None:
             assert_streams(net, 2, k, w)
 
 
-@pytest.mark.parametrize("unit", [unit for unit in UNITS if unit != "no-benes"])
+@pytest.mark.parametrize("unit", UNITS)
 def test_units(unit: str) -> None:
     assert_streams(network({"features": 4, "blocks": 2, "unit": unit}), 1, 6, 4)
 
@@ -140,8 +140,6 @@ def test_mistakes() -> None:
             stream(net, x_BND, part=part)
     with pytest.raises(ValueError, match="7 cells cannot be overwritten"):
         stream(net, x_BND[:, :7])
-    with pytest.raises(ValueError, match="no-benes"):
-        stream(ShuffleExchange(4, unit="no-benes"), x_BND)
     with pytest.raises(ValueError, match=r"out must be contiguous, of shape \(1, 8, 4\)"):
         stream(net, x_BND, out=torch.zeros(1, 4, 4))
     with pytest.raises(ValueError, match="float64, the network"):
