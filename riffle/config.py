@@ -171,8 +171,8 @@ def long(task: str) -> Experiment:
     """The paper's network, trained to run far beyond its lengths.
 
     A high learning rate that does not fall, and weights averaged over steps, of which those are kept that do best at
-    length 1024. Sorting has a lower rate that does fall, more steps, more examples of full length, a strong decay of the
-    matrices, and keeps the last weights: before the rate has fallen they are blurred at the trained lengths. Products,
+    length 1024. Sorting has a lower rate that does fall, more steps, more examples of full length, a strong decay of
+    the matrices, and keeps the last weights: before the rate has fallen they are blurred at trained lengths. Products,
     which are hard enough at their trained lengths, have Muon, smaller batches and no dropout.
     """
     experiment = paper(task)

@@ -31,7 +31,9 @@ ENTRY = 4.6
 INCH, DPI = 0.36, 117.5
 """Inches per unit and pixels per inch: 1600 pixels for the paper's network of 16 cells and two blocks."""
 UNDATED: dict[str, dict[str, Any]] = {".svg": {"Date": None, "Creator": None}, ".png": {"Software": None}}
-"""Leaves the date and the program out of a file, so that the same network gives the same file."""
+"""Leaves the date and the program out of a file, so that the same figure gives the same file."""
+COLOURS = 128
+"""Of a PNG."""
 
 
 def draw_network(k: int = 4, blocks: int = 2, sharing: Sharing = "block", *, path: str | Path) -> None:
@@ -67,7 +69,18 @@ def draw_network(k: int = 4, blocks: int = 2, sharing: Sharing = "block", *, pat
                 _switch(axes, f"switch-{index}-{pair}", column, 2 * pair, colours[layer.unit])
         _captions(axes, layers, columns, cells, blocks)
         axes.legend(handles=handles, ncols=per_row, loc="lower center", frameon=False, labelcolor=INK, handlelength=1)
-        figure.savefig(path, dpi=DPI, metadata=UNDATED.get(Path(path).suffix))
+        save_figure(figure, Path(path))
+
+
+def save_figure(figure: Any, path: Path, dpi: float = DPI) -> None:
+    """Write a matplotlib figure; a PNG gets a palette, which takes a third of the bytes."""
+    figure.savefig(path, dpi=dpi, metadata=UNDATED.get(path.suffix))
+    if path.suffix == ".png":
+        from PIL import Image
+
+        with Image.open(path) as image:
+            few = image.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
+        few.save(path, optimize=True)
 
 
 def _colours(layers: tuple[Layer, ...]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
-from riffle.draw import BOX, HALVES, INCH, INK, STUB, UNDATED
+from riffle.draw import BOX, HALVES, INCH, INK, STUB, save_figure
 from riffle.routing import Settings, route, trace
 from riffle.shuffle import Layer, schedule
 
@@ -56,7 +56,7 @@ def draw_route(permutation: Sequence[int], path: str | Path) -> None:
         for message, colour in enumerate(colours):
             _message(axes, message, [way[message] for way in ways], settings, columns, colour)
         _captions(axes, layers, columns, cells)
-        figure.savefig(path, dpi=SHARP, metadata=UNDATED.get(Path(path).suffix))
+        save_figure(figure, Path(path), SHARP)
 
 
 def _switches(axes: Any, settings: Settings, columns: list[float]) -> None:

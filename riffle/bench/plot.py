@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from riffle.bench.rows import short
 from riffle.bench.words import duration
-from riffle.draw import DPI, INK, LAST, PALETTE, UNDATED, WIRE
+from riffle.draw import DPI, INK, LAST, PALETTE, WIRE, save_figure
 
 SIZE = (1600 / DPI, 740 / DPI)
 """Inches; what is 14 points high is still legible at half of it, the width of a page."""
@@ -51,7 +51,7 @@ def draw(record: Mapping[str, Any], *paths: Path) -> bool:
             _draw_panel(axes, panel)
         figure.suptitle(record["device"], color=INK, fontsize=14)
         for path in paths:
-            figure.savefig(path, dpi=DPI, metadata=UNDATED.get(path.suffix))
+            save_figure(figure, path)
     return True
 
 

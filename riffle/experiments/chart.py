@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from riffle.draw import INK, PALETTE, WIRE
+from riffle.draw import INK, PALETTE, WIRE, save_figure
 from riffle.experiments.series import names, points, slope
 
 if TYPE_CHECKING:
@@ -17,8 +17,6 @@ COLOURS = (PALETTE[0], PALETTE[2], PALETTE[4], PALETTE[6])
 LINES: dict[str, str] = {"evaluation": "-", "training": "--"}
 MARKS: dict[str, str] = {"evaluation": "o", "training": "s"}
 STYLE: dict[Any, Any] = {"font.family": "DejaVu Sans", "font.size": 10, "text.color": INK, "svg.hashsalt": "riffle"}
-UNDATED: dict[str, dict[str, None]] = {".svg": {"Date": None}, ".png": {}}
-"""The same results draw the same file, whatever the day."""
 
 
 def timing_figure(results: Mapping[str, Any], title: str) -> Figure:
@@ -48,7 +46,7 @@ def save(figure: Figure, *paths: Path) -> None:
 
     with matplotlib.rc_context(STYLE):
         for path in paths:
-            figure.savefig(path, dpi=150, metadata=UNDATED.get(path.suffix))
+            save_figure(figure, path, 150)
 
 
 def _draw(axes: Axes, results: Mapping[str, Any], number: str, scale: float, label: str) -> None:

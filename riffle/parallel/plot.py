@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from riffle.draw import DPI, INK, LAST, PALETTE, UNDATED, WIRE
+from riffle.draw import DPI, INK, LAST, PALETTE, WIRE, save_figure
 from riffle.parallel.cost import Cost, Machine, Work
 
 SIZE = (1600 / DPI, 740 / DPI)
@@ -51,7 +51,7 @@ def draw(path: Path, work: Work, machine: Machine) -> None:
         figure.suptitle(
             f"{work.features} maps, {blocks}: solid where it fits, dotted where it does not", color=INK, fontsize=14
         )
-        figure.savefig(path, dpi=DPI, metadata=UNDATED.get(path.suffix))
+        save_figure(figure, path)
 
 
 def _line(axes: Any, costs: list[Cost], values: list[float], colour: str) -> None:

@@ -12,6 +12,7 @@ from riffle.shuffle import SHARINGS
 from .test_forms import network
 from .test_memory import peak_bytes
 
+
 def random_cells(batch: int, cells: int, features: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.rand(batch, cells, features, dtype=dtype) * 2 - 1
 
