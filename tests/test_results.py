@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+import statistics
 from pathlib import Path
 
 import pytest
 
-RESULTS = Path(__file__).parents[1] / "results"
+README = Path(__file__).parents[1] / "README.md"
+RESULTS = README.parent / "results"
 SMALL_REVERSE = RESULTS / "small-reverse"
 
 
@@ -30,6 +33,25 @@ def test_the_best_of_three_multiplies() -> None:
     best = max(right, key=lambda run: run[128])
     assert best[64] == 1.0
     assert 0.9994 <= best[128] < 0.9995
+
+
+def test_what_each_part_of_the_switch_is_worth() -> None:
+    right: dict[str, list[float]] = {}
+    for path in (*(RESULTS / "ablation").glob("multiply-*.json"), *(RESULTS / "products").glob("*.json")):
+        run = json.loads(path.read_text())
+        (found,) = (score["symbol_accuracy"] for score in run["scores"] if score["length"] == 32)
+        right.setdefault(run["config"]["model"]["unit"], []).append(found)
+    said = {
+        "gated": 98.9,
+        "no-residual": 96.3,
+        "no-swap": 91.9,
+        "swap-gate": 81.6,
+        "two-fc-gate": 80.1,
+        "two-fc": 66.7,
+    }
+    assert {unit: round(100 * statistics.mean(found), 1) for unit, found in right.items()} == said
+    sentence = README.read_text().split("products of length 32", 1)[1].split("\n\n", 1)[0]
+    assert [float(number) for number in re.findall(r"([\d.]+)%", sentence)] == list(said.values())
 
 
 def milliseconds(name: str) -> dict[tuple[str, str], dict[int, float]]:
