@@ -24,7 +24,7 @@ MISTAKES = {
     "unknown task to solve": (("solve", "srot", "1"), ["no task 'srot'", "did you mean 'sort'", *TASKS]),
     "symbol outside the alphabet": (("solve", "reverse", "3", "99"), ["99", "1..11", "for example"]),
     "no number": (("solve", "reverse", "x"), ["'x'", "for example"]),
-    "no run to solve with": (("solve", "dyck", "()"), ["no run of 'dyck'", "riffle train dyck", "--run"]),
+    "no run to solve with": (("solve", "divide", "11", "1"), ["no run of 'divide'", "riffle train divide", "--run"]),
     "run of another task": (("solve", "sort", "1", "--run", RUN), [RUN, "'reverse'", "'sort'"]),
     "unknown option": ((*TRAIN, "--set", "train.step=1"), ["did you mean train.steps", "model.features"]),
     "no assignment": ((*TRAIN, "--set", "train.steps"), ["'train.steps'", "train.steps=1000"]),

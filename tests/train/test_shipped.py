@@ -49,7 +49,8 @@ def test_a_shipped_run(name: str) -> None:
     for length in (16, trained):
         (score,) = evaluate(run.model(), get_task(name), [length], examples=64, trained_length=trained)
         (card_score,) = (s for s in promised if s["split"] == "uniform" and s["length"] == length)
-        assert score.symbol_accuracy >= card_score["symbol_accuracy"] - 0.01
+        # Some answers are one symbol, so that of 64 a wrong one is more than 0.015.
+        assert score.symbol_accuracy >= card_score["symbol_accuracy"] - 0.02
 
 
 @pytest.mark.parametrize(
