@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from riffle.experiments.claim import Claim
 from riffle.experiments.learner import Learner
-from riffle.experiments.readers import paper_reader, reader, rises, seeded_readers
+from riffle.experiments.readers import BASELINE, baseline, compared, rises, seeded_readers
 from riffle.experiments.reading_chart import reading_figure
 from riffle.experiments.results import Result
 
@@ -16,14 +16,17 @@ if TYPE_CHECKING:
 
 RUNS = 1
 FOLDERS = ("lambada-maps",)
-MAPS = (96, 192)
-"""Besides the 384 of the paper's network."""
+HALF, TWICE = "96 maps, 2 blocks", "384 maps, 2 blocks"
 
 
 def configs(*, quick: bool = False, runs: int = RUNS) -> list[Learner]:
     """Every width."""
-    others = [reader("lambada-maps", f"{maps} maps, 2 blocks", features=maps) for maps in MAPS]
-    return seeded_readers([*others, paper_reader()], runs, quick)
+    return seeded_readers([compared("lambada-maps", HALF, features=96), baseline(), wide()], runs, quick)
+
+
+def wide() -> Learner:
+    """As many maps as the paper's network has."""
+    return compared("lambada-maps", TWICE, features=384)
 
 
 def figure(results: Sequence[Result]) -> Figure:
@@ -33,4 +36,4 @@ def figure(results: Sequence[Result]) -> Figure:
 
 def claims(results: Sequence[Result]) -> list[Claim]:
     """What the paper says, and whether these results do."""
-    return rises(results, [*(f"{maps} maps, 2 blocks" for maps in MAPS), paper_reader().group])
+    return rises(results, [HALF, BASELINE, TWICE])

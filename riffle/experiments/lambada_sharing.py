@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from riffle.experiments.claim import Claim
+from riffle.experiments.lambada_maps import TWICE, wide
 from riffle.experiments.learner import Learner
-from riffle.experiments.readers import alike, paper_reader, reader, rises, seeded_readers
+from riffle.experiments.readers import BASELINE, alike, baseline, compared, rises, seeded_readers
 from riffle.experiments.reading_chart import reading_figure
 from riffle.experiments.results import Result
 
@@ -16,16 +17,14 @@ if TYPE_CHECKING:
 
 RUNS = 1
 FOLDERS = ("lambada-sharing", "lambada-maps")
-HALF = "192 maps, 2 blocks"
-"""The paper's usual sharing, which is one of the widths."""
 OTHERS = ("minimal", "full")
 """As little sharing as possible, and all blocks alike."""
 
 
 def configs(*, quick: bool = False, runs: int = RUNS) -> list[Learner]:
-    """Every sharing at 192 maps, and twice as many maps."""
-    others = [reader("lambada-sharing", sharing, features=192, sharing=sharing) for sharing in OTHERS]
-    return seeded_readers([reader("lambada-maps", HALF, features=192), *others, paper_reader()], runs, quick)
+    """Every sharing, and twice as many maps."""
+    others = [compared("lambada-sharing", sharing, sharing=sharing) for sharing in OTHERS]
+    return seeded_readers([baseline(), *others, wide()], runs, quick)
 
 
 def figure(results: Sequence[Result]) -> Figure:
@@ -35,4 +34,4 @@ def figure(results: Sequence[Result]) -> Figure:
 
 def claims(results: Sequence[Result]) -> list[Claim]:
     """What the paper says, and whether these results do."""
-    return [alike(results, [HALF, *OTHERS], 2), *rises(results, [HALF, paper_reader().group])]
+    return [alike(results, [BASELINE, *OTHERS], 2), *rises(results, [BASELINE, TWICE])]

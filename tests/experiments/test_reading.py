@@ -57,14 +57,14 @@ def test_claims_say_what_holds_what_does_not_and_what_is_open() -> None:
 def test_the_configurations_are_the_papers() -> None:
     models = {name: [each.experiment.model for each in get_experiment(name).configs()] for name in READING}
     assert [(m.features, m.blocks) for m in models["lambada-maps"]] == [(96, 2), (192, 2), (384, 2)]
-    assert [(m.features, m.blocks) for m in models["lambada-blocks"]] == [(384, 1), (384, 2), (384, 3)]
+    assert [(m.features, m.blocks) for m in models["lambada-blocks"]] == [(192, 1), (192, 2), (192, 3)]
     assert len({m.unit for m in models["lambada-units"]}) == 7
     assert [m.sharing for m in models["lambada-sharing"]] == ["block", "minimal", "full", "block"]
 
 
 def test_a_network_of_two_comparisons_is_trained_once() -> None:
     names = [{(each.folder, each.name) for each in get_experiment(name).configs()} for name in READING]
-    assert all(("lambada-maps", "384-maps-2-blocks-seed0") in learners for learners in names[:4])
+    assert all(("lambada-maps", "192-maps-2-blocks-seed0") in learners for learners in names[:4])
 
 
 def test_no_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
