@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 Precision = Literal["fp32", "tf32", "bf16"]
@@ -51,13 +51,6 @@ class DataConfig:
     """Share of a bin's examples that would fit a smaller bin."""
     full: float = 0.0
     """Share of a bin's examples that are as long as the bin."""
-
-    def __post_init__(self) -> None:
-        """Refuse what is no share: all numbers with a fraction are."""
-        for each in fields(self):
-            value = getattr(self, each.name)
-            if isinstance(value, float) and not 0 <= value <= 1:
-                raise ValueError(f"data.{each.name} is a share and must lie in 0..1, got {value:g}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 
-from riffle.config import Experiment
+from riffle.config import Experiment, PassageConfig
 from riffle.overrides import fields
 from riffle.train.subject import subject_of
+
+SHARES = ("share", "word_dropout", "forget", "within", "flatten")
+"""Fields of passages that are a part of something."""
 
 
 def check(experiment: Experiment) -> None:
@@ -38,6 +41,8 @@ def check(experiment: Experiment) -> None:
         "train.evaluate_lengths": (min(train.evaluate_lengths, default=1) >= 1, "lengths of at least 1"),
         "train.checkpoint_every": (train.checkpoint_every >= 1, "at least 1"),
     }
+    if isinstance(data, PassageConfig):
+        rules |= {f"data.{name}": (0 <= getattr(data, name) <= 1, "within 0..1") for name in SHARES}
     for name, (holds, expected) in rules.items():
         if not holds:
             raise ValueError(f"{name} must be {expected}, got {fields(experiment)[name.split()[0]][0]}")

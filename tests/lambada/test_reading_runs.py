@@ -13,7 +13,7 @@ from riffle.config import READING_RIVALS, ModelConfig, Reading, reading, small, 
 from riffle.lambada import tokenise
 from riffle.models.build import READERS
 from riffle.overrides import override
-from riffle.train.check import check
+from riffle.train.check import SHARES, check
 from riffle.train.reader import TrainedReader
 from riffle.train.run import Run
 from riffle.train.step import TrainStep
@@ -48,6 +48,13 @@ def experiment_of(kind: str, corpus: Path, *changes: str) -> Reading:
 
 def test_the_lists_of_readers_agree() -> None:
     assert [ModelConfig().kind, *READING_RIVALS] == list(READERS)
+
+
+@pytest.mark.parametrize("name", SHARES)
+def test_a_share_lies_in_0_to_1(name: str, riddles: Path) -> None:
+    for value in (-0.1, 1.5):
+        with pytest.raises(ValueError, match=rf"data\.{name} must be within 0\.\.1, got {value}"):
+            check(experiment_of("gru", riddles, f"data.{name}={value}"))
 
 
 @pytest.mark.parametrize("table", ["frozen", "learned"])
