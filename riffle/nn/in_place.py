@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor
 
-from riffle.nn.forms import Units
-from riffle.nn.layer import Switch, reference_switch
+from riffle.nn.layer import Switch
 from riffle.shuffle import Layer
 
 if TYPE_CHECKING:
@@ -28,10 +27,10 @@ CHUNK_PAIRS_DEVICE = 2**18
 """The same on any other device: enough to fill it, little beside the sequences that need it."""
 
 
-def in_place(x_BND: Tensor, layers: tuple[Layer, ...], units: Units, dropout: float, noise: float) -> Tensor:
+def in_place(x_BND: Tensor, layers: tuple[Layer, ...], switch: Switch) -> Tensor:
     """Run the layers on one copy of the input that they overwrite; no gradients."""
     state_BND = x_BND.clone(memory_format=torch.contiguous_format)
-    overwrite_layers(state_BND, layers, reference_switch(units, dropout, noise))
+    overwrite_layers(state_BND, layers, switch)
     return state_BND
 
 

@@ -16,11 +16,69 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from riffle.shuffle import Layer
+
+
+class Groups(NamedTuple):
+    """Sequences of several lengths, those of one length next to each other and longer ones first."""
+
+    sequences: list[int]
+    """How many sequences each group has."""
+    cells: list[int]
+    """How many cells each of a group's sequences has."""
+    dropout: list[float]
+    """The rate of dropout after each of a group's layers."""
+
+    def sizes(self) -> list[int]:
+        """The cells of each group."""
+        return [sequences * cells for sequences, cells in zip(self.sequences, self.cells, strict=True)]
+
+    def take(self, first: int, end: int) -> Groups:
+        """The groups ``first`` to ``end - 1``."""
+        return Groups(self.sequences[first:end], self.cells[first:end], self.dropout[first:end])
+
+
+class MergedSwitch(Protocol):
+    """A switch layer of the named unit on cells of some groups, dropout or noise, and the shuffle ``turn`` of each."""
+
+    def __call__(self, x_CD: Tensor, unit: str, turn: int, skip_CD: Tensor | None, groups: Groups) -> Tensor: ...
+
+
+def merged(
+    xs_BND: Sequence[Tensor],
+    schedules: Sequence[tuple[Layer, ...]],
+    dropout: Sequence[float],
+    switch: MergedSwitch,
+    compute: torch.dtype,
+) -> list[Tensor]:
+    """Run several batches, layers that share a unit together, with cells of the dtype ``compute`` between them."""
+    # Batches of one length make a group; longer ones come first, as the kernels want it.
+    lengths = sorted({x_BND.shape[1] for x_BND in xs_BND}, reverse=True)
+    members = [[index for index, x_BND in enumerate(xs_BND) if x_BND.shape[1] == length] for length in lengths]
+    sequences = [sum(xs_BND[index].shape[0] for index in group) for group in members]
+    groups = Groups(sequences, lengths, [dropout[group[0]] for group in members])
+    plan = merge([schedules[group[0]] for group in members])
+    cells = Cells([join([xs_BND[index].to(compute).flatten(0, 1) for index in group]) for group in members])
+    last_use = {skip: index for index, layer in enumerate(plan) for skip in layer.skip or ()}
+    kept: dict[int, Tensor] = {}
+    for index, layer in enumerate(plan):
+        x_CD = cells.take(layer.first, layer.end)
+        if index in last_use:
+            kept[index] = x_CD
+        skip_CD = cells.skipped(layer, plan, kept)
+        y_CD = switch(x_CD, layer.unit, layer.turn, skip_CD, groups.take(layer.first, layer.end))
+        cells.put(layer.first, layer.end, y_CD)
+        kept = {skip: kept_CD for skip, kept_CD in kept.items() if last_use[skip] > index}
+    y_CD = cells.take(0, len(members)).to(xs_BND[0].dtype)
+    order = [index for group in members for index in group]
+    parts = cut(y_CD, [xs_BND[index].shape[0] * xs_BND[index].shape[1] for index in order])
+    ys_BND = {index: part_CD.view_as(xs_BND[index]) for index, part_CD in zip(order, parts, strict=True)}
+    return [ys_BND[index] for index in range(len(xs_BND))]
 
 
 @dataclass(frozen=True)

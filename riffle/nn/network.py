@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from riffle.kernels import BACKENDS, Backend, resolve
-from riffle.nn.forms import fused, shuffled
+from riffle.kernels import BACKENDS, Backend
 from riffle.nn.in_place import check_in_place, exchange_halves, in_place, overwrite_layers
-from riffle.nn.layer import switch_of
+from riffle.nn.layer import compute_dtype, is_fused, merged_switch_of, one_group, switch_of
 from riffle.nn.lengths import at_own_power_of_two, at_powers_of_two, bits
 from riffle.nn.memory import out_of_memory
+from riffle.nn.merge import merged
 from riffle.nn.pretrained import Pretrained
 from riffle.nn.switch import FUSED_UNITS, UNITS, PairUnit, Unit, make_unit
 from riffle.shuffle import SHARINGS, Layer, Sharing, schedule
@@ -139,7 +139,7 @@ class ShuffleExchange(nn.Module, Pretrained, tags=["neural-shuffle-exchange"], l
         return at_own_power_of_two(self._run, x_BND, lengths)
 
     def many(self, xs_BND: Sequence[Tensor]) -> list[Tensor]:
-        """Map several batches, each of sequences of one length; fused, layers that share a unit are one call for all.
+        """Map several batches, each of sequences of one length; layers that share a unit are one call for all.
 
         Args:
             xs_BND: The cells of each batch, ``[B, N, features]`` with a batch and a length of its own.
@@ -188,15 +188,13 @@ class ShuffleExchange(nn.Module, Pretrained, tags=["neural-shuffle-exchange"], l
         ks = [bits(x_BND.shape[1]) for x_BND in xs_BND]
         plans = [self.layers(k) for k in ks]
         dropout = [self.dropout / k if self.training else 0.0 for k in ks]
-        noise = self.noise if self.training else 0.0
-        units: Any = self.units
-        if self.unit in FUSED_UNITS and resolve(self.backend, xs_BND[0]) == "fused":
-            return fused(xs_BND, plans, units, dropout, noise, self.recompute)
+        switch, runs_fused = merged_switch_of(self, xs_BND[0]), is_fused(self, xs_BND[0])
+        if runs_fused or torch.is_grad_enabled() or torch.compiler.is_compiling():
+            compute = compute_dtype(xs_BND[0]) if runs_fused else xs_BND[0].dtype
+            return merged(xs_BND, plans, dropout, switch, compute)
         # Where no gradient needs a layer's output by itself, the layers can overwrite one buffer.
-        form = shuffled if torch.is_grad_enabled() or torch.compiler.is_compiling() else in_place
-        return [
-            form(x_BND, layers, units, rate, noise) for x_BND, layers, rate in zip(xs_BND, plans, dropout, strict=True)
-        ]
+        each = zip(xs_BND, plans, dropout, strict=True)
+        return [in_place(x_BND, layers, one_group(switch, rate)) for x_BND, layers, rate in each]
 
     def check_cells(self, x_BND: Tensor) -> None:
         """Refuse cells that are not of this network's shape or dtype, wherever they lie."""

@@ -12,10 +12,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from riffle.kernels import resolve
-from riffle.nn.layer import compute_dtype, switch_of
+from riffle.nn.layer import compute_dtype, is_fused, switch_of
 from riffle.nn.lengths import bits, checked_lengths
-from riffle.nn.switch import FUSED_UNITS
 from riffle.parallel.agreement import Meaning, agree, text_checksum, weights_checksum
 from riffle.parallel.deal import deal
 from riffle.parallel.exchange import exchange
@@ -100,7 +98,7 @@ class SequenceShards:
         layers = shard_schedule(network.layers(k), k, p)
         swap_bits = partial(exchange, group=self.group)
         switch = switch_of(network, x_BND, k)
-        if network.unit in FUSED_UNITS and resolve(network.backend, x_BND) == "fused":
+        if is_fused(network, x_BND):
             return shuffled(x_BND.to(compute_dtype(x_BND)), layers, switch, swap_bits).to(x_BND.dtype)
         form = shuffled if torch.is_grad_enabled() else in_place
         return form(x_BND, layers, switch, swap_bits)

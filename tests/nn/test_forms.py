@@ -10,6 +10,7 @@ from riffle.nn import UNITS
 from riffle.nn import in_place as in_place_form
 from riffle.nn.forms import rotate, shuffled
 from riffle.nn.in_place import in_place
+from riffle.nn.layer import switch_of
 from riffle.shuffle import SHARINGS, riffle, unriffle
 
 BITS = range(1, 7)
@@ -38,7 +39,7 @@ def test_both_forms_agree(unit: str, sharing: str, blocks: int, monkeypatch: pyt
             expected = shuffled(x_BND, net.layers(k), net.units, 0.0, 0.0)
             for pairs in (2**k // 3 + 1, 5, 1024):
                 monkeypatch.setitem(in_place_form.CHUNK_PAIRS, "cpu", pairs)
-                actual = in_place(x_BND, net.layers(k), net.units, 0.0, 0.0)
+                actual = in_place(x_BND, net.layers(k), switch_of(net, x_BND, k))
                 torch.testing.assert_close(actual, expected, rtol=0, atol=1e-12 * expected.abs().max().item())
         assert torch.equal(x_BND, before), "the input was overwritten"
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
 
 from riffle import ShuffleExchange
-from riffle.kernels.reference import SwitchWeights, gated_switch
-from riffle.nn import forms
+from riffle.nn import UNITS
+from riffle.nn.forms import shuffled
 from riffle.nn.merge import Cells, MergedLayer, merge
 from riffle.shuffle import SHARINGS, Layer, schedule
 
@@ -80,51 +78,18 @@ def test_a_skip_connection_is_not_copied_where_it_lies_right() -> None:
     assert brought.flatten().tolist() == [0, 0, 0, 0, 4, 5]
 
 
-def reference_layer(
-    x_CD: Tensor,
-    unit: tuple[SwitchWeights, Tensor | None],
-    *,
-    sequences: list[int],
-    cells: list[int],
-    turn: int,
-    swap: bool,
-    skip_CD: Tensor | None,
-    **rest: Any,
-) -> Tensor:
-    """What the fused layer computes, group by group."""
-    sizes, out = [a * b for a, b in zip(sequences, cells, strict=True)], []
-    skips = [None] * len(sizes) if skip_CD is None else (skip_CD * unit[1]).split(sizes)
-    for x, skip, length in zip(x_CD.split(sizes), skips, cells, strict=True):
-        pairs = (-1, length // 2, 2 * x.shape[1])
-        y = gated_switch(x.reshape(pairs), unit[0], None if skip is None else skip.reshape(pairs), swap=swap)
-        out.append(forms.SHUFFLES[turn](y.reshape(-1, length, x.shape[1])).reshape(x.shape))
-    return torch.cat(out)
-
-
-@pytest.fixture(scope="module")
-def on_the_reference() -> Any:
-    """The fused form, its kernels replaced by the reference, in float64."""
-    pytest.importorskip("triton", reason="Triton has no build for this platform")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("riffle.kernels.fused.switch_and_shuffle", reference_layer)
-        patch.setattr("riffle.kernels.fused.prepare", lambda weights, scale, dtype: (weights, scale))
-        yield
-
-
 @given(
     ks=st.lists(st.integers(1, 5), min_size=1, max_size=4),
     blocks=st.integers(1, 3),
     sharing=st.sampled_from(SHARED),
-    unit=st.sampled_from(["gated", "no-residual", "no-benes"]),
+    unit=st.sampled_from(UNITS),
 )
-def test_merged_is_the_same_as_one_by_one(
-    on_the_reference: None, ks: list[int], blocks: int, sharing: str, unit: str
-) -> None:
+def test_merged_is_the_same_as_one_by_one(ks: list[int], blocks: int, sharing: str, unit: str) -> None:
     net = ShuffleExchange(2, blocks, sharing=sharing, unit=unit, dtype=torch.float64)
     xs_BND = [torch.rand(1 + index % 3, 2**k, 2, dtype=torch.float64) for index, k in enumerate(ks)]
     units: Any = net.units
-    merged = forms.fused(xs_BND, [net.layers(k) for k in ks], units, [0.0] * len(ks), 0.0, True)
-    apart = [net(x_BND) for x_BND in xs_BND]
+    merged = net.many(xs_BND)
+    apart = [shuffled(x_BND, net.layers(k), units, 0.0, 0.0) for x_BND, k in zip(xs_BND, ks, strict=True)]
     for actual, expected in zip(merged, apart, strict=True):
         torch.testing.assert_close(actual, expected, rtol=0, atol=1e-13)
     gradients = [
