@@ -13,13 +13,16 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from riffle.bench.rows import short
 from riffle.bench.words import NOTHING, duration, memory, outcome, share
 from riffle.experiments.claim import as_read
 from riffle.experiments.goals import SIMPLE
+from riffle.experiments.learned import read
 from riffle.experiments.paper import GENERALIZATION, LENGTHS
+from riffle.experiments.readers import BASELINE
 from riffle.experiments.results import chosen, groups, over_length, read_results
 from riffle.lambada.published import PUBLISHED
 from riffle.tasks import TASKS
@@ -226,6 +229,24 @@ def levers(folder: Path = ROOT / "results" / "lambada-levers") -> str:
     return "\n".join(lines)
 
 
+def compared(root: Path = ROOT / "results") -> str:
+    """Accuracy on LAMBADA by network: every one that a comparison of the paper has."""
+    names = ("lambada-maps", "lambada-blocks", "lambada-sharing", "lambada-units")
+    found = {group: runs for name in names for group, runs in groups(read(name, root)).items()}
+    first = found[BASELINE][0]
+    lines = [
+        f"One {first['hardware']}, commit {first['commit'][:7]}: {first['steps']:,} steps of "
+        f"{first['config']['data']['batch']} passages.\n",
+        "| network | parameters | accuracy | by word | seeds |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for group, runs in found.items():
+        position, word = (mean(run["accuracy"]["all"][way] for run in runs) for way in ("position", "word"))
+        size = f"{runs[0]['parameters'] / 1e6:.1f} M"
+        lines.append(f"| {group} | {size} | {percent(position)} | {percent(word)} | {len(runs)} |")
+    return "\n".join(lines)
+
+
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {
         "generalization": generalization,
@@ -234,7 +255,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "speed": speed,
         "cpu": cpu,
     },
-    "docs/lambada.md": {"lambada": lambada, "reading-speed": reading_speed, "levers": levers},
+    "docs/lambada.md": {"lambada": lambada, "reading-speed": reading_speed, "levers": levers, "compared": compared},
     "docs/rivals.md": {
         "rivals": rivals,
         "timing-addition": partial(timing, "timing-addition"),

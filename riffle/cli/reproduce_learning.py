@@ -102,7 +102,8 @@ def show(name: str, root: Path, *, json: bool) -> None:
     from riffle.experiments.learned import draw, read
 
     experiment = get_experiment(name)
-    results, folders = read(name, root), ", ".join(str(root / folder) for folder in experiment.FOLDERS)
+    results, names = read(name, root), [*experiment.FOLDERS, *(each.folder for each in experiment.configs())]
+    folders = ", ".join(str(root / folder) for folder in dict.fromkeys(names))
     claims = experiment.claims(results)
     if json:
         found = [claim._asdict() | {"verdict": claim.verdict} for claim in claims]

@@ -12,7 +12,7 @@ from riffle.experiments import paper
 from riffle.experiments.claim import Claim, at_least_as_good, count_runs, reaches
 from riffle.experiments.learner import PAPERS, Learner, over_lengths, seeded, trained, varied
 from riffle.experiments.lines import Line, lines_figure, title
-from riffle.experiments.products import FOLDER, LENGTH, RATE, product
+from riffle.experiments.products import LENGTH, RATE, product
 from riffle.experiments.results import Result, accuracies, chosen, over_steps
 from riffle.wording import percent
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 RUNS = 1
-FOLDERS = ("ablation", FOLDER)
+FOLDERS = ("ablation",)
 LENGTHS = {"add": 512, "sort": 512, "multiply": LENGTH}
 """Where accuracy is measured."""
 STEPS = 20_000

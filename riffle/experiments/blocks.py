@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from riffle.experiments.claim import Claim, at_least_as_good
 from riffle.experiments.learner import Learner, seeded
 from riffle.experiments.lines import Line, lines_figure, title
-from riffle.experiments.products import FOLDER, LENGTH, product
+from riffle.experiments.products import LENGTH, product
 from riffle.experiments.results import Result, accuracies, chosen, over_steps
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 RUNS = 1
-FOLDERS = ("blocks", FOLDER)
+FOLDERS = ("blocks",)
 BLOCKS = (1, 2, 3)
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 RUNS = 1
-FOLDERS = ("lambada-blocks", "lambada-maps")
+FOLDERS = ("lambada-blocks",)
 ONE, THREE = "192 maps, 1 block", "192 maps, 3 blocks"
 
 

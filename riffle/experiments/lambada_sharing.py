@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 RUNS = 1
-FOLDERS = ("lambada-sharing", "lambada-maps")
+FOLDERS = ("lambada-sharing",)
 OTHERS = ("minimal", "full")
 """As little sharing as possible, and all blocks alike."""
 

@@ -48,13 +48,13 @@ def reader(
     return Learner(folder=folder, group=group, experiment=experiment, measure=over_passages)
 
 
-def compared(folder: str, group: str, **model: Any) -> Learner:
+def compared(folder: str, group: str, *, train: Mapping[str, Any] = {}, **model: Any) -> Learner:
     """A network of a comparison: half the maps of the paper's, so that all can be trained within half an hour of a GPU.
 
     By Adam, as the paper compared them: Muon hides what makes one network easier to train than another.
     """
-    train = {"optimizer": "adamw", "steps": 3000, "warmup": 300, "evaluate_every": 500}
-    return reader(folder, group, train=train, **{"features": 192, **model})
+    usual = {"optimizer": "adamw", "steps": 3000, "warmup": 300, "evaluate_every": 500}
+    return reader(folder, group, train={**usual, **train}, **{"features": 192, **model})
 
 
 def baseline() -> Learner:

@@ -11,6 +11,7 @@ from riffle.experiments.chart import STYLE
 from riffle.experiments.lines import title as titled
 from riffle.experiments.readers import SPLIT, accuracies
 from riffle.experiments.results import Result, groups
+from riffle.wording import percent
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,11 +25,12 @@ def reading_figure(results: Sequence[Result], what: str) -> Figure:
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(12, 4.8), facecolor="white", layout="constrained")
         bars, curves = figure.subplots(1, 2)
-        found = {group: 100 * statistics.mean(accuracies(results, group)) for group in groups(results)}
+        found = {group: statistics.mean(accuracies(results, group)) for group in groups(results)}
         colours = {group: PALETTE[place % len(PALETTE)] for place, group in enumerate(found)}
-        drawn = bars.barh(list(found), list(found.values()), color=list(colours.values()))
-        bars.bar_label(drawn, fmt="%.2f", padding=3)
+        drawn = bars.barh(list(found), [100 * share for share in found.values()], color=list(colours.values()))
+        bars.bar_label(drawn, [percent(share) for share in found.values()], padding=3)
         bars.invert_yaxis()
+        bars.margins(x=0.15)  # room for the labels
         bars.set_xlabel(f"accuracy on the {SPLIT} set, %")
         for run in results:
             points = [line for line in run["metrics"] if f"accuracy/{SPLIT}" in line]

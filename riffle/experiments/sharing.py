@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 RUNS = 1
-FOLDERS = ("sharing", "ablation")
+FOLDERS = ("sharing",)
 TASKS = ("add", "sort")
 SHARINGS = ("block", "minimal")
 SIMILAR = 0.02

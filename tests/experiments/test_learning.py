@@ -13,6 +13,7 @@ from cli.riffle_command import riffle, succeed
 
 from riffle.experiments import LEARNING, get_experiment, paper, schedule
 from riffle.experiments.job import Order, work
+from riffle.experiments.learned import read
 from riffle.experiments.results import groups, read_results
 from riffle.train.checkpoint import write_json
 
@@ -98,12 +99,19 @@ def test_claims_judge_the_papers_own_numbers_as_reached_and_worse_ones_as_not(na
     experiment = get_experiment(name)
     learners = experiment.configs(runs=2)
     write(tmp_path, learners, accurate)
-    claims = experiment.claims(read_results(tmp_path, experiment.FOLDERS))
+    claims = experiment.claims(read(name, tmp_path))
     assert {claim.holds for claim in claims} == {True}, [claim for claim in claims if not claim.holds]
     write(tmp_path, learners, lambda learner, length: accurate(learner, length) / 2)
-    claims = [claim for claim in experiment.claims(read_results(tmp_path, experiment.FOLDERS)) if claim.paper]
+    claims = [claim for claim in experiment.claims(read(name, tmp_path)) if claim.paper]
     assert {claim.holds for claim in claims} <= {False}
     assert all(claim.verdict.startswith("short by") for claim in claims)
+
+
+def test_of_other_experiments_runs_only_those_that_are_listed_too(tmp_path: Path) -> None:
+    for name in ("sharing", "ablation"):
+        write(tmp_path, get_experiment(name).configs(runs=2), accurate)
+    found = list(groups(read("sharing", tmp_path)))
+    assert found == ["add, gated", "sort, gated", "add, gated, minimal", "sort, gated, minimal"]
 
 
 def test_runs_of_the_same_group_have_to_be_alike(tmp_path: Path) -> None:

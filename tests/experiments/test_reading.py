@@ -9,8 +9,8 @@ import pytest
 from cli.riffle_command import riffle, succeed
 
 from riffle.experiments import LEARNING, get_experiment, lambada_units
+from riffle.experiments.learned import read
 from riffle.experiments.readers import accuracies, alike, rises
-from riffle.experiments.results import read_results
 
 READING = [name for name in LEARNING if name.startswith("lambada")]
 
@@ -25,7 +25,7 @@ def test_a_quick_run_leaves_results_and_a_figure(name: str, tmp_path: Path, monk
     shown = succeed("reproduce", name, "--quick", "--device", "cpu", "--only", only, "--json").json
     assert set(shown["runs"]) == {learner.name for learner in learners}
     assert all(claim["statement"] and claim["evidence"] for claim in shown["claims"])
-    results = read_results(Path("runs/quick"), experiment.FOLDERS)
+    results = read(name, Path("runs/quick"))
     for result in results:
         assert {"command", "commit", "hardware", "versions", "config", "parameters"} <= result.keys()
         assert result["accuracy"]["all"]["passages"] == 100
