@@ -16,11 +16,11 @@ import torch
 from rich.progress import track
 
 from riffle.tasks import get_task
-from riffle.train.checkpoint import write_atomically, write_json
+from riffle.train.checkpoint import read_json, write_atomically, write_json
 from riffle.train.evaluate import Score, evaluate
 from riffle.train.record import environment
 from riffle.train.run import Run
-from riffle.train.shipped import SHIPPED, card, read_json, ship
+from riffle.train.shipped import SHIPPED, card, ship
 
 CELLS = 2**17
 """Of all examples of a length together."""

@@ -2,7 +2,7 @@ r"""How many bytes a network needs, and the longest sequence that fits into what
 
 Counted in buffers of all cells, :math:`B N D` numbers of the dtype they are computed in, at the moment when most of
 them are held; weights are left out, which long sequences dwarf. With k address bits, a network of b blocks has
-L = 2 (k - 1) b + 1 layers. Gates are three buffers, what the candidates read is two, the candidates are one.
+L = 2 (k - 1) b + 1 layers; with all shuffles in one direction read k for each k - 1. Gates are three buffers, what the candidates read is two, the candidates are one.
 
 ======================  =============================================================================================
 without gradients       the input, a layer's input, and as it forms its output: the gates and the output (4 buffers) or,
@@ -31,11 +31,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from riffle.kernels import resolve
 from riffle.kernels.tuning import switch_blocks
 from riffle.nn.in_place import CHUNK_PAIRS, CHUNK_PAIRS_DEVICE
+from riffle.nn.layer import compute_dtype, is_fused
 from riffle.nn.lengths import bits
-from riffle.nn.switch import FUSED_UNITS
 
 if TYPE_CHECKING:
     from riffle.nn.network import ShuffleExchange
@@ -56,6 +55,8 @@ class Footprint:
     """Beneš blocks."""
     skips: bool
     """Whether blocks are joined by skip connections."""
+    benes: bool
+    """Whether the second half of a block shuffles back."""
     dtype: torch.dtype
     """In which the cells are computed."""
     fused: bool
@@ -76,7 +77,7 @@ class Footprint:
     def largest_length(self, free: float, shapes: Sequence[Shape]) -> int | None:
         """The largest power of two, below the longest asked for, to which sequences can be cut to fit into ``free``.
 
-        >>> net = Footprint(features=192, blocks=1, skips=False, dtype=torch.bfloat16, fused=True, training=False)
+        >>> net = Footprint(192, blocks=1, skips=False, benes=True, dtype=torch.bfloat16, fused=True, training=False)
         >>> net.largest_length(3e9, [(1, 2**22)])
         1048576
         """
@@ -86,7 +87,7 @@ class Footprint:
         return 2**k if k > 0 else None
 
     def _buffers(self, k: int, rows: int) -> float:
-        levels = 2 * (k - 1)
+        levels = 2 * (k - 1 if self.benes else k)
         layers, skipped = levels * self.blocks + 1, levels if self.skips and self.blocks > 1 else 0
         joined = skipped > 0
         if self.fused and self.training:
@@ -105,18 +106,17 @@ class Footprint:
 
 def footprint(network: ShuffleExchange, x_BND: Tensor, training: bool) -> Footprint:
     """What decides how many bytes a network needs for inputs such as ``x_BND``."""
-    fused = network.unit in FUSED_UNITS and resolve(network.backend, x_BND) == "fused"
-    device = x_BND.device.type
-    autocast = fused and torch.is_autocast_enabled(device)
+    fused = is_fused(network, x_BND)
     return Footprint(
         features=network.features,
         blocks=network.blocks,
         skips=network.unit != "no-residual",
-        dtype=torch.get_autocast_dtype(device) if autocast else x_BND.dtype,
+        benes=network.unit != "no-benes",
+        dtype=compute_dtype(x_BND) if fused else x_BND.dtype,
         fused=fused,
         training=training,
         recompute=network.recompute,
-        device=device,
+        device=x_BND.device.type,
     )
 
 

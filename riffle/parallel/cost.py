@@ -167,7 +167,13 @@ class Cost:
         work = self.work
         dtype = {2: torch.bfloat16, 4: torch.float32}[work.itemsize]
         network = Footprint(
-            features=work.features, blocks=work.blocks, skips=True, dtype=dtype, fused=True, training=work.training
+            features=work.features,
+            blocks=work.blocks,
+            skips=True,
+            benes=True,
+            dtype=dtype,
+            fused=True,
+            training=work.training,
         )
         # The depth is that of the whole sequence, the rows are the rank's; an exchange sends one buffer and fills one.
         buffers = network._buffers(work.length.bit_length() - 1, work.cells) + (2 if work.ranks > 1 else 0)

@@ -8,6 +8,7 @@ import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
@@ -37,6 +38,11 @@ def write_atomically(path: Path, content: bytes) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def read_json(path: Path) -> Any:
+    """The content of a file, None where there is none."""
+    return json.loads(path.read_text()) if path.exists() else None
 
 
 def write_json(path: Path, value: object) -> None:

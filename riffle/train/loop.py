@@ -12,10 +12,9 @@ import torch
 
 from riffle.models.sequence import SequenceModel
 from riffle.nn.memory import explain, footprint, free_bytes
-from riffle.train.checkpoint import write_json
 from riffle.train.distributed import ALONE, World
 from riffle.train.precision import arithmetic, set_matrix_precision
-from riffle.train.record import Metrics, Unrecorded, environment
+from riffle.train.record import Metrics, Unrecorded, environment, record_sitting
 from riffle.train.run import Run
 from riffle.train.step import TrainStep
 from riffle.train.subject import subject_of
@@ -70,7 +69,7 @@ def train(
     settings = experiment.train
     if world.leads:
         about = {**environment(device), "processes": world.size, "continued_from_step": run.saved_step()}
-        write_json(run.folder / "environment.json", about)
+        record_sitting(run.folder, about)
     set_matrix_precision(settings.precision)
     torch.manual_seed(settings.seed)
     subject = subject_of(experiment, run.folder, device, world)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 import riffle
-from riffle.train.checkpoint import write_atomically
+from riffle.train.checkpoint import read_json, write_atomically, write_json
 
 
 def environment(device: torch.device) -> dict[str, Any]:
@@ -34,6 +34,15 @@ def environment(device: torch.device) -> dict[str, Any]:
         "commit": commit(),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def record_sitting(folder: Path, about: dict[str, Any]) -> None:
+    """Write environment.json; of a resumed run the first sitting stays, and this one joins the ``resumed`` ones."""
+    path = folder / "environment.json"
+    first = read_json(path)
+    if first:
+        about = {**first, "resumed": [*first.get("resumed", []), about]}
+    write_json(path, about)
 
 
 def device_name(device: torch.device) -> str:

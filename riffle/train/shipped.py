@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import shutil
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from riffle.config import paper
 from riffle.overrides import differences
-from riffle.train.checkpoint import write_atomically, write_checkpoint
+from riffle.train.checkpoint import read_json, write_atomically, write_checkpoint
 from riffle.train.int8 import shrink
 from riffle.train.run import Run
 from riffle.wording import percent
@@ -89,8 +87,3 @@ def _kept(run: Run) -> list[str]:
         return []
     where = f"by accuracy at length {settings.evaluate_lengths[0]}" if settings.evaluate_lengths else "as evaluated"
     return [f"They are those after step {run.kept_step()}, the best {where}."]
-
-
-def read_json(path: Path) -> Any:
-    """The content of a file, None where there is none."""
-    return json.loads(path.read_text()) if path.exists() else None

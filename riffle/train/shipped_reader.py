@@ -13,13 +13,12 @@ import torch
 from riffle.config import PassageConfig, Reading
 from riffle.lambada.table import Vectors, write_vectors
 from riffle.lambada.words import Words
-from riffle.train.checkpoint import write_checkpoint, write_json
+from riffle.train.checkpoint import read_json, write_checkpoint, write_json
 from riffle.train.int8 import shrink
 from riffle.train.naming import NAMING
 from riffle.train.reader import TrainedReader
 from riffle.train.reading import WORDS
 from riffle.train.run import Run
-from riffle.train.shipped import read_json
 from riffle.wording import percent
 
 

@@ -55,7 +55,9 @@ WORK += [("reference", False, True), ("reference", True, True)]
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="elsewhere the kernels are left out")
 @pytest.mark.parametrize(("backend", "training", "recompute"), WORK)
-@pytest.mark.parametrize(("blocks", "unit"), [(1, "gated"), (2, "gated"), (3, "gated"), (2, "no-residual")])
+@pytest.mark.parametrize(
+    ("blocks", "unit"), [(1, "gated"), (2, "gated"), (3, "gated"), (2, "no-residual"), (2, "no-benes")]
+)
 def test_what_is_estimated_is_allocated(
     backend: str, training: bool, recompute: bool, blocks: int, unit: str, without_kernels: None
 ) -> None:
@@ -132,7 +134,7 @@ def test_running_out_of_memory_names_what_would_fit(training: bool, monkeypatch:
 
 def test_where_nothing_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     net = Footprint(
-        features=64, blocks=1, skips=False, dtype=torch.bfloat16, fused=True, training=True, recompute=False
+        features=64, blocks=1, skips=False, benes=True, dtype=torch.bfloat16, fused=True, training=True, recompute=False
     )
     message = explain(net, [(64, 8), (64, 64)], 0)
     assert "64 sequences of 8 cells and 64 sequences of 64 cells" in message
@@ -151,7 +153,7 @@ def test_other_errors_pass(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("fused", [False, True])
 def test_the_largest_length_is_the_largest(fused: bool, training: bool) -> None:
-    net = Footprint(features=192, blocks=2, skips=True, dtype=torch.bfloat16, fused=fused, training=training)
+    net = Footprint(192, blocks=2, skips=True, benes=True, dtype=torch.bfloat16, fused=fused, training=training)
     for free in (1e7, 1e8, 1e9, 1e10):
         length = net.largest_length(free, [(4, 2**30)])
         assert length is not None

@@ -76,7 +76,9 @@ def test_stopping_and_resuming_changes_nothing(
     run = train_until(tmp_path / "run", step, monkeypatch)
     resume(run.folder)
     assert_same_run(undisturbed, run.folder)
-    assert json.loads((run.folder / "environment.json").read_text())["continued_from_step"] == step
+    environment = json.loads((run.folder / "environment.json").read_text())
+    assert environment["continued_from_step"] == 0
+    assert [sitting["continued_from_step"] for sitting in environment["resumed"]] == [step]
 
 
 def test_stopping_three_times_changes_nothing(
