@@ -90,9 +90,10 @@ class TrainConfig:
     steps: int = 20_000
     """Optimiser steps."""
     learning_rate: float = 0.00125
-    """At 96 features; scaled by sqrt(96 / features) for adamw and muon, by 96 / features for adamax."""
-    optimizer: Literal["adamw", "muon", "adamax"] = "adamw"
-    """Adam with decoupled decay, Muon for the matrices of switches, or AdaMax as the Neural GPU's authors have it."""
+    """At 96 features; scaled by sqrt(96 / features) for adamw, radam and muon, by 96 / features for adamax."""
+    optimizer: Literal["adamw", "radam", "muon", "adamax"] = "adamw"
+    """Adam with decoupled decay; RAdam as the paper's released code has it; Muon for the matrices of switches; AdaMax
+    as the Neural GPU's authors have it."""
     schedule: Literal["linear", "constant", "plateau"] = "linear"
     """Whether the learning rate falls linearly to 0, not at all, or by 0.7 whenever the loss makes no progress."""
     warmup: int = 0

@@ -2,7 +2,8 @@ r"""How many bytes a network needs, and the longest sequence that fits into what
 
 Counted in buffers of all cells, :math:`B N D` numbers of the dtype they are computed in, at the moment when most of
 them are held; weights are left out, which long sequences dwarf. With k address bits, a network of b blocks has
-L = 2 (k - 1) b + 1 layers; with all shuffles in one direction read k for each k - 1. Gates are three buffers, what the candidates read is two, the candidates are one.
+L = 2 (k - 1) b + 1 layers; with all shuffles in one direction read k for every k - 1. Gates are three buffers, what
+the candidates read is two, the candidates are one.
 
 ======================  =============================================================================================
 without gradients       the input, a layer's input, and as it forms its output: the gates and the output (4 buffers) or,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
+
+from riffle.train.foreach import Foreach
 
 BETA = 0.9
 """Decay of the mean of gradients."""
@@ -18,7 +19,7 @@ FAST, SLOW, HALVING = 0.01, 0.0005, 2000
 """The norm decays by the first per step, by half of that after as many steps, and never by less than the second."""
 
 
-class AdaMax(Optimizer):
+class AdaMax(Foreach):
     r"""Divide a running mean of gradients by a decaying maximum of their sizes, element by element.
 
     .. math::
@@ -29,8 +30,7 @@ class AdaMax(Optimizer):
             \beta_t = 1 - \max(0.0005, 0.01 \cdot 2^{-t / 2000})
         \end{aligned}
 
-    :class:`torch.optim.Adamax` neither clips nor changes its decay, and corrects a bias that this one leaves. All state
-    is on the device, so that a step can be part of a CUDA graph.
+    :class:`torch.optim.Adamax` neither clips nor changes its decay, and corrects a bias that this one leaves.
 
     Args:
         params: The parameters, or groups of them.
@@ -46,35 +46,19 @@ class AdaMax(Optimizer):
         tensor([0.9900, 0.9900])
     """
 
+    buffers = ("mean", "norm")
+
     def __init__(self, params: Iterable[Any], lr: Tensor) -> None:
         super().__init__(params, {"lr": lr})
 
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Make one step from the gradients that are there."""
-        assert closure is None, "a closure is for optimisers that evaluate the loss themselves"
-        for group in self.param_groups:
-            weights = [weight for weight in group["params"] if weight.grad is not None]
-            if weights:
-                self._step(weights, group["lr"])
-
-    def _step(self, weights: list[Tensor], rate: Tensor) -> None:
-        for weight in weights:
-            if not self.state[weight]:
-                count = torch.zeros((), device=weight.device)
-                self.state[weight] = {
-                    "count": count,
-                    "mean": torch.zeros_like(weight),
-                    "norm": torch.zeros_like(weight),
-                }
+    def move(self, weights: list[Tensor], gradients: list[Tensor], group: dict[str, Any]) -> None:
         count = self.state[weights[0]]["count"]
-        means, norms = ([self.state[weight][name] for weight in weights] for name in ("mean", "norm"))
+        means, norms = self.kept("mean", weights), self.kept("norm", weights)
         keep = 1 - (FAST * 0.5 ** (count / HALVING)).clamp(min=SLOW)
 
-        clipped = [weight.grad.clone() for weight in weights if weight.grad is not None]
         limits = torch._foreach_mul(norms, CLIP)
         torch._foreach_add_(limits, CLIP_FLOOR)
-        torch._foreach_minimum_(clipped, list(limits))
+        clipped = torch._foreach_minimum(gradients, list(limits))
         torch._foreach_neg_(limits)
         torch._foreach_maximum_(clipped, list(limits))
         torch._foreach_mul_(means, BETA)
@@ -83,6 +67,5 @@ class AdaMax(Optimizer):
         torch._foreach_abs_(clipped)
         torch._foreach_maximum_(norms, clipped)
         changes = torch._foreach_div(means, torch._foreach_add(norms, EPSILON))
-        torch._foreach_mul_(changes, rate)
+        torch._foreach_mul_(changes, group["lr"])
         torch._foreach_sub_(weights, changes)
-        torch._foreach_add_([self.state[weight]["count"] for weight in weights], 1)

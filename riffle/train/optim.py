@@ -1,8 +1,9 @@
-"""Adam with decoupled decay of the matrices, Muon or AdaMax; what is done to gradients before."""
+"""Adam with decoupled decay of the matrices, RAdam, Muon or AdaMax; what is done to gradients before."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +12,7 @@ from riffle.config import ModelConfig, TrainConfig
 from riffle.nn.switch import PairUnit
 from riffle.train.adamax import AdaMax
 from riffle.train.muon import Muon
+from riffle.train.radam import RAdam
 
 
 def base_learning_rate(train: TrainConfig, model: ModelConfig) -> float:
@@ -37,7 +39,14 @@ def make_optimizer(model: nn.Module, train: TrainConfig, learning_rate: Tensor) 
             raise ValueError("train.optimizer=muon is for matrices of switches, and this model has none: take adamw")
         rest = [matrix for matrix in matrices if id(matrix) not in switches]
         return Muon(turned, [*rest, *others], learning_rate, weight_decay=train.weight_decay)
-    groups = [{"params": matrices, "weight_decay": train.weight_decay}, {"params": others, "weight_decay": 0.0}]
+    groups: list[dict[str, Any]] = [
+        {"params": matrices, "weight_decay": train.weight_decay},
+        {"params": others, "weight_decay": 0.0},
+    ]
+    if train.optimizer == "radam":
+        looked_up = [parameter for parameter in others if id(parameter) in embeddings]
+        groups[1]["params"] = [parameter for parameter in others if id(parameter) not in embeddings]
+        return RAdam([*groups, {"params": looked_up, "sparse": True}], learning_rate)
     on_gpu = learning_rate.is_cuda
     return torch.optim.AdamW(groups, lr=learning_rate, betas=(0.9, 0.999), eps=1e-5, fused=True, capturable=on_gpu)
 
