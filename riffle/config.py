@@ -168,6 +168,14 @@ def paper(task: str) -> Experiment:
     return experiment
 
 
+def released(task: str) -> Experiment:
+    """The configuration of the paper's released code: its own RAdam, and dropout wherever it does not reverse."""
+    experiment = paper(task)
+    if task == "duplicate":
+        experiment = replace(experiment, model=ModelConfig())
+    return replace(experiment, train=replace(experiment.train, optimizer="radam"))
+
+
 def long(task: str) -> Experiment:
     """The paper's network, trained to run far beyond its lengths.
 
@@ -243,7 +251,12 @@ def reading() -> Reading:
     )
 
 
-RECIPES: dict[str, Callable[[str], Experiment]] = {"paper": paper, "long": long, "small": small}
+RECIPES: dict[str, Callable[[str], Experiment]] = {
+    "paper": paper,
+    "released": released,
+    "long": long,
+    "small": small,
+}
 
 
 def dngpu(experiment: Experiment) -> Experiment:

@@ -33,8 +33,9 @@ def train(
     recipe: Annotated[
         str,
         typer.Option(
-            help="[bold]paper[/]: 192 maps, lengths to 64, for a GPU; [bold]long[/]: the same at a high, steady "
-            "rate, runs far beyond its lengths; [bold]small[/]: two CPU minutes."
+            help="[bold]paper[/]: 192 maps, lengths to 64, for a GPU; [bold]released[/]: the same by the optimiser of "
+            "the paper's code; [bold]long[/]: at a high, steady rate, runs far beyond its lengths; "
+            "[bold]small[/]: two CPU minutes."
         ),
     ] = "paper",
     model: Annotated[
