@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from riffle.kernels import BACKENDS, Backend
+from riffle.nn.forms import Units, shuffled
 from riffle.nn.in_place import check_in_place, exchange_halves, in_place, overwrite_layers
 from riffle.nn.layer import compute_dtype, is_fused, merged_switch_of, one_group, switch_of
 from riffle.nn.lengths import at_own_power_of_two, at_powers_of_two, bits
@@ -139,7 +140,7 @@ class ShuffleExchange(nn.Module, Pretrained, tags=["neural-shuffle-exchange"], l
         return at_own_power_of_two(self._run, x_BND, lengths)
 
     def many(self, xs_BND: Sequence[Tensor]) -> list[Tensor]:
-        """Map several batches, each of sequences of one length; layers that share a unit are one call for all.
+        """Map several batches, each of sequences of one length; on a GPU, layers that share a unit are one call.
 
         Args:
             xs_BND: The cells of each batch, ``[B, N, features]`` with a batch and a length of its own.
@@ -189,11 +190,16 @@ class ShuffleExchange(nn.Module, Pretrained, tags=["neural-shuffle-exchange"], l
         plans = [self.layers(k) for k in ks]
         dropout = [self.dropout / k if self.training else 0.0 for k in ks]
         switch, runs_fused = merged_switch_of(self, xs_BND[0]), is_fused(self, xs_BND[0])
-        if runs_fused or torch.is_grad_enabled() or torch.compiler.is_compiling():
+        keeps_layers = torch.is_grad_enabled() or torch.compiler.is_compiling()
+        if runs_fused or (keeps_layers and xs_BND[0].device.type != "cpu"):
             compute = compute_dtype(xs_BND[0]) if runs_fused else xs_BND[0].dtype
             return merged(xs_BND, plans, dropout, switch, compute)
-        # Where no gradient needs a layer's output by itself, the layers can overwrite one buffer.
+        # On a CPU a call costs next to nothing, and batches go one by one.
         each = zip(xs_BND, plans, dropout, strict=True)
+        if keeps_layers:
+            noise, units = self.noise if self.training else 0.0, cast("Units", self.units)
+            return [shuffled(x_BND, layers, units, rate, noise) for x_BND, layers, rate in each]
+        # Where no gradient needs a layer's output by itself, the layers can overwrite one buffer.
         return [in_place(x_BND, layers, one_group(switch, rate)) for x_BND, layers, rate in each]
 
     def check_cells(self, x_BND: Tensor) -> None:

@@ -120,7 +120,7 @@ def test_running_out_of_memory_names_what_would_fit(training: bool, monkeypatch:
     net = ShuffleExchange(64, backend="reference")
     x_BND = torch.zeros(3, 1000, 64)
     needed = estimate(net, 3, 1024, training)
-    monkeypatch.setattr(network, "merged" if training else "in_place", fail)
+    monkeypatch.setattr(network, "shuffled" if training else "in_place", fail)
     monkeypatch.setattr(memory, "free_bytes", lambda device: needed // 3)
     with torch.set_grad_enabled(training), pytest.raises(torch.OutOfMemoryError) as error:
         net(x_BND)
@@ -145,7 +145,7 @@ def test_other_errors_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*arguments: Any) -> None:
         raise RuntimeError("another mistake")
 
-    monkeypatch.setattr(network, "merged", broken)
+    monkeypatch.setattr(network, "shuffled", broken)
     with pytest.raises(RuntimeError, match="another mistake"):
         ShuffleExchange(4)(torch.zeros(1, 4, 4))
 

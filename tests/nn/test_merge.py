@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from riffle import ShuffleExchange
 from riffle.nn import UNITS
 from riffle.nn.forms import shuffled
-from riffle.nn.merge import Cells, MergedLayer, merge
+from riffle.nn.layer import merged_switch_of
+from riffle.nn.merge import Cells, MergedLayer, merge, merged
 from riffle.shuffle import SHARINGS, Layer, schedule
 
 BITS = st.sets(st.integers(1, 6), min_size=1, max_size=4).map(lambda ks: sorted(ks, reverse=True))
@@ -24,14 +25,14 @@ def test_every_layer_once_and_in_order(ks: list[int], blocks: int, sharing: str,
     plan = merge(schedules)
     own: list[list[Layer]] = [[] for _ in ks]
     times: list[list[int]] = [[] for _ in ks]
-    for time, merged in enumerate(plan):
-        assert merged.first < merged.end
-        for place, group in enumerate(range(merged.first, merged.end)):
-            layer = schedules[group][merged.layers[place]]
-            assert (layer.unit, layer.turn) == (merged.unit, merged.turn)
-            assert (layer.skip is None) == (merged.skip is None)
-            if merged.skip is not None and layer.skip is not None:
-                assert merged.skip[place] == times[group][layer.skip]
+    for time, together in enumerate(plan):
+        assert together.first < together.end
+        for place, group in enumerate(range(together.first, together.end)):
+            layer = schedules[group][together.layers[place]]
+            assert (layer.unit, layer.turn) == (together.unit, together.turn)
+            assert (layer.skip is None) == (together.skip is None)
+            if together.skip is not None and layer.skip is not None:
+                assert together.skip[place] == times[group][layer.skip]
             own[group].append(layer)
             times[group].append(time)
     assert [tuple(layers) for layers in own] == schedules
@@ -88,13 +89,14 @@ def test_merged_is_the_same_as_one_by_one(ks: list[int], blocks: int, sharing: s
     net = ShuffleExchange(2, blocks, sharing=sharing, unit=unit, dtype=torch.float64)
     xs_BND = [torch.rand(1 + index % 3, 2**k, 2, dtype=torch.float64) for index, k in enumerate(ks)]
     units: Any = net.units
-    merged = net.many(xs_BND)
-    apart = [shuffled(x_BND, net.layers(k), units, 0.0, 0.0) for x_BND, k in zip(xs_BND, ks, strict=True)]
-    for actual, expected in zip(merged, apart, strict=True):
+    plans = [net.layers(k) for k in ks]
+    together = merged(xs_BND, plans, [0.0] * len(ks), merged_switch_of(net, xs_BND[0]), torch.float64)
+    apart = [shuffled(x_BND, layers, units, 0.0, 0.0) for x_BND, layers in zip(xs_BND, plans, strict=True)]
+    for actual, expected in zip(together, apart, strict=True):
         torch.testing.assert_close(actual, expected, rtol=0, atol=1e-13)
     gradients = [
         torch.autograd.grad(sum(y_BND.square().sum() for y_BND in ys_BND), list(net.parameters()), allow_unused=True)
-        for ys_BND in (merged, apart)
+        for ys_BND in (together, apart)
     ]
     for actual, expected in zip(*gradients, strict=True):
         assert (actual is None) == (expected is None)
