@@ -61,10 +61,13 @@ class Outcome:
 
 def learn(name: str, wishes: Wishes) -> Outcome:
     """Train and measure all runs of an experiment that are not finished."""
+    import torch
+
+    from riffle.experiments.clock import timed
     from riffle.experiments.mps import shared_gpu
     from riffle.experiments.runs import planned
     from riffle.experiments.schedule import carry_out
-    from riffle.train.record import commit
+    from riffle.train.record import commit, device_name
 
     devices = [choose_device(device) for device in wishes.devices or ("auto",)]
     on_gpu, cores = devices[0].startswith("cuda"), os.cpu_count() or 1
@@ -82,7 +85,12 @@ def learn(name: str, wishes: Wishes) -> Outcome:
     errors.print(f"{name}: {len(learners)} runs, {done} finished before; {board.left()}", highlight=False)
     if not todo:
         return Outcome()
-    with shared_gpu(on_gpu and at_once > 1) as variables, board.bar:
+    clock = timed(
+        wishes.results / name / "time.json",
+        {**about, "hardware": [device_name(torch.device(device)) for device in devices], "steps": board.steps_left()},
+        board.ended,
+    )
+    with clock, shared_gpu(on_gpu and at_once > 1) as variables, board.bar:
         stopped = carry_out(
             [each.order for each in todo],
             devices * at_once,  # devices in turn, so that each gets its share of few runs
@@ -167,9 +175,10 @@ class Board:
         left = [(self.learners[name].group, self._total(name) - step) for name, step in self.steps.items()]
         seconds = self.estimate.seconds(left)
         time = f", about {span(seconds)}" if seconds else ""
-        return f"{self._steps_left():,} steps to go{time}"
+        return f"{self.steps_left():,} steps to go{time}"
 
-    def _steps_left(self) -> int:
+    def steps_left(self) -> int:
+        """Steps of all runs together."""
         return sum(self._total(name) - step for name, step in self.steps.items())
 
     def tell(self, order: Order, news: News) -> None:
@@ -200,7 +209,7 @@ class Board:
         if name not in self.bars:
             self.bars[name] = self.bar.add_task(name, total=self._total(name), note="")
         self.bar.update(self.bars[name], completed=step, note=note)
-        self.bar.update(self.whole, completed=self.total - self._steps_left(), note=self.left())
+        self.bar.update(self.whole, completed=self.total - self.steps_left(), note=self.left())
 
     def _say(self, text: str) -> None:
         self.bar.console.print(text, highlight=False, markup=False, soft_wrap=True)

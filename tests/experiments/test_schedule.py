@@ -26,6 +26,8 @@ from riffle.experiments.mps import CONTROL, shared_gpu
 from riffle.experiments.results import read_result
 from riffle.experiments.runs import planned
 from riffle.experiments.schedule import carry_out
+from riffle.train.checkpoint import read_json
+from riffle.train.record import device_name
 from riffle.train.run import Run
 
 PATIENCE = 60
@@ -186,6 +188,12 @@ def test_a_command_that_is_killed_leaves_no_process_behind_and_goes_on(tmp_path:
     assert "2 runs, 0 finished before" in said
     results = [read_result(run.with_suffix(".json")) for run in runs]
     assert all(result is not None and result["metrics"][-1]["step"] == 200 for result in results)
+    (sitting,) = read_json(tmp_path / "convergence" / "time.json")  # what was killed could not tell
+    assert sitting["finished"] == 2
+    assert sitting["seconds"] > 0
+    assert 0 < sitting["steps"] < 400
+    assert sitting["hardware"] == [device_name(torch.device("cpu"))]
+    assert "reproduce convergence" in sitting["command"]
 
 
 def test_metrics_are_thinned_to_200_lines() -> None:
