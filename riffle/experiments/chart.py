@@ -16,7 +16,13 @@ if TYPE_CHECKING:
 COLOURS = (PALETTE[0], PALETTE[2], PALETTE[4], PALETTE[6])
 LINES: dict[str, str] = {"evaluation": "-", "training": "--"}
 MARKS: dict[str, str] = {"evaluation": "o", "training": "s"}
-STYLE: dict[Any, Any] = {"font.family": "DejaVu Sans", "font.size": 10, "text.color": INK, "svg.hashsalt": "riffle"}
+STYLE: dict[Any, Any] = {
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "text.color": INK,
+    "svg.hashsalt": "riffle",
+    "svg.fonttype": "none",  # text that can be found and copied, at half the size
+}
 
 
 def timing_figure(results: Mapping[str, Any], title: str) -> Figure:

@@ -12,13 +12,15 @@ from riffle.experiments.results import Result, read_results
 def read(name: str, root: Path) -> list[Result]:
     """The results of an experiment below the folder of all results, in the order in which it lists its runs.
 
-    All of its own folders' runs are its results, and of other experiments' those that it lists as well.
+    All of its own folders' runs on its tasks are its results, and of other experiments' those that it lists as well.
     """
     experiment = get_experiment(name)
-    groups = {learner.group: learner.folder for learner in experiment.configs()}
+    learners = experiment.configs()
+    tasks = {learner.experiment.task for learner in learners}
+    groups = {learner.group: learner.folder for learner in learners}
     borrowed = read_results(root, sorted(set(groups.values()) - set(experiment.FOLDERS)))
     results = [
-        *read_results(root, experiment.FOLDERS),
+        *(result for result in read_results(root, experiment.FOLDERS) if result["config"]["task"] in tasks),
         *(result for result in borrowed if result["group"] in groups),
     ]
     order = {group: place for place, group in enumerate(groups)}

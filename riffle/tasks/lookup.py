@@ -85,7 +85,7 @@ class MemoryIndex(Task):
     name = "memory-index"
     summary = "Read bits from a shuffled memory by their keys."
     example = ("3:1", "7:0", "5:1", "7", "3", "5")
-    syntax = "type cells key:bit and then the keys to read, for example: 3:1 7:0 5:1 7 3"
+    syntax = "type cells key:bit and then the keys to read, for example: 3:1 7:0 5:1 7 3 5"
     symbols: int = 388
     classes: int = 3
 
