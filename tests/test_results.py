@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from riffle.tasks import TASKS
+from riffle.train.shipped import SHIPPED
+
 README = Path(__file__).parents[1] / "README.md"
 RESULTS = README.parent / "results"
 SMALL_REVERSE = RESULTS / "small-reverse"
@@ -33,6 +36,36 @@ def test_the_best_of_three_multiplies() -> None:
     best = max(right, key=lambda run: run[128])
     assert best[64] == 1.0
     assert 0.9994 <= best[128] < 0.9995
+
+
+def test_products_by_the_papers_recipe_go_as_in_its_figure() -> None:
+    run = json.loads((RESULTS / "generalization" / "multiply-shuffle-exchange-paper-seed0.json").read_text())
+    assert (run["steps"], max(run["config"]["data"]["bins"])) == (40_000, 64)
+    right = {score["length"]: round(100 * score["symbol_accuracy"], 1) for score in run["scores"]}
+    assert [right[length] for length in (64, 128, 512)] == [99.4, 64.7, 50.9]
+
+
+def test_addition_in_full_precision() -> None:
+    run = json.loads((RESULTS / "trials" / "paper-fp32" / "add-shuffle-exchange-paper-seed0.json").read_text())
+    assert run["config"]["train"]["precision"] == "fp32"
+    right = {score["length"]: round(100 * score["symbol_accuracy"], 1) for score in run["scores"]}
+    assert [right[length] for length in (512, 4096)] == [99.1, 56.3]
+
+
+def test_how_long_experiments_take() -> None:
+    (*_, convergence), (generalization,) = (
+        json.loads((RESULTS / name / "time.json").read_text()) for name in ("convergence", "generalization")
+    )
+    assert (convergence["finished"], convergence["steps"]) == (20, 240_000)
+    assert 8.5 <= convergence["seconds"] / 60 < 8.6
+    assert generalization["finished"] == 5
+    assert 10 <= generalization["seconds"] / 60 < 10.5
+
+
+def test_how_many_tasks_have_weights() -> None:
+    tasks = [name for name in TASKS if (SHIPPED / name / "checkpoint.safetensors").exists()]
+    assert f"\n{len(tasks)} tasks and a reader have trained weights" in README.read_text()
+    assert f"Trained weights of {len(tasks) - 1} tasks in the package" in (README.parent / "CHANGELOG.md").read_text()
 
 
 def test_what_each_part_of_the_switch_is_worth() -> None:
