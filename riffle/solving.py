@@ -9,7 +9,6 @@ from pathlib import Path
 from torch import nn
 
 from riffle.tasks import get_task
-from riffle.tasks.base import BLANK
 from riffle.train.evaluate import predict, strip
 from riffle.train.run import Run, find_run
 from riffle.train.shipped import SHIPPED
@@ -62,8 +61,7 @@ def solve(task_name: str, words: Sequence[str], run: Run, *, device: str = "cpu"
     symbols = task.parse(words)
     if run.experiment.task != task_name:
         raise ValueError(f"{run.folder} was trained to {run.experiment.task!r}, not to {task_name!r}")
-    short = min(run.experiment.data.bins) - len(symbols)  # shorter examples than this were trained with blanks, too
-    output, expected = strip(answer(run.model(device), symbols + [BLANK] * short)), task.solve(symbols)
+    output, expected = strip(answer(run.model(device), run.padded(symbols))), task.solve(symbols)
     return Solution(
         task=task_name,
         input=" ".join(words),

@@ -46,7 +46,7 @@ def inspect(
 
     from riffle.inspect import dependence, errors_over_length, moves, routing_of, trace
     from riffle.inspect.figures import dependence_figure, errors_figure, gates_figure, states_figure
-    from riffle.tasks import BLANK, get_task
+    from riffle.tasks import get_task
     from riffle.train.evaluate import predict, strip
     from riffle.train.run import Run
 
@@ -58,9 +58,9 @@ def inspect(
     sizes = _lengths(lengths) if lengths is not None else [2**k for k in range(3, (16 * longest).bit_length())]
     if input is None:
         drawn = task.sample(1, length or longest, generator=torch.Generator().manual_seed(seed))
-        symbols = drawn.inputs[0].tolist()
+        symbols = trained.padded(drawn.inputs[0].tolist())
     else:
-        symbols = task.parse([input]) or [BLANK]
+        symbols = trained.padded(task.parse([input]))
     model = trained.model(choose_device(device))
     row = torch.tensor([symbols], device=choose_device(device))
     seen = trace(model, row)

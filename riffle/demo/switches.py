@@ -25,7 +25,8 @@ SHUFFLE_NAMES = {1: "unriffle", -1: "riffle", 0: ""}
 def layers_of(trained: Trained, text: str) -> int:
     """How many layers the network has for an input; 1 where the input is none."""
     try:
-        cells = max(2, len(check_size(get_task(trained.experiment.task), text.split(), MOST)))
+        symbols = check_size(get_task(trained.experiment.task), text.split(), MOST)
+        cells = max(2, len(trained.padded(symbols)))
         return len(trained.model().network.layers((cells - 1).bit_length()))  # type: ignore[union-attr, operator]
     except (ValueError, AttributeError):
         return 1
@@ -37,7 +38,7 @@ def show_switches(trained: Trained, text: str, upto: int) -> str:
     task = get_task(trained.experiment.task)
     symbols = check_size(task, text.split(), MOST)
     model = trained.model()
-    symbols_1N = torch.tensor([symbols])
+    symbols_1N = torch.tensor([trained.padded(symbols)])
     seen = trace(model, symbols_1N, order="shuffled")
     with torch.inference_mode():
         outputs = model(symbols_1N).argmax(dim=-1)[0].tolist()
@@ -91,7 +92,7 @@ def draw(task: Task, symbols: Sequence[int], outputs: Sequence[int], seen: Trace
         y = grid.wire(wire) + 5
         typed = symbols[wire] if wire < len(symbols) else 0
         parts.append(grid.text(EDGE / 2 - 6, y, label(task, typed), class_="symbol"))
-        if upto == len(layers) and wire < len(symbols):
+        if upto == len(layers) and wire < len(outputs):
             good = outputs[wire] == (right[wire] if wire < len(right) else 0)
             shown = label(task, outputs[wire])
             parts.append(grid.text(grid.width - EDGE / 2 + 6, y, shown, class_=f"symbol {'good' if good else 'bad'}"))

@@ -14,6 +14,7 @@ from torch import nn
 
 from riffle.config import EXPERIMENTS, Experiment
 from riffle.overrides import differences, from_dict
+from riffle.tasks.base import BLANK
 from riffle.train.check import check
 from riffle.train.checkpoint import below, read_checkpoint, write_checkpoint, write_json
 from riffle.train.int8 import restore
@@ -115,6 +116,13 @@ class Run:
         found = (read_checkpoint(self.checkpoint, prefix) for prefix in KEPT)
         self._load_weights(model, restore(next((weights for weights in found if weights), {})))
         return model.eval()
+
+    def padded(self, symbols: list[int]) -> list[int]:
+        """An input as the model saw it in training, where inputs shorter than the smallest bin have blanks after them.
+
+        Networks of fewer cells share the weights, but were never trained.
+        """
+        return symbols + [BLANK] * (min(self.experiment.data.bins) - len(symbols))
 
     def _load_weights(self, model: nn.Module, weights: dict[str, torch.Tensor]) -> None:
         try:

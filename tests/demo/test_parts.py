@@ -133,6 +133,14 @@ def test_switches() -> None:
     assert "at most 32" in problem(show_switches(SORT, "1 " * 33, 1))
 
 
+def test_switches_of_a_short_input_are_those_of_the_smallest_trained_network() -> None:
+    assert layers_of(SORT, "2 1") == 5
+    shown = show_switches(SORT, "2 1", 5)
+    assert len(with_class(shown, "switch")) == 4 * 5
+    assert ["".join(e.itertext()) for e in with_class(shown, "good")][:2] == ["1", "2"]
+    assert not with_class(shown, "bad")
+
+
 @pytest.mark.parametrize("length", [1, 2, 3, 5, 32])
 def test_switches_of_any_length(length: int) -> None:
     text = " ".join("5" * length)
