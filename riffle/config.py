@@ -51,6 +51,8 @@ class DataConfig:
     """Share of a bin's examples that would fit a smaller bin."""
     full: float = 0.0
     """Share of a bin's examples that are as long as the bin."""
+    worst: float = 0.0
+    """Share of a bin's examples that are worst cases of the task, all of them alike."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +64,7 @@ class PassageConfig(DataConfig):
     batch: int = 512
     """Passages in one step."""
     shorter: float = 0.0
-    """Not used, like full: passages have the lengths they have."""
+    """Not used, like full and worst: passages are what they are."""
     corpus: str = "data/lambada"
     """Folder that riffle lambada prepare made."""
     share: float = 1.0
@@ -89,6 +91,8 @@ class TrainConfig:
 
     steps: int = 20_000
     """Optimiser steps."""
+    start: str = ""
+    """Folder of a run of the same model whose weights it starts with; random ones without."""
     learning_rate: float = 0.00125
     """At 96 features; scaled by sqrt(96 / features) for adamw, radam and muon, by 96 / features for adamax."""
     optimizer: Literal["adamw", "radam", "muon", "adamax"] = "adamw"

@@ -8,6 +8,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from riffle.config import EXPERIMENTS, Experiment
+from riffle.overrides import fields, from_dict
+
 Result = dict[str, Any]
 
 
@@ -46,8 +49,9 @@ def read_result(path: Path) -> Result | None:
 
 
 def _apart_from_seed(result: Result) -> dict[str, Any]:
-    config: dict[str, Any] = result["config"]
-    return {**config, "train": {**config["train"], "seed": None}}
+    """The configuration; a field that was not there yet has its default."""
+    config = from_dict(EXPERIMENTS.get(result["config"]["task"], Experiment), result["config"])
+    return {name: value for name, (value, _) in fields(config).items() if name != "train.seed"}
 
 
 def chosen(results: Iterable[Result], task: str, **model: Any) -> list[Result]:

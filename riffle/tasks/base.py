@@ -76,19 +76,17 @@ class Task(ABC):
         """An output (any symbols of the output alphabet, right or wrong) as a person would write it."""
 
     @property
-    def splits(self) -> Mapping[str, Callable[[int, int, torch.Generator], Tensor]]:
-        """Worst cases by name: ``split(batch, length, generator)`` gives inputs ``[batch, length]``."""
+    def splits(self) -> Mapping[str, Callable[[Tensor, torch.Generator], Tensor]]:
+        """Worst cases by name: ``split(inputs, generator)`` turns drawn inputs into worst cases of the same lengths."""
         return {}
 
     def sample(self, batch: int, length: int, *, generator: torch.Generator, split: str = "uniform") -> Batch:
         """Draw ``batch`` examples of the given length, uniformly or from one of :attr:`splits`."""
-        if split == "uniform":
-            lengths_B = torch.full((batch,), length, dtype=torch.int64, device=generator.device)
-            inputs_BN = self.draw(lengths_B, length, generator=generator)
-        elif split in self.splits:
-            inputs_BN = self.splits[split](batch, length, generator)
-        else:
-            raise ValueError(
-                f"task {self.name!r} has no split {split!r}; it has {', '.join(['uniform', *self.splits])}"
-            )
+        splits = self.splits
+        if split != "uniform" and split not in splits:
+            raise ValueError(f"task {self.name!r} has no split {split!r}; it has {', '.join(['uniform', *splits])}")
+        lengths_B = torch.full((batch,), length, dtype=torch.int64, device=generator.device)
+        inputs_BN = self.draw(lengths_B, length, generator=generator)
+        if split != "uniform":
+            inputs_BN = splits[split](inputs_BN, generator)
         return Batch(inputs_BN, self.answer(inputs_BN))

@@ -81,7 +81,7 @@ class Duplicate(SymbolTask):
 
     @property
     def splits(self) -> Mapping[str, Split]:
-        return symbol_splits(self.symbols, filled=lambda length: length // 2)
+        return symbol_splits(self.symbols)
 
 
 @dataclass(frozen=True)

@@ -1,101 +1,95 @@
 """Inputs that uniform sampling all but never draws: the worst cases of the paper's five tasks.
 
-Every split is a function of a batch size, a length and a generator, and gives inputs ``[batch, length]``.
+Every split turns inputs as they are drawn into worst cases of the same lengths.
 """
 
-# B = batch, N = length, K = digits per number
+# B = batch, N = width of the padded rows
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from riffle.tasks.rows import coin, columns, uniform
+from riffle.tasks.base import BLANK
+from riffle.tasks.rows import coin, columns, first_column, keep, take, uniform, uniform_below
 
-Split = Callable[[int, int, torch.Generator], Tensor]
+Split = Callable[[Tensor, torch.Generator], Tensor]
 
 
-def symbol_splits(symbols: int, filled: Callable[[int], int] = lambda length: length) -> dict[str, Split]:
-    """Symbols 1..symbols-1 that are all equal, in order, or in reverse order; blank after ``filled(length)``."""
+def symbol_splits(symbols: int) -> dict[str, Split]:
+    """Symbols 1..symbols-1 that are all equal, in order, or in reverse order."""
 
-    def all_equal(batch: int, length: int, generator: torch.Generator) -> Tensor:
-        used = filled(length)
-        return F.pad(uniform(1, symbols, (batch, 1), generator).expand(batch, used), (0, length - used))
+    def all_equal(rows_BN: Tensor, generator: torch.Generator) -> Tensor:
+        return torch.where(rows_BN == BLANK, BLANK, rows_BN[:, :1])
 
-    def ordered(batch: int, length: int, generator: torch.Generator, descending: bool = False) -> Tensor:
-        used = filled(length)
-        rows_BN = uniform(1, symbols, (batch, used), generator).sort(dim=1, descending=descending).values
-        return F.pad(rows_BN, (0, length - used))
+    def ordered(rows_BN: Tensor, generator: torch.Generator) -> Tensor:
+        blank_BN = rows_BN == BLANK
+        return torch.where(blank_BN, symbols, rows_BN).sort(dim=1).values.masked_fill(blank_BN, BLANK)
 
-    def reverse_ordered(batch: int, length: int, generator: torch.Generator) -> Tensor:
-        return ordered(batch, length, generator, descending=True)
+    def reverse_ordered(rows_BN: Tensor, generator: torch.Generator) -> Tensor:
+        return rows_BN.sort(dim=1, descending=True).values
 
     return {"all-equal": all_equal, "sorted": ordered, "reversed": reverse_ordered}
 
 
-Operands = Callable[[int, int, torch.Generator], tuple[Tensor, Tensor]]
-"""Two numbers per row from batch size, digits and generator: bits ``[B, K]``, the lowest first."""
+Operands = Callable[[Tensor, Tensor, torch.Generator], tuple[Tensor, Tensor]]
+"""Two numbers per row from the place of every bit ``[B, N]``, the lowest first, digits ``[B, 1]`` and generator."""
 
 
-def longest_carry(batch: int, digits: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def longest_carry(place_BN: Tensor, digits_B1: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """A carry starts somewhere and runs to the top; in every other row it starts at the very bottom.
 
     Row 0 is the classic 11...1 + 1; elsewhere it is random which number holds the bit that hands the carry on, and the
     bits below the start are random without a carry among them.
     """
-    start_B1 = uniform(0, max(digits, 1), (batch, 1), generator)
-    row_B1 = torch.arange(batch, device=generator.device)[:, None]
-    start_B1 = torch.where(row_B1 % 2 == 0, 0, start_B1)
-    one_BK = coin(0.5, (batch, digits), generator) | (row_B1 == 0)
-    place_K = columns(one_BK)
-    below_BK = coin(0.5, (batch, digits), generator)
-    a_BK = torch.where(place_K < start_B1, one_BK & below_BK, one_BK | (place_K == start_B1))
-    b_BK = torch.where(place_K < start_B1, ~one_BK & below_BK, ~one_BK | (place_K == start_B1))
-    return a_BK.long(), b_BK.long()
+    row_B1 = torch.arange(place_BN.shape[0], device=generator.device)[:, None]
+    start_B1 = torch.where(row_B1 % 2 == 0, 0, uniform_below(digits_B1, generator))
+    one_BN = coin(0.5, (*place_BN.shape,), generator) | (row_B1 == 0)
+    below_BN = coin(0.5, (*place_BN.shape,), generator)
+    a_BN = torch.where(place_BN < start_B1, one_BN & below_BN, one_BN | (place_BN == start_B1))
+    b_BN = torch.where(place_BN < start_B1, ~one_BN & below_BN, ~one_BN | (place_BN == start_B1))
+    return a_BN.long(), b_BN.long()
 
 
-def alternating_carries(batch: int, digits: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def alternating_carries(place_BN: Tensor, digits_B1: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Runs of 1 + 1, which make carries, alternate with runs of 0 + 0, which swallow them; runs of 1 to 4 bits."""
-    run_B1 = uniform(1, 5, (batch, 1), generator)
-    place_BK = torch.arange(digits, device=generator.device) + uniform(0, 8, (batch, 1), generator)
-    bits_BK = place_BK // run_B1 % 2
-    return bits_BK, bits_BK
+    run_B1, shift_B1 = (uniform(low, high, (place_BN.shape[0], 1), generator) for low, high in ((1, 5), (0, 8)))
+    bits_BN = (place_BN + shift_B1) // run_B1 % 2
+    return bits_BN, bits_BN
 
 
-def alternating(batch: int, digits: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def alternating(place_BN: Tensor, digits_B1: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """0101... or 1010... in each number."""
-    place_K = torch.arange(digits, device=generator.device)
-    a_BK, b_BK = ((place_K + uniform(0, 2, (batch, 1), generator)) % 2 for _ in range(2))
-    return a_BK, b_BK
+    a_BN, b_BN = ((place_BN + uniform(0, 2, (place_BN.shape[0], 1), generator)) % 2 for _ in range(2))
+    return a_BN, b_BN
 
 
 def constant(bit: int) -> Operands:
     """Every bit of both numbers is ``bit``."""
 
-    def operands(batch: int, digits: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        bits_BK = torch.full((batch, digits), bit, dtype=torch.int64, device=generator.device)
-        return bits_BK, bits_BK
+    def operands(place_BN: Tensor, digits_B1: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        bits_BN = torch.full_like(place_BN, bit)
+        return bits_BN, bits_BN
 
     return operands
 
 
-def powers_of_two(batch: int, digits: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def powers_of_two(place_BN: Tensor, digits_B1: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """One bit is set in each number."""
-    place_K = torch.arange(digits, device=generator.device)
-    a_BK, b_BK = ((place_K == uniform(0, max(digits, 1), (batch, 1), generator)).long() for _ in range(2))
-    return a_BK, b_BK
+    a_BN, b_BN = ((place_BN == uniform_below(digits_B1, generator)).long() for _ in range(2))
+    return a_BN, b_BN
 
 
 def split_of(operands: Operands, separator: int) -> Split:
-    """Write the numbers of ``operands`` as inputs of a binary task."""
+    """Write the numbers of ``operands`` in place of those that were drawn."""
 
-    def split(batch: int, length: int, generator: torch.Generator) -> Tensor:
-        digits = (length - 1) // 2
-        a_BK, b_BK = operands(batch, digits, generator)
-        separator_B1 = torch.full((batch, 1), separator, dtype=torch.int64, device=generator.device)
-        return F.pad(torch.cat([a_BK + 1, separator_B1, b_BK + 1], dim=1), (0, length - 2 * digits - 1))
+    def split(rows_BN: Tensor, generator: torch.Generator) -> Tensor:
+        digits_B1 = first_column(rows_BN == separator)[:, None]
+        place_BN = columns(rows_BN).expand_as(rows_BN)
+        a_BN, b_BN = operands(place_BN, digits_B1, generator)
+        bits_BN = torch.where(place_BN < digits_B1, a_BN, take(b_BN, place_BN - digits_B1 - 1))
+        return keep(torch.where(place_BN == digits_B1, separator, bits_BN + 1), 2 * digits_B1[:, 0] + 1)
 
     return split
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 from riffle.config import Experiment, PassageConfig
 from riffle.overrides import fields
+from riffle.tasks import TASKS
 from riffle.train.subject import subject_of
 
 SHARES = ("share", "word_dropout", "forget", "within", "flatten")
@@ -23,6 +25,10 @@ def check(experiment: Experiment) -> None:
         "data.batch": (data.batch >= 1, "at least 1"),
         "data.shorter": (0 <= data.shorter <= 1, "within 0..1"),
         "data.full": (0 <= data.full <= 1 - data.shorter, "within 0..1, together with data.shorter"),
+        "data.worst": (
+            data.worst == 0 or (0 < data.worst <= 1 and experiment.task in TASKS and TASKS[experiment.task].splits),
+            "within 0..1, and 0 for a task without worst cases",
+        ),
         "train.steps": (train.steps >= 1, "at least 1"),
         "train.learning_rate": (0 < train.learning_rate < math.inf, "above 0"),
         "train.weight_decay": (0 <= train.weight_decay < math.inf, "at least 0"),
@@ -46,4 +52,6 @@ def check(experiment: Experiment) -> None:
     for name, (holds, expected) in rules.items():
         if not holds:
             raise ValueError(f"{name} must be {expected}, got {fields(experiment)[name.split()[0]][0]}")
+    if train.start and not (Path(train.start) / "checkpoint.safetensors").is_file():
+        raise ValueError(f"train.start must be the folder of a trained run, got {train.start}")
     subject_of(experiment).build(experiment.model, device="meta")  # the model checks its own arguments

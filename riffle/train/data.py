@@ -31,6 +31,7 @@ def draw_bin(
     batch: int,
     shorter: float,
     full: float = 0.0,
+    worst: float = 0.0,
     *,
     generator: torch.Generator,
 ) -> Batch:
@@ -38,7 +39,18 @@ def draw_bin(
     low = bins[index - 1] + 1 if index else 1
     lengths_B = draw_lengths(batch, low, bins[index], shorter, full, generator=generator)
     inputs_BN = task.draw(lengths_B, bins[index], generator=generator)
+    if worst:
+        inputs_BN = worsen(task, inputs_BN, worst, generator=generator)
     return Batch(inputs_BN, task.answer(inputs_BN))
+
+
+def worsen(task: Task, inputs_BN: Tensor, share: float, *, generator: torch.Generator) -> Tensor:
+    """Turn a share of inputs into worst cases of the same lengths, each kind as often as the others."""
+    chance_B1 = torch.rand((inputs_BN.shape[0], 1), generator=generator, device=generator.device) / share
+    kind_B1 = (chance_B1 * len(task.splits)).long()  # beyond the last kind with a chance of 1 - share
+    for kind, split in enumerate(task.splits.values()):
+        inputs_BN = torch.where(kind_B1 == kind, split(inputs_BN, generator), inputs_BN)
+    return inputs_BN
 
 
 def held_out(inputs_BN: Tensor) -> Tensor:

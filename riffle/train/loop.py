@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 
 import torch
@@ -74,6 +75,8 @@ def train(
     torch.manual_seed(settings.seed)
     subject = subject_of(experiment, run.folder, device, world)
     model = subject.build(experiment.model, device=device)
+    if settings.start:
+        Run(Path(settings.start)).give(model, run)
     world.seed(settings.seed)
     step = TrainStep(experiment, model, subject, graph=graph, world=world)
     done = run.load(model, step) if run.checkpoint.exists() else 0

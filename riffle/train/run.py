@@ -100,7 +100,7 @@ class Run:
     def load(self, model: nn.Module, step: TrainStep) -> int:
         """Read the checkpoint into a model and its training state; gives the step."""
         tensors = read_checkpoint(self.checkpoint)
-        self._load_weights(model, below("model.", tensors))
+        self._load_weights(model, below("model.", tensors), self)
         try:
             step.load_state(tensors)
         except (KeyError, ValueError) as error:
@@ -113,9 +113,14 @@ class Run:
 
         config = replace(self.experiment.model, backend="auto")  # weights serve every kernel
         model = subject_of(self.experiment, self.folder, device).build(config, device=device)
-        found = (read_checkpoint(self.checkpoint, prefix) for prefix in KEPT)
-        self._load_weights(model, restore(next((weights for weights in found if weights), {})))
+        self.give(model, self)
         return model.eval()
+
+    def give(self, model: nn.Module, run: Run) -> None:
+        """Copy the trained weights into a model, which is that of the given run."""
+        found = (read_checkpoint(self.checkpoint, prefix) for prefix in KEPT)
+        weights = restore(next((weights for weights in found if weights), {}))
+        self._load_weights(model, weights, run)
 
     def padded(self, symbols: list[int]) -> list[int]:
         """An input as the model saw it in training, where inputs shorter than the smallest bin have blanks after them.
@@ -124,12 +129,12 @@ class Run:
         """
         return symbols + [BLANK] * (min(self.experiment.data.bins) - len(symbols))
 
-    def _load_weights(self, model: nn.Module, weights: dict[str, torch.Tensor]) -> None:
+    def _load_weights(self, model: nn.Module, weights: dict[str, torch.Tensor], run: Run) -> None:
         try:
             model.load_state_dict(weights)
         except RuntimeError as error:
             reason = " ".join(str(error).split())  # torch lists them line by line
-            raise ValueError(f"{self.checkpoint} does not fit the model in {self.config}: {reason}") from None
+            raise ValueError(f"{self.checkpoint} does not fit the model in {run.config}: {reason}") from None
 
 
 def find_run(task: str, root: Path) -> Run | None:

@@ -62,7 +62,8 @@ class Symbols:
 
         def draw_one(index: int) -> tuple[Batch, Tensor]:
             rows = data.batch * ranks
-            batch = draw_bin(self.task, data.bins, index, rows, data.shorter, data.full, generator=generator)
+            shares = data.shorter, data.full, data.worst
+            batch = draw_bin(self.task, data.bins, index, rows, *shares, generator=generator)
             trained_B = (~held_out(batch.inputs)).float()
             weights_B = trained_B * ranks / (trained_B.sum().clamp(min=1) * (data.bins[index] * len(data.bins)))
             inputs_BN, targets_BN, own_B = self.world.rows(*batch, weights_B)

@@ -106,7 +106,7 @@ def check_no_sync(task: Task, length: int) -> None:
         inputs = task.draw(lengths_B, length, generator=seeded(0))
         assert task.answer(inputs).shape == (4, length)
         for split in task.splits.values():
-            assert split(4, length, seeded(0)).shape == (4, length)
+            assert split(inputs, seeded(0)).shape == (4, length)
 
 
 def check_pure(task: Task) -> None:
@@ -155,8 +155,12 @@ def check_bad_text(task: Task) -> None:
 
 
 def check_split(task: Task, split: str, length: int) -> None:
-    """A worst case is a legal input and its targets are right."""
+    """A worst case is a legal input of the length it was drawn with, and its targets are right."""
     batch = task.sample(12, length, generator=seeded(length), split=split)
     assert batch.inputs.shape == (12, length)
     check_symbols(task, *batch)
     check_answers(task, *batch)
+    drawn_BN = task.draw(mixed(32, length), length + 5, generator=seeded(length))
+    worse_BN = task.splits[split](drawn_BN, seeded(length))
+    assert torch.equal(worse_BN != BLANK, drawn_BN != BLANK)
+    check_answers(task, worse_BN, task.answer(worse_BN))

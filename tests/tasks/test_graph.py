@@ -20,18 +20,16 @@ def check_graph(task: Task, batch: int, width: int) -> None:
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):  # plans and workspaces are made before recording
-        task.answer(task.draw(lengths_B, width, generator=generator))
-        for split in task.splits.values():
-            task.answer(split(batch, width, generator))
+        inputs = task.draw(lengths_B, width, generator=generator)
+        for rows in (inputs, *(split(inputs, generator) for split in task.splits.values())):
+            task.answer(rows)
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
     graph.register_generator_state(generator)
     with torch.cuda.graph(graph):
         inputs = task.draw(lengths_B, width, generator=generator)
         targets = task.answer(inputs)
-        worst = [
-            (rows, task.answer(rows)) for rows in (split(batch, width, generator) for split in task.splits.values())
-        ]
+        worst = [(rows, task.answer(rows)) for rows in (split(inputs, generator) for split in task.splits.values())]
     drawn = []
     for _ in range(2):
         graph.replay()

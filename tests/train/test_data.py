@@ -57,6 +57,21 @@ def test_a_share_of_a_bin_is_as_long_as_it() -> None:
     assert_uniform(lengths[(lengths >= 17) & (lengths < 32)], 17, 31)
 
 
+@pytest.mark.parametrize("share", [0.2, 1.0])
+def test_a_share_of_a_bin_is_worst_cases(share: float) -> None:
+    task = get_task("sort")
+    drawn, worse = (
+        draw_bin(task, BINS, 2, 20_000, 0.05, worst=worst, generator=seeded(3)).inputs for worst in (0.0, share)
+    )
+    assert torch.equal(drawn != 0, worse != 0), "lengths stay as they are"
+    long_BN = worse[(worse != 0).sum(dim=1) > 8]
+    equal_B = (long_BN.amax(dim=1) == torch.where(long_BN == 0, 99, long_BN).amin(dim=1)).double()
+    falling_B = (long_BN.diff(dim=1) <= 0).all(dim=1).double() - equal_B
+    rising_B = ((long_BN.diff(dim=1) >= 0) | (long_BN[:, 1:] == 0)).all(dim=1).double() - equal_B
+    for kind_B in (equal_B, falling_B, rising_B):
+        assert kind_B.mean() == pytest.approx(share / 3, abs=0.015)
+
+
 def test_a_bin_of_length_one() -> None:
     assert (draw_lengths(50, 1, 1, 0.5, generator=seeded(0)) == 1).all()
     assert set(draw_lengths(50, 2, 2, 0.5, generator=seeded(0)).tolist()) == {1, 2}
