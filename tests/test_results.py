@@ -62,6 +62,11 @@ def test_how_long_experiments_take() -> None:
     assert 10 <= generalization["seconds"] / 60 < 10.5
 
 
+def test_no_file_names_a_folder_of_the_machine_it_was_made_on() -> None:
+    for path in (*RESULTS.rglob("*.json"), *SHIPPED.rglob("*.json"), *SHIPPED.rglob("*.md")):
+        assert not re.search(r"/(tmp|home|root|work)/", path.read_text()), path
+
+
 def test_how_many_tasks_have_weights() -> None:
     tasks = [name for name in TASKS if (SHIPPED / name / "checkpoint.safetensors").exists()]
     assert f"\n{len(tasks)} tasks and a reader have trained weights" in README.read_text()

@@ -75,11 +75,12 @@ def train(
     torch.manual_seed(settings.seed)
     subject = subject_of(experiment, run.folder, device, world)
     model = subject.build(experiment.model, device=device)
-    if settings.start:
+    resumed = run.checkpoint.exists()
+    if settings.start and not resumed:
         Run(Path(settings.start)).give(model, run)
     world.seed(settings.seed)
     step = TrainStep(experiment, model, subject, graph=graph, world=world)
-    done = run.load(model, step) if run.checkpoint.exists() else 0
+    done = run.load(model, step) if resumed else 0
     world.refuse_differences([*model.state_dict().values(), *step.shared_state().values()])
     metrics = Metrics(run.folder, done) if world.leads else Unrecorded()
     try:

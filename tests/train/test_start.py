@@ -26,6 +26,7 @@ def test_a_run_that_goes_on_does_not_start_again(tmp_path: Path, monkeypatch: py
     further = with_train(start=str(first.folder), seed=7)
     whole = train(tmp_path / "whole", further)
     train_until(tmp_path / "parted", 10, monkeypatch, further)
+    first.folder.rename(tmp_path / "elsewhere")
     parted = resume(tmp_path / "parted", further)
     for actual, expected in zip(parted.model().parameters(), whole.model().parameters(), strict=True):
         assert torch.equal(actual, expected)
