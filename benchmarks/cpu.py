@@ -22,8 +22,8 @@ from typing import Any
 import torch
 
 from riffle import ShuffleExchange
-from riffle.bench.rows import network_flops
-from riffle.train.record import environment
+from riffle.cost import network_flops
+from riffle.environment import environment
 
 FEATURES = 96
 LENGTHS = (1024, 4096, 16384)

@@ -16,17 +16,15 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from riffle.bench.rows import short
-from riffle.bench.words import NOTHING, duration, memory, outcome, share
-from riffle.experiments.claim import as_read
-from riffle.experiments.goals import SIMPLE
-from riffle.experiments.learned import read
-from riffle.experiments.paper import GENERALIZATION, LENGTHS
-from riffle.experiments.readers import BASELINE
-from riffle.experiments.results import chosen, groups, over_length, read_results
-from riffle.lambada.published import PUBLISHED
+from riffle.bench.record import outcome
+from riffle.lambada.evaluate import PUBLISHED
+from riffle.quantities import DASH, format_bytes, format_length, format_milliseconds, format_percent, format_share
+from riffle.reproduce.claims import as_read
+from riffle.reproduce.figures.readers import BASELINE
+from riffle.reproduce.goals import SIMPLE
+from riffle.reproduce.paper import GENERALIZATION, LENGTHS
+from riffle.reproduce.results import by_group, over_length, read_figure_results, read_results, select
 from riffle.tasks import TASKS
-from riffle.wording import percent
 
 ROOT = Path(__file__).parent.parent
 H200 = ROOT / "benchmarks" / "results" / "h200.json"
@@ -40,12 +38,12 @@ def generalization() -> str:
     for task in SIMPLE:
         paper = GENERALIZATION["shuffle-exchange"][task]
         lines.append(f"| {task} | the paper, 40k steps | {_cells(paper, lengths, as_read)} |")
-        for group, runs in groups(chosen(results, task, kind="shuffle-exchange")).items():
+        for group, runs in by_group(select(results, task, kind="shuffle-exchange")).items():
             label = f"recipe `{group.split(', ')[2]}`, {runs[0]['steps'] // 1000}k steps, " + (
                 f"mean of {len(runs)}" if len(runs) > 1 else "one seed"
             )
             found = {point.x: point.mean for point in over_length(runs)}
-            lines.append(f"| | {label} | {_cells(found, lengths, percent)} |")
+            lines.append(f"| | {label} | {_cells(found, lengths, format_percent)} |")
     return "\n".join(lines)
 
 
@@ -60,7 +58,7 @@ def shipped(folder: Path = ROOT / "riffle" / "weights") -> str:
         found = {score["length"]: score["symbol_accuracy"] for score in scores if score["split"] == "uniform"}
         trained = max(config["data"]["bins"])
         facts = f"[{name}](riffle/weights/{name}) | {config['model']['features']} | {trained}"
-        lines.append(f"| {facts} | {_cells(found, [trained * factor for factor in times], percent)} |")
+        lines.append(f"| {facts} | {_cells(found, [trained * factor for factor in times], format_percent)} |")
     return "\n".join(lines)
 
 
@@ -106,18 +104,22 @@ def _speed_row(row: dict[str, Any]) -> str:
     cells = []
     for form in ("eager", "compiled", "fused", "fused-keep"):
         entry = row["forms"].get(form)
-        size = f", {memory(entry['peak_bytes'])}" if entry and "milliseconds" in entry else ""
-        cells.append(outcome(entry) + size if entry else NOTHING)
+        size = f", {format_bytes(entry['peak_bytes'])}" if entry and "milliseconds" in entry else ""
+        cells.append(outcome(entry) + size if entry else DASH)
     timed = [entry for entry in row["forms"].values() if "milliseconds" in entry]
     best = max(timed, key=lambda entry: entry["fraction_of_floor"], default=None)
-    cells += [duration(best["floor_milliseconds"]), share(best["fraction_of_floor"])] if best else [NOTHING] * 2
+    cells += (
+        [format_milliseconds(best["floor_milliseconds"]), format_share(best["fraction_of_floor"])]
+        if best
+        else [DASH] * 2
+    )
     return f"| {row['title']} | " + " | ".join(cells) + " |"
 
 
 def _attention(rows: dict[str, Any]) -> list[str]:
     """This network and the encoder, a column for each length."""
     lengths = sorted({row["lengths"][0] for row in rows.values()})
-    lines = ["| cells | " + " | ".join(map(short, lengths)) + " |", "|---|" + "---:|" * len(lengths)]
+    lines = ["| cells | " + " | ".join(map(format_length, lengths)) + " |", "|---|" + "---:|" * len(lengths)]
     for name in ("ours", "encoder"):
         mine = {row["lengths"][0]: row for key, row in rows.items() if key.startswith(name)}
         if not mine:
@@ -129,7 +131,7 @@ def _attention(rows: dict[str, Any]) -> list[str]:
             if name == "ours"
             else f"{first['blocks']}-layer encoder, FlashAttention"
         )
-        cells = " | ".join(outcome(entry) if entry else NOTHING for entry in entries)
+        cells = " | ".join(outcome(entry) if entry else DASH for entry in entries)
         lines.append(f"| {what}, {first['features']} maps | {cells} |")
     return lines
 
@@ -143,7 +145,7 @@ def rivals(folder: Path = ROOT / "results" / "rivals") -> str:
             run = _read(path)
             model, data = run["config"]["model"], run["config"]["data"]
             by_length = {score["length"]: score["symbol_accuracy"] for score in run["scores"]}
-            cells = _cells(by_length, LENGTHS, percent)
+            cells = _cells(by_length, LENGTHS, format_percent)
             kind = f"`{model['kind']}`, {model['features']} maps, dropout {model['dropout']:g}"
             how = f"to {data['bins'][-1]}, {run['steps']:,} steps, seed {run['config']['train']['seed']}"
             how += ", averaged" if run["config"]["train"].get("average") else ""
@@ -160,7 +162,7 @@ def timing(name: str) -> str:
         f"One {record['device']}, commit {record['commit'][:7]}, torch {record['versions']['torch']}, "
         f"{record['dtype']} ([{path.name}](../results/{name}/{path.name})).\n"
     ]
-    lines += ["| | " + " | ".join(map(short, lengths)) + " |", "|---|" + "---:|" * len(lengths)]
+    lines += ["| | " + " | ".join(map(format_length, lengths)) + " |", "|---|" + "---:|" * len(lengths)]
     for series in record["series"]:
         points = {point["length"]: point for point in series["points"]}
         lines.append(f"| {series['model']}, {series['work']} | {_cells(points, lengths, _time_and_memory)} |")
@@ -173,7 +175,8 @@ def resident(path: Path = ROOT / "benchmarks" / "results" / "resident.json") -> 
     return (
         f"One {run['device']}, commit {run['commit']}, torch {run['versions']['torch']}: **{run['cells']:,} cells** of "
         f"{run['maps']} maps in {run['dtype']}, {run['layers']} layers, in **{run['seconds']:.1f} s** with "
-        f"{memory(run['peak_bytes'])} of memory, {memory(run['buffer_bytes'])} of them the cells. The largest error "
+        f"{format_bytes(run['peak_bytes'])} of memory, {format_bytes(run['buffer_bytes'])} of them the cells. "
+        f"The largest error "
         f"of {run['error_of_the_layers']['pairs']} pairs of every layer was "
         f"{run['error_of_the_layers']['worst']:.1e}, that of the whole network at "
         f"{run['error_of_the_definition']['cells']:,} cells {run['error_of_the_definition']['error']:.1e} "
@@ -183,18 +186,22 @@ def resident(path: Path = ROOT / "benchmarks" / "results" / "resident.json") -> 
 
 def lambada(runs: Path = ROOT / "results" / "lambada", shipped: Path = ROOT / "riffle" / "weights" / "lambada") -> str:
     """Accuracy on LAMBADA: published on the test set, ours on the development set."""
-    rows = [(each.accuracy, f"{each.model}, test set", NOTHING) for each in PUBLISHED]
+    rows = [(each.accuracy, f"{each.model}, test set", DASH) for each in PUBLISHED]
     for path in sorted(runs.glob("lambada-*.json")):
         run = _read(path)
         for places in ("1 placement", "16 placements"):
             score = run["development"][places]
             name = f"**riffle**, {run['parameters'] / 1e6:.1f}M parameters, development set, {places}"
-            rows.append((score["position"], name, percent(score["word"])))
+            rows.append((score["position"], name, format_percent(score["word"])))
     if (shipped / "evaluation.json").exists():
         score = _read(shipped / "evaluation.json")["splits"]["development"]["passages"]["all"]
-        rows.append((score["position"], "**riffle**, the weights in the package, 1 placement", percent(score["word"])))
+        rows.append(
+            (score["position"], "**riffle**, the weights in the package, 1 placement", format_percent(score["word"]))
+        )
     lines = ["| model | accuracy | by word |", "|---|---:|---:|"]
-    return "\n".join([*lines, *(f"| {name} | {percent(share)} | {word} |" for share, name, word in sorted(rows))])
+    return "\n".join(
+        [*lines, *(f"| {name} | {format_percent(share)} | {word} |" for share, name, word in sorted(rows))]
+    )
 
 
 def reading_speed(path: Path = ROOT / "results" / "lambada" / "adamw-seed0.json") -> str:
@@ -210,7 +217,7 @@ def reading_speed(path: Path = ROOT / "results" / "lambada" / "adamw-seed0.json"
 
 
 def _time_and_memory(point: Mapping[str, Any]) -> str:
-    return f"{duration(point['milliseconds'])}, {memory(point['peak_bytes'])}"
+    return f"{format_milliseconds(point['milliseconds'])}, {format_bytes(point['peak_bytes'])}"
 
 
 def levers(folder: Path = ROOT / "results" / "lambada-levers") -> str:
@@ -225,14 +232,14 @@ def levers(folder: Path = ROOT / "results" / "lambada-levers") -> str:
     for run in runs:
         score = run["accuracy"]["all"]
         name = "nothing" if run["group"] == "as it is" else run["group"]
-        lines.append(f"| {name} | {percent(score['position'])} | {percent(score['word'])} |")
+        lines.append(f"| {name} | {format_percent(score['position'])} | {format_percent(score['word'])} |")
     return "\n".join(lines)
 
 
 def compared(root: Path = ROOT / "results") -> str:
     """Accuracy on LAMBADA by network: every one that a comparison of the paper has."""
     names = ("lambada-maps", "lambada-blocks", "lambada-sharing", "lambada-units")
-    found = {group: runs for name in names for group, runs in groups(read(name, root)).items()}
+    found = {group: runs for name in names for group, runs in by_group(read_figure_results(name, root)).items()}
     first = found[BASELINE][0]
     lines = [
         f"One {first['hardware']}, commit {first['commit'][:7]}: {first['steps']:,} steps of "
@@ -243,7 +250,7 @@ def compared(root: Path = ROOT / "results") -> str:
     for group, runs in found.items():
         position, word = (mean(run["accuracy"]["all"][way] for run in runs) for way in ("position", "word"))
         size = f"{runs[0]['parameters'] / 1e6:.1f} M"
-        lines.append(f"| {group} | {size} | {percent(position)} | {percent(word)} | {len(runs)} |")
+        lines.append(f"| {group} | {size} | {format_percent(position)} | {format_percent(word)} | {len(runs)} |")
     return "\n".join(lines)
 
 
@@ -279,7 +286,7 @@ def drawn(text: str, tables: Mapping[str, Callable[[], str]]) -> str:
 
 def _cells(found: Mapping[int, Any], lengths: Iterable[int], say: Callable[[Any], str]) -> str:
     """What was found at every length."""
-    return " | ".join(say(found[length]) if length in found else NOTHING for length in lengths)
+    return " | ".join(say(found[length]) if length in found else DASH for length in lengths)
 
 
 def _read(path: Path) -> Any:

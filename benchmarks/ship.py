@@ -15,10 +15,10 @@ from pathlib import Path
 import torch
 from rich.progress import track
 
+from riffle.environment import environment
+from riffle.files import read_json, write_atomically, write_json
 from riffle.tasks import get_task
-from riffle.train.checkpoint import read_json, write_atomically, write_json
 from riffle.train.evaluate import Score, evaluate
-from riffle.train.record import environment
 from riffle.train.run import Run
 from riffle.train.shipped import SHIPPED, card, ship
 
@@ -41,7 +41,7 @@ def lengths(trained: int) -> list[int]:
 
 def measured(run: Run) -> list[Score]:
     """Accuracy over lengths, and that of worst cases where they are not too long."""
-    task, trained = get_task(run.experiment.task), max(run.experiment.data.bins)
+    task, trained = get_task(run.config.task), max(run.config.data.bins)
     work = [("uniform", length, CELLS) for length in lengths(trained)]
     work += [
         (split, length, CELLS // 8) for split in task.splits for length in lengths(trained) if length <= 16 * trained
@@ -55,7 +55,7 @@ def measured(run: Run) -> list[Score]:
 
 def put(run: Run, note: str | None) -> None:
     """Ship a run and describe it."""
-    folder = SHIPPED / run.experiment.task
+    folder = SHIPPED / run.config.task
     ship(run, folder)
     about = read_json(run.folder / "environment.json")
     write_json(folder / "environment.json", {**about, "note": note} if note else about)

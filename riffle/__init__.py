@@ -10,15 +10,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from riffle.models.sequence import SequenceModel as SequenceModel
-    from riffle.nn.graphed import Graphed as Graphed
-    from riffle.nn.network import ShuffleExchange as ShuffleExchange
-    from riffle.nn.switch import SwitchUnit as SwitchUnit
-    from riffle.tasks import TASKS as TASKS
+    from riffle.models.sequence import SequenceModel
+    from riffle.nn.graphed import Graphed
+    from riffle.nn.network import ShuffleExchange
+    from riffle.nn.switch import SwitchUnit
+    from riffle.tasks import TASKS
+
 
 __version__ = "0.1.0"
 __all__ = ["TASKS", "Graphed", "SequenceModel", "ShuffleExchange", "SwitchUnit", "__version__"]
-
 _HOME = {
     "ShuffleExchange": "riffle.nn.network",
     "SwitchUnit": "riffle.nn.switch",

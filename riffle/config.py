@@ -1,10 +1,17 @@
-"""The configuration of a run: a small tree of frozen dataclasses, and recipes that fill it in."""
+"""The configuration of a run: a small tree of frozen dataclasses, and recipes that fill it in.
+
+Typed overrides of a configuration by dotted names, and configurations from JSON.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Literal
+import dataclasses
+import difflib
+import functools
+import types
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 Precision = Literal["fp32", "tf32", "bf16"]
 
@@ -56,7 +63,7 @@ class DataConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PassageConfig(DataConfig):
+class PassageDataConfig(DataConfig):
     """What it is trained on where it reads passages."""
 
     bins: tuple[int, ...] = (128,)
@@ -129,7 +136,7 @@ class TrainConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Experiment:
+class RunConfig:
     """A whole run."""
 
     task: str
@@ -143,192 +150,125 @@ class Experiment:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading(Experiment):
+class LambadaRunConfig(RunConfig):
     """A whole run on passages: LAMBADA."""
 
     task: str = "lambada"
     """What such runs are known by."""
-    data: PassageConfig = field(default_factory=PassageConfig)
+    data: PassageDataConfig = field(default_factory=PassageDataConfig)
     """What it is trained on."""
 
 
-EXPERIMENTS: dict[str, type[Experiment]] = {"lambada": Reading}
+RUN_CONFIGS: dict[str, type[RunConfig]] = {"lambada": LambadaRunConfig}
 """Configurations by their task, where they are not plain ones."""
+T = TypeVar("T")
 
 
-def paper(task: str) -> Experiment:
-    """The paper's configuration: one block of 192 maps; two of 384 and lengths to 128 for multiplication."""
-    experiment = Experiment(task=task)
-    if task in ("reverse", "duplicate"):
-        # Routing alone generalises further when nothing is dropped on the way.
-        experiment = replace(experiment, model=ModelConfig(dropout=0.0, noise=0.001))
-    if task == "multiply":
-        experiment = replace(
-            experiment,
-            model=ModelConfig(features=384, blocks=2),
-            data=DataConfig(bins=(8, 16, 32, 64, 128)),
-            train=TrainConfig(steps=50_000, evaluate_lengths=(128,)),
-        )
-    return experiment
+def override(config: T, assignments: Iterable[str]) -> T:
+    """A copy of ``config`` with fields changed, each given as ``section.field=value``.
 
-
-def released(task: str) -> Experiment:
-    """The configuration of the paper's released code: its own RAdam, and dropout wherever it does not reverse."""
-    experiment = paper(task)
-    if task == "duplicate":
-        experiment = replace(experiment, model=ModelConfig())
-    return replace(experiment, train=replace(experiment.train, optimizer="radam"))
-
-
-def long(task: str) -> Experiment:
-    """The paper's network, trained to run far beyond its lengths.
-
-    A high learning rate that does not fall, and weights averaged over steps, of which those are kept that do best at
-    length 1024. Sorting has a lower rate that does fall, more steps, more examples of full length, a strong decay of
-    the matrices, and keeps the last weights: before the rate has fallen they are blurred at trained lengths. Products,
-    which are hard enough at their trained lengths, have Muon, smaller batches and no dropout.
+    >>> from riffle.config import RunConfig
+    >>> override(RunConfig(task="sort"), ["train.steps=100", "data.bins=8,16"]).data.bins
+    (8, 16)
     """
-    experiment = paper(task)
-    model, data = replace(experiment.model, dropout=0.1, noise=0.0), replace(experiment.data, full=0.3)
-    train = replace(
-        experiment.train,
-        steps=8_000,
-        learning_rate=0.01,
-        schedule="constant",
-        weight_decay=0.1,
-        average=0.999,
-        keep="best",
-        evaluate_every=500,
-        evaluate_lengths=(1024, 512),
-    )
-    if task == "sort":
-        data = replace(data, full=0.6)
-        train = replace(train, steps=24_000, learning_rate=0.0025, schedule="linear", weight_decay=0.5, keep="last")
-    if task == "multiply":
-        model, data = replace(model, dropout=0.0), replace(data, batch=32)
-        train = replace(train, steps=28_000, optimizer="muon", learning_rate=0.0025, evaluate_lengths=(128,))
-    return replace(experiment, model=model, data=data, train=train)
+    for assignment in assignments:
+        name, sign, text = assignment.partition("=")
+        if not sign:
+            raise ValueError(f"{assignment!r} is no assignment: write it as train.steps=1000")
+        known = fields(config)
+        name = name.strip()
+        if name not in known:
+            by_last = {each.split(".")[-1]: each for each in known}
+            near = difflib.get_close_matches(name, known, n=1) or [
+                by_last[last] for last in difflib.get_close_matches(name.split(".")[-1], by_last, n=1)
+            ]
+            hint = f"did you mean {near[0]}? " if near else ""
+            raise ValueError(f"unknown option {name!r}; {hint}options are {', '.join(known)}")
+        config = _replace(config, name, text.strip())
+    return config
 
 
-def small(task: str) -> Experiment:
-    """A network that learns the easy tasks on a CPU within two minutes.
-
-    A high learning rate that does not fall, and weights averaged over steps, are what lets so small a network run far
-    beyond the lengths it saw.
-    """
-    return Experiment(
-        task=task,
-        model=ModelConfig(features=48),
-        data=DataConfig(bins=(8, 16, 32), batch=32, full=0.3),
-        train=TrainConfig(
-            steps=1000,
-            learning_rate=0.01,
-            schedule="constant",
-            weight_decay=0.1,
-            average=0.99,
-            log_every=20,
-            evaluate_every=500,
-            evaluate_lengths=(32, 256),
-            checkpoint_every=500,
-        ),
-    )
+def fields(config: Any, prefix: str = "") -> dict[str, tuple[Any, str]]:
+    """Every field by its dotted name: its value and its documentation."""
+    out: dict[str, tuple[Any, str]] = {}
+    told = _documentation(type(config))  # type: ignore[arg-type]  # to mypy, the type of anything has no hash
+    for each in dataclasses.fields(config):
+        value = getattr(config, each.name)
+        if dataclasses.is_dataclass(value):
+            out |= fields(value, f"{prefix}{each.name}.")
+        else:
+            out[prefix + each.name] = (value, told.get(each.name, ""))
+    return out
 
 
-def reading() -> Reading:
-    """The paper's network for LAMBADA, two blocks of 384 maps over 128 positions, as it is best trained on novels."""
-    return Reading(
-        model=ModelConfig(features=384, blocks=2),
-        data=PassageConfig(words=75_000, forget=0.1, within=0.3, flatten=0.5),
-        train=TrainConfig(
-            steps=10_500,
-            optimizer="muon",
-            learning_rate=0.0064,
-            warmup=500,
-            weight_decay=0.1,
-            clip=1.0,
-            label_smoothing=0.1,
-            precision="bf16",
-            evaluate_every=2000,
-            evaluate_lengths=(),
-            checkpoint_every=2000,
-        ),
-    )
+def differences(old: Any, new: Any) -> dict[str, tuple[Any, Any]]:
+    """The dotted names under which two configurations differ, with both values."""
+    before, after = fields(old), fields(new)
+    return {name: (before[name][0], after[name][0]) for name in before if before[name][0] != after[name][0]}
 
 
-RECIPES: dict[str, Callable[[str], Experiment]] = {
-    "paper": paper,
-    "released": released,
-    "long": long,
-    "small": small,
-}
+def from_dict(cls: type[T], values: Mapping[str, Any]) -> T:
+    """A configuration from what :func:`dataclasses.asdict` and JSON made of it."""
+    hints = get_type_hints(cls)
+    unknown = set(values) - set(hints)
+    if unknown:
+        raise ValueError(f"unknown field {sorted(unknown)[0]!r}; {cls.__name__} has {', '.join(hints)}")
+    arguments = {}
+    for name, value in values.items():
+        kind = hints[name]
+        if dataclasses.is_dataclass(kind):
+            value = from_dict(kind, value)  # type: ignore[arg-type]
+        elif get_origin(kind) is tuple:
+            value = tuple(value)
+        arguments[name] = value
+    return cls(**arguments)
 
 
-def dngpu(experiment: Experiment) -> Experiment:
-    """The Neural GPU with diagonal gates as its authors trained it, on the tasks and lengths of an experiment."""
-    adding = experiment.task == "add"
-    model = ModelConfig(
-        kind="dngpu",
-        features=min(experiment.model.features, 48 if adding else 96),
-        dropout=0.5 if adding else 0.1,
-    )
-    train = replace(
-        experiment.train,
-        optimizer="adamax",
-        learning_rate=0.005,
-        schedule="plateau",
-        weight_decay=0.0,
-        gradient_noise=1e-4,
-        average=0.0,
-        keep="last",
-    )
-    return replace(experiment, model=model, train=train)
+def _replace(config: T, name: str, text: str, prefix: str = "") -> T:
+    head, _, rest = name.partition(".")
+    kind = get_type_hints(type(config))[head]
+    if rest:
+        value = _replace(getattr(config, head), rest, text, f"{prefix}{head}.")
+    else:
+        value = _parse(kind, text, prefix + name)
+    return dataclasses.replace(config, **{head: value})  # type: ignore[type-var]
 
 
-def _usual(kind: str) -> Callable[[Experiment], Experiment]:
-    """A model as it is usually trained: a rise of the learning rate first, and gradients of a limited norm."""
-
-    def rival(experiment: Experiment) -> Experiment:
-        model = ModelConfig(kind=kind, features=min(experiment.model.features, 192))
-        steps = experiment.train.steps
-        train = replace(
-            experiment.train,
-            optimizer="adamw",
-            learning_rate=min(experiment.train.learning_rate, 0.0025),
-            schedule="linear",
-            weight_decay=0.01,
-            warmup=min(1000, steps // 10),
-            clip=1.0,
-            average=0.0,
-            keep="last",
-        )
-        return replace(experiment, model=model, train=train)
-
-    return rival
-
-
-RIVALS: dict[str, Callable[[Experiment], Experiment]] = {
-    "dngpu": dngpu,
-    "universal-transformer": _usual("universal-transformer"),
-    "transformer": _usual("transformer"),
-    "lstm": _usual("lstm"),
-    "gru": _usual("gru"),
-}
-"""Every other model: from an experiment with ours to one with it, trained as suits it."""
-
-READING_RIVALS: dict[str, Callable[[Experiment], Experiment]] = {
-    **RIVALS,
-    "gated-attention-reader": _usual("gated-attention-reader"),
-    "universal-reader": _usual("universal-reader"),
-}
-"""The same for runs on passages, for which some were made."""
+def _parse(kind: Any, text: str, name: str) -> Any:
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        if text not in arguments:
+            raise ValueError(f"{name} must be one of {', '.join(arguments)}, got {text!r}")
+        return text
+    if origin is tuple:
+        return tuple(_parse(arguments[0], part, name) for part in text.strip("()").split(",") if part.strip())
+    if origin in (Union, types.UnionType):
+        inner = next(argument for argument in arguments if argument is not type(None))
+        return None if text.lower() == "none" else _parse(inner, text, name)
+    if kind is bool:
+        if text.lower() not in ("true", "false"):
+            raise ValueError(f"{name} must be true or false, got {text!r}")
+        return text.lower() == "true"
+    try:
+        return kind(text.replace("_", "")) if kind in (int, float) else kind(text)
+    except ValueError:
+        raise ValueError(f"{name} must be {'a whole number' if kind is int else 'a number'}, got {text!r}") from None
 
 
-def with_model(experiment: Experiment, kind: str) -> Experiment:
-    """An experiment with a model of the given kind in place of ours."""
-    ours = ModelConfig().kind
-    if kind == ours:
-        return experiment
-    rivals = READING_RIVALS if isinstance(experiment, Reading) else RIVALS
-    if kind not in rivals:
-        raise ValueError(f"unknown model {kind!r}; choose one of {', '.join([ours, *rivals])}")
-    return rivals[kind](experiment)
+@functools.cache
+def _documentation(cls: type) -> dict[str, str]:
+    """The string beneath every field of a dataclass."""
+    import ast
+    import inspect
+    import textwrap
+
+    out: dict[str, str] = {}
+    for each in reversed([each for each in cls.__mro__ if dataclasses.is_dataclass(each)]):
+        body = ast.parse(textwrap.dedent(inspect.getsource(each))).body[0]
+        assert isinstance(body, ast.ClassDef)
+        for statement, following in zip(body.body, body.body[1:], strict=False):
+            if isinstance(statement, ast.AnnAssign) and isinstance(following, ast.Expr):
+                assert isinstance(statement.target, ast.Name)
+                assert isinstance(following.value, ast.Constant)
+                out[statement.target.id] = str(following.value.value)
+    return out

@@ -48,7 +48,7 @@ class Layer:
     """Which switch unit: layers of the same name share their weights."""
     bit: int
     """The original address bit in which the two cells of a pair differ."""
-    turn: int
+    shuffle: int
     """The shuffle that follows: +1 :func:`unriffle`, -1 :func:`riffle`, 0 none."""
     skip: int | None
     """The layer whose input is added, scaled, to this layer's input; None without a skip connection."""
@@ -82,12 +82,12 @@ def schedule(
     turned = 0
     levels = k - 1 if benes else k
     for block in range(blocks):
-        for half, turn in (("forward", 1), ("reverse", -1 if benes else 1)):
+        for half, shuffle in (("forward", 1), ("reverse", -1 if benes else 1)):
             for level in range(levels):
                 unit = _unit(sharing, block, half, level, levels)
                 skip = len(layers) - 2 * levels if skips and block > 0 else None
-                layers.append(Layer(unit, turned % k, turn, skip))
-                turned += turn
+                layers.append(Layer(unit, turned % k, shuffle, skip))
+                turned += shuffle
     skip = 2 * levels * (blocks - 1) if skips and blocks > 1 and levels else None
     layers.append(Layer("last", turned % k, 0, skip))
     return tuple(layers)
@@ -105,3 +105,22 @@ def _unit(sharing: Sharing, block: int, half: str, level: int, levels: int) -> s
             if level > 0:
                 return f"{block}_{half}"
             return f"{block}_first" if half == "forward" else f"{block}_middle"
+
+
+SHUFFLES = {1: unriffle, -1: riffle, 0: lambda x_BND: x_BND}
+
+
+def rotate(x_BND: Tensor, turns: int, k: int) -> Tensor:
+    """Unriffle ``turns`` times (riffle, where negative) in one step."""
+    if turns % k == 0:
+        return x_BND
+    return x_BND.unflatten(1, (-1, 2 ** (turns % k))).transpose(1, 2).flatten(1, 2)
+
+
+def bits(length: int) -> int:
+    """Address bits of the smallest network that holds ``length`` cells; at least one, since a switch takes two.
+
+    >>> [bits(length) for length in (1, 2, 3, 4, 5, 64, 65)]
+    [1, 1, 2, 2, 3, 6, 7]
+    """
+    return max(1, (length - 1).bit_length())

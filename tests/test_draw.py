@@ -9,7 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from riffle.draw import draw_network, main
+from riffle.drawings import draw_network, main
 from riffle.shuffle import SHARINGS, schedule
 
 DOCS = Path(__file__).parents[1] / "docs"

@@ -9,14 +9,13 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from riffle.bench.jobs import Job, Results, compiled, dtype_of, make_cells
-from riffle.bench.rows import Form, Row
+from riffle.bench.workloads import Form, Workload
 from riffle.nn.graphed import Graphed
 
 HEAD = 64
 """Features of a head; it has to divide the width."""
 CHECKED = 2**14
 """Up to this length the encoder is compared with itself in float32: beyond, that alone would take minutes."""
-
 COMPARED = f"the output, up to {CHECKED} cells, with the same encoder in float32"
 """What is compared with the truth, for the record."""
 
@@ -48,7 +47,7 @@ class Block(nn.Module):
         return x_BND + self.narrow(F.gelu(self.widen(self.widen_norm(x_BND))))
 
 
-def truth(row: Row, device: torch.device) -> Results | None:
+def truth(row: Workload, device: torch.device) -> Results | None:
     """The output in float32; None where that would take too long."""
     if row.lengths[0] > CHECKED:
         return None
@@ -57,7 +56,7 @@ def truth(row: Row, device: torch.device) -> Results | None:
         return {"output": encoder(make_cells(row, "eager", device))}
 
 
-def job(row: Row, form: Form, device: torch.device) -> Job:
+def job(row: Workload, form: Form, device: torch.device) -> Job:
     """One forward pass, by FlashAttention."""
     encoder = _encoder(row, form, device)
     x_BND = make_cells(row, form, device)
@@ -73,7 +72,7 @@ def job(row: Row, form: Form, device: torch.device) -> Job:
     return Job(call, lambda: {"output": call()}, graph)
 
 
-def _encoder(row: Row, form: Form, device: torch.device) -> nn.Module:
+def _encoder(row: Workload, form: Form, device: torch.device) -> nn.Module:
     torch.manual_seed(0)
     blocks = [Block(row.features, device=device) for _ in range(row.blocks)]
     encoder = nn.Sequential(*blocks, nn.LayerNorm(row.features, device=device))

@@ -10,27 +10,27 @@ from torch import Tensor
 
 from riffle.bench.definition import definition
 from riffle.bench.jobs import GRADIENT, WEIGHT, Job, Results, compiled, make_cells, make_network
-from riffle.bench.replay import replayed
-from riffle.bench.rows import Form, Row
+from riffle.bench.timing import replayed
+from riffle.bench.workloads import Form, Workload
 from riffle.nn.network import ShuffleExchange
 
 COMPARED = f"output, gradients of the input and of {WEIGHT} at full size with the definition in float32"
 """What is compared with the truth, for the record."""
 
 
-def truth(row: Row, device: torch.device) -> Results:
+def truth(row: Workload, device: torch.device) -> Results:
     """Output and gradients in float32, by the definition."""
     net = make_network(row, "eager", device)
     return _job(row, "eager", device, net, lambda x_BND: definition(net, x_BND)).results()
 
 
-def job(row: Row, form: Form, device: torch.device) -> Job:
+def job(row: Workload, form: Form, device: torch.device) -> Job:
     """One forward and one backward pass, with the gradients of all weights and of the input."""
     net = make_network(row, form, device)
     return _job(row, form, device, net, compiled(net) if form == "compiled" else net)
 
 
-def _job(row: Row, form: Form, device: torch.device, net: ShuffleExchange, run: Callable[..., Tensor]) -> Job:
+def _job(row: Workload, form: Form, device: torch.device, net: ShuffleExchange, run: Callable[..., Tensor]) -> Job:
     x_BND = make_cells(row, form, device).requires_grad_()
     grad_BND = make_cells(row, form, device, seed=1)
 

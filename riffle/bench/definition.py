@@ -6,9 +6,9 @@ from __future__ import annotations
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from riffle.nn.forms import SHUFFLES
 from riffle.nn.network import ShuffleExchange
 from riffle.nn.switch import PairUnit
+from riffle.shuffle import SHUFFLES
 
 
 def definition(net: ShuffleExchange, x_BND: Tensor) -> Tensor:
@@ -20,8 +20,8 @@ def definition(net: ShuffleExchange, x_BND: Tensor) -> Tensor:
     skips = {layer.skip for layer in layers}
     kept: dict[int, Tensor] = {}
 
-    def run(unit: PairUnit, turn: int, x_BND: Tensor, skip_BND: Tensor | None) -> Tensor:
-        return SHUFFLES[turn](unit(x_BND, skip_BND))
+    def run(unit: PairUnit, shuffle: int, x_BND: Tensor, skip_BND: Tensor | None) -> Tensor:
+        return SHUFFLES[shuffle](unit(x_BND, skip_BND))
 
     for index, layer in enumerate(layers):
         if index in skips:
@@ -29,7 +29,7 @@ def definition(net: ShuffleExchange, x_BND: Tensor) -> Tensor:
         skip_BND = None if layer.skip is None else kept[layer.skip]
         unit = net[layer.unit]
         if x_BND.requires_grad:
-            x_BND = checkpoint(run, unit, layer.turn, x_BND, skip_BND, use_reentrant=False)
+            x_BND = checkpoint(run, unit, layer.shuffle, x_BND, skip_BND, use_reentrant=False)
         else:
-            x_BND = run(unit, layer.turn, x_BND, skip_BND)
+            x_BND = run(unit, layer.shuffle, x_BND, skip_BND)
     return x_BND

@@ -10,14 +10,14 @@ from torch import Tensor
 
 from riffle.bench.definition import definition
 from riffle.bench.jobs import Job, Results, compiled, make_cells, make_network
-from riffle.bench.rows import Form, Row
+from riffle.bench.workloads import Form, Workload
 from riffle.nn.graphed import Graphed
 
 COMPARED = "the output at full size with the definition in float32"
 """What is compared with the truth, for the record."""
 
 
-def truth(row: Row, device: torch.device) -> Results:
+def truth(row: Workload, device: torch.device) -> Results:
     """The output in float32, by the definition."""
     net = make_network(row, "eager", device).requires_grad_(False)
     # With gradients enabled, though nothing asks for one, the units take none of the short cuts of inference.
@@ -25,7 +25,7 @@ def truth(row: Row, device: torch.device) -> Results:
         return {"output": definition(net, make_cells(row, "eager", device))}
 
 
-def job(row: Row, form: Form, device: torch.device) -> Job:
+def job(row: Workload, form: Form, device: torch.device) -> Job:
     """One forward pass."""
     net = make_network(row, form, device).eval()
     x_BND = make_cells(row, form, device)

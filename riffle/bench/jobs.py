@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from riffle.bench.rows import Form, Row
+from riffle.bench.workloads import Form, Workload
 from riffle.kernels import Backend
 from riffle.nn.network import ShuffleExchange
 
@@ -40,7 +40,7 @@ def dtype_of(form: Form) -> torch.dtype:
     return torch.float32 if form == "eager" else torch.bfloat16
 
 
-def make_network(row: Row, form: Form, device: torch.device) -> ShuffleExchange:
+def make_network(row: Workload, form: Form, device: torch.device) -> ShuffleExchange:
     """The row's network; the same weights in every form, rounded to bfloat16."""
     torch.manual_seed(0)
     backend: Backend = "fused" if form in ("fused", "fused-keep") else "reference"
@@ -67,7 +67,7 @@ def keep_cells_apart(net: ShuffleExchange) -> None:
             parameter[-2 * net.features :] += 1  # the update gate's
 
 
-def make_cells(row: Row, form: Form, device: torch.device, seed: int = 0) -> Tensor:
+def make_cells(row: Workload, form: Form, device: torch.device, seed: int = 0) -> Tensor:
     """Random cells within ±1, the same in every form, rounded to bfloat16."""
     generator = torch.Generator(device).manual_seed(seed)
     x_BND = torch.empty(row.batch, row.lengths[0], row.features, dtype=torch.bfloat16, device=device)

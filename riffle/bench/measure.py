@@ -11,14 +11,12 @@ from typing import Any
 import torch
 
 from riffle.bench import attention, backward, inference, training
-from riffle.bench.ceilings import Ceilings
 from riffle.bench.check import compare
 from riffle.bench.jobs import Results, dtype_of
-from riffle.bench.plan import Step
-from riffle.bench.rows import Row, Work
-from riffle.bench.timing import free, peak_bytes, timed
+from riffle.bench.timing import Ceilings, free_memory, peak_bytes, time_call
+from riffle.bench.workloads import Measurement, WorkKind, Workload
 
-WORKS: dict[Work, ModuleType] = {
+WORKS: dict[WorkKind, ModuleType] = {
     "inference": inference,
     "forward and backward": backward,
     "training step": training,
@@ -40,23 +38,23 @@ class Measurer:
 
     def __init__(self, device: torch.device, ceilings: Ceilings, *, quick: bool = False) -> None:
         self.device, self.ceilings, self.quick = device, ceilings, quick
-        self.row: Row | None = None
+        self.row: Workload | None = None
         self.truth: Results | None = None
 
-    def __call__(self, step: Step) -> dict[str, Any]:
+    def __call__(self, step: Measurement) -> dict[str, Any]:
         """The entry of a step: its times and errors, or under "failed" why there are none."""
         start = time.perf_counter()
         entry = _caught(lambda: self._measure(step))
-        free()
+        free_memory()
         return {**entry, "seconds": round(time.perf_counter() - start, 1)}
 
-    def _measure(self, step: Step) -> dict[str, Any]:
+    def _measure(self, step: Measurement) -> dict[str, Any]:
         row, device = step.row, self.device
         if row != self.row:
             self.row = None
             self.truth = _on_cpu(WORKS[row.work].truth(row, device))
             self.row = row
-            free()
+            free_memory()
         job = WORKS[row.work].job(row, step.form, device)
         first_peak = peak_bytes(lambda: [job.call() for _ in range(job.first_calls)], device)
         entry: dict[str, Any] = {"dtype": str(dtype_of(step.form)).removeprefix("torch."), "errors": None}
@@ -66,7 +64,7 @@ class Measurer:
             entry["errors"] = {name: _digits(error) for name, error in comparison.errors.items()}
             if not comparison.passed:
                 return {"failed": WRONG, **entry}
-        timing, peak = timed(job.call, device, quick=self.quick)
+        timing, peak = time_call(job.call, device, quick=self.quick)
         floor = self.ceilings.floor(row.flops)
         return {
             "milliseconds": _digits(timing.median),

@@ -7,13 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from riffle.bench.rows import short
-from riffle.bench.words import duration
-from riffle.draw import DPI, INK, LAST, PALETTE, WIRE, save_figure
+from riffle.plots import DPI, INK, LAST_COLOUR, PALETTE, WIRE, save_figure
+from riffle.quantities import format_length, format_milliseconds
 
 SIZE = (1600 / DPI, 740 / DPI)
 """Inches; what is 14 points high is still legible at half of it, the width of a page."""
-
 FLOOR = "its floor: FLOPs at a matrix product's rate"
 
 
@@ -72,7 +70,7 @@ def _attention(section: Mapping[str, Any]) -> Panel | None:
     if not ours or not theirs:
         return None
     lines = (
-        Line("6-layer encoder, FlashAttention", theirs, LAST, "s-"),
+        Line("6-layer encoder, FlashAttention", theirs, LAST_COLOUR, "s-"),
         Line("riffle", ours, PALETTE[0], "o-"),
         Line(FLOOR, _numbers(section, "ours", "floor_milliseconds"), WIRE, "--"),
     )
@@ -106,14 +104,14 @@ def _draw_panel(axes: Any, panel: Panel) -> None:
         length, time = list(line.times.items())[-1]
         side = "bottom" if time == ends[-1] else "top"  # apart, however close the lines end
         where: dict[str, Any] = {"xytext": (9, 0), "textcoords": "offset points", "ha": "left", "va": side}
-        axes.annotate(duration(time), (length, time), color=line.colour, **where)
+        axes.annotate(format_milliseconds(time), (length, time), color=line.colour, **where)
     ticks = sorted({length for line in panel.lines for length in line.times})
-    axes.set_xticks(ticks, [short(tick) for tick in ticks])
+    axes.set_xticks(ticks, [format_length(tick) for tick in ticks])
     left, right = axes.get_xlim()
     axes.set_xlim(left, right * (right / left) ** 0.15)  # room for the times of the longest
     bottom, top = axes.get_ylim()
     axes.set_ylim(bottom, top * (top / bottom) ** 0.2)  # room for the legend
-    axes.yaxis.set_major_formatter(lambda value, _: duration(value))
+    axes.yaxis.set_major_formatter(lambda value, _: format_milliseconds(value))
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_minor_locator(NullLocator())
     axes.set_title(panel.title, color=INK, fontsize=14)

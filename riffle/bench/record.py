@@ -6,16 +6,30 @@ import json
 import shlex
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from riffle.bench.ceilings import Ceilings
-from riffle.bench.plan import SECTIONS, Step
-from riffle.bench.rows import FORMS
-from riffle.train.checkpoint import write_json
-from riffle.train.record import environment
+from riffle.bench.timing import Ceilings
+from riffle.bench.workloads import FORMS, SECTIONS, Measurement
+from riffle.environment import environment
+from riffle.files import write_json
+from riffle.quantities import DASH, format_milliseconds
+
+
+def outcome(entry: Mapping[str, Any]) -> str:
+    """The time of an entry, or why it has none."""
+    return str(entry["failed"]) if "failed" in entry else format_milliseconds(entry["milliseconds"])
+
+
+def worst_error(entry: Mapping[str, Any]) -> str:
+    """The largest error of an entry; a dash where nothing was compared."""
+    errors = list((entry.get("errors") or {}).values())
+    if not errors:
+        return DASH
+    return "not finite" if None in errors else f"{max(errors):.1e}"
 
 
 class Record:
@@ -49,7 +63,7 @@ class Record:
         command = shlex.join(["riffle", *sys.argv[1:]])
         self.content["runs"].append({"command": command, "date": self.started, "ceilings": ceilings._asdict()})
 
-    def put(self, step: Step, entry: dict[str, Any]) -> None:
+    def put(self, step: Measurement, entry: dict[str, Any]) -> None:
         """Note one measurement, in place of an earlier one of the same step, and write the file."""
         row = step.row
         facts = {"title": row.title, "features": row.features, "blocks": row.blocks, "lengths": list(row.lengths)}

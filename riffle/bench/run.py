@@ -7,22 +7,21 @@ from typing import Any
 
 import torch
 
-from riffle.bench.ceilings import Ceilings
-from riffle.bench.ceilings import measure as measure_ceilings
 from riffle.bench.measure import OUT_OF_MEMORY, Measurer
-from riffle.bench.plan import Step
 from riffle.bench.record import Record
+from riffle.bench.timing import Ceilings, measure_ceilings
+from riffle.bench.workloads import Measurement
 
 
-def run(
-    steps: Sequence[Step],
+def run_bench(
+    steps: Sequence[Measurement],
     record: Record,
     device: torch.device,
     *,
     quick: bool = False,
     on_ceilings: Callable[[Ceilings], None] = lambda ceilings: None,
-    on_start: Callable[[Step], None] = lambda step: None,
-    on_entry: Callable[[Step, Mapping[str, Any]], None] = lambda step, entry: None,
+    on_start: Callable[[Measurement], None] = lambda step: None,
+    on_entry: Callable[[Measurement, Mapping[str, Any]], None] = lambda step, entry: None,
 ) -> bool:
     """Measure the steps into the record.
 

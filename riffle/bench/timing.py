@@ -1,4 +1,9 @@
-"""How long a call takes and how much memory it needs."""
+"""How long a call takes and how much memory it needs.
+
+A call as a CUDA graph, without launch overhead.
+
+What the device can do at best: the rate of a large matrix product and of a copy.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +33,9 @@ class Timing(NamedTuple):
     repeats: int
 
 
-def timed(call: Call, device: torch.device, *, quick: bool = False, least: float = 300.0) -> tuple[Timing, int | None]:
+def time_call(
+    call: Call, device: torch.device, *, quick: bool = False, least: float = 300.0
+) -> tuple[Timing, int | None]:
     """Time and peak memory of a call that has been warmed up.
 
     Args:
@@ -37,11 +44,11 @@ def timed(call: Call, device: torch.device, *, quick: bool = False, least: float
         quick: Whether to take fewer repeats.
         least: Milliseconds for which a GPU repeats it, unless ``quick``.
     """
-    first, peak = once(call, device)
-    return repeated(call, first, device, quick=quick, least=least), peak
+    first, peak = time_once(call, device)
+    return time_repeated(call, first, device, quick=quick, least=least), peak
 
 
-def once(call: Call, device: torch.device) -> tuple[float, int | None]:
+def time_once(call: Call, device: torch.device) -> tuple[float, int | None]:
     """Milliseconds and peak memory of one call."""
     if device.type != "cuda":
         start = time.perf_counter()
@@ -58,7 +65,9 @@ def once(call: Call, device: torch.device) -> tuple[float, int | None]:
     return begun.elapsed_time(ended), peak
 
 
-def repeated(call: Call, first: float, device: torch.device, *, quick: bool = False, least: float = 300.0) -> Timing:
+def time_repeated(
+    call: Call, first: float, device: torch.device, *, quick: bool = False, least: float = 300.0
+) -> Timing:
     """Time of a call of which the first took so many milliseconds; the longer it takes, the fewer repeats."""
     times = _cuda_times(call, first, device, quick, least) if device.type == "cuda" else _cpu_times(call, quick)
     return Timing(statistics.median(times), min(times), max(times), len(times))
@@ -71,7 +80,7 @@ def _cuda_times(call: Call, first: float, device: torch.device, quick: bool, lea
         # It empties the L2 cache before every call, as a long input would.
         rep = max(50, 3 * first) if quick else max(least, 9 * first)
         return do_bench(call, warmup=25, rep=rep, return_mode="all")
-    return [first] if first > LONG else until_agreed(lambda: once(call, device)[0], FEWEST if quick else MOST)
+    return [first] if first > LONG else until_agreed(lambda: time_once(call, device)[0], FEWEST if quick else MOST)
 
 
 def until_agreed(measure: Callable[[], float], most: int) -> list[float]:
@@ -111,9 +120,74 @@ def peak_bytes(call: Call, device: torch.device) -> int | None:
     return torch.cuda.max_memory_allocated(device)
 
 
-def free() -> None:
+def free_memory() -> None:
     """Give back what the last row left behind."""
     torch.compiler.reset()
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
+
+
+WARM_UP = 3
+"""Runs before a recording: they compile kernels and let the libraries set themselves up."""
+
+
+def replayed(call: Call, warm_up: int = WARM_UP) -> Call:
+    """The call as a recording: made when it is first called, after so many runs, then replayed."""
+    recordings: list[torch.cuda.CUDAGraph] = []
+
+    def replay() -> None:
+        if not recordings:
+            recordings.append(_recorded(call, warm_up))
+        recordings[0].replay()
+
+    return replay
+
+
+def _recorded(call: Call, warm_up: int) -> torch.cuda.CUDAGraph:
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(warm_up):
+            call()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    return graph
+
+
+SUSTAINED = 1500.0
+"""Milliseconds of products: under load a GPU lowers its clock, and the long rows run at the lower one."""
+
+
+class Ceilings(NamedTuple):
+    """Rates measured in this run."""
+
+    product: float
+    """FLOP a second of a square matrix product: bfloat16 on a GPU, float32 on a CPU."""
+    copy: float
+    """Bytes read and written a second by a copy that no cache holds."""
+    description: str
+    """What was run."""
+
+    def floor(self, flops: int) -> float:
+        """The milliseconds that so many FLOPs take at the rate of the product."""
+        return flops / self.product * 1e3
+
+
+def measure_ceilings(device: torch.device, *, quick: bool = False) -> Ceilings:
+    """Measure both rates."""
+    cuda = device.type == "cuda"
+    size, dtype = (8192, torch.bfloat16) if cuda else (1024 if quick else 2048, torch.float32)
+    a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
+    out = torch.empty_like(a)
+    torch.mm(a, b, out=out)
+    timing, _ = time_call(lambda: torch.mm(a, b, out=out), device, quick=quick, least=SUSTAINED)
+    product = 2 * size**3 / (timing.median / 1e3)
+    count = 2**31 if cuda else 2**28
+    source, target = (torch.zeros(count, dtype=torch.uint8, device=device) for _ in range(2))
+    timing, _ = time_call(lambda: target.copy_(source), device, quick=quick)
+    copy = 2 * count / (timing.median / 1e3)
+    name = str(dtype).removeprefix("torch.")
+    return Ceilings(product, copy, f"{name} product of {size} x {size} matrices; copy of {count} bytes")

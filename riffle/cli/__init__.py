@@ -46,7 +46,6 @@ def options(debug: Annotated[bool, typer.Option("--debug", help="Show the traceb
 
 
 _debug = False
-
 app.command("train")(train)
 app.command("eval")(evaluate)
 app.command("solve")(solve)

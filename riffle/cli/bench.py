@@ -12,14 +12,14 @@ from rich.markup import escape
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from riffle.bench.plan import row_names
-from riffle.bench.rows import FORMS, short
-from riffle.bench.words import duration, memory, outcome, share, worst_error
+from riffle.bench.record import outcome, worst_error
+from riffle.bench.workloads import FORMS, row_names
 from riffle.cli.display import Device, Json, choose_device, errors, output, print_json
+from riffle.quantities import format_bytes, format_length, format_milliseconds, format_share
 
 if TYPE_CHECKING:
-    from riffle.bench.ceilings import Ceilings
-    from riffle.bench.plan import Step
+    from riffle.bench.timing import Ceilings
+    from riffle.bench.workloads import Measurement
 
 
 def bench(
@@ -59,10 +59,10 @@ def bench(
     """
     import torch
 
-    from riffle.bench.plan import plan
     from riffle.bench.plot import draw
     from riffle.bench.record import Record
-    from riffle.bench.run import run
+    from riffle.bench.run import run_bench
+    from riffle.bench.workloads import plan
 
     place = torch.device(choose_device(device))
     steps = plan(place.type, _names(rows), _names(forms), attention=attention)
@@ -77,17 +77,19 @@ def bench(
     def on_ceilings(ceilings: Ceilings) -> None:
         say(_ceilings(ceilings._asdict()))
 
-    def on_start(step: Step) -> None:
+    def on_start(step: Measurement) -> None:
         bar.update(job, description=f"{step.row.title}: {step.form}")
 
-    def on_entry(step: Step, entry: Mapping[str, Any]) -> None:
-        of_floor = "" if "failed" in entry else f", {share(entry['fraction_of_floor'])} of the floor"
+    def on_entry(step: Measurement, entry: Mapping[str, Any]) -> None:
+        of_floor = "" if "failed" in entry else f", {format_share(entry['fraction_of_floor'])} of the floor"
         say(f"{step.row.title}: {step.form} [bold]{escape(outcome(entry))}[/]{of_floor}, error {worst_error(entry)}")
         bar.advance(job)
 
     with bar:
         job = bar.add_task("a matrix product and a copy", total=len(steps))
-        well = run(steps, record, place, quick=quick, on_ceilings=on_ceilings, on_start=on_start, on_entry=on_entry)
+        well = run_bench(
+            steps, record, place, quick=quick, on_ceilings=on_ceilings, on_start=on_start, on_entry=on_entry
+        )
     drawn = draw(record.content, out.with_suffix(".png"), out.with_suffix(".svg"))
     if json:
         print_json(record.content)
@@ -129,7 +131,7 @@ def _rows(rows: Mapping[str, Any]) -> Table:
         for index, (form, entry) in enumerate(row["forms"].items()):
             numbers = ["", ""]
             if "failed" not in entry:
-                numbers = [memory(entry["peak_bytes"]), share(entry["fraction_of_floor"])]
+                numbers = [format_bytes(entry["peak_bytes"]), format_share(entry["fraction_of_floor"])]
             table.add_row(name if index == 0 else "", form, escape(outcome(entry)), *numbers, worst_error(entry))
         table.add_section()
     return table
@@ -140,8 +142,8 @@ def _curve(rows: Mapping[str, Any]) -> Table:
     table = _table(f"over length: {row['features']} maps, {row['blocks']} block", "cells", "time", "floor", "error")
     for row in rows.values():
         for entry in row["forms"].values():
-            floor = duration(entry["floor_milliseconds"]) if "floor_milliseconds" in entry else ""
-            table.add_row(short(row["lengths"][0]), escape(outcome(entry)), floor, worst_error(entry))
+            floor = format_milliseconds(entry["floor_milliseconds"]) if "floor_milliseconds" in entry else ""
+            table.add_row(format_length(row["lengths"][0]), escape(outcome(entry)), floor, worst_error(entry))
     return table
 
 
@@ -156,5 +158,5 @@ def _attention(rows: Mapping[str, Any]) -> Table:
     for length, both in by_length.items():
         cells = [escape(outcome(both[name])) if name in both else "" for name in ("ours", "encoder")]
         times = [both[name]["milliseconds"] for name in ("ours", "encoder") if "milliseconds" in both.get(name, {})]
-        table.add_row(short(length), *cells, f"{times[1] / times[0]:.2g}" if len(times) == 2 else "")
+        table.add_row(format_length(length), *cells, f"{times[1] / times[0]:.2g}" if len(times) == 2 else "")
     return table

@@ -29,10 +29,10 @@ def demo(
         raise ImportError("the web page needs gradio, which is not installed: pip install 'riffle-nn[demo]'")
     if runs != RUNS and not runs.is_dir():
         raise ValueError(f"there is no folder {runs}")
-    from riffle.demo.catalogue import Catalogue
     from riffle.demo.server import open_socket, serve
+    from riffle.demo.solve import RunCatalogue
 
-    catalogue = Catalogue(runs)
+    catalogue = RunCatalogue(runs)
     with open_socket(host, port) as listening:
         shown = "127.0.0.1" if host == "0.0.0.0" else f"[{host}]" if ":" in host else host
         address = f"http://{shown}:{listening.getsockname()[1]}"

@@ -12,17 +12,17 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from riffle.wording import percent
+from riffle.quantities import format_percent
 
 if TYPE_CHECKING:
-    from riffle.experiments.claim import Claim
+    from riffle.reproduce.claims import Claim
     from riffle.train.evaluate import Score
+
 
 output = Console()
 """Results, on standard output."""
 errors = Console(stderr=True)
 """Progress bars, notes and errors, on standard error, where they do not disturb ``--json``."""
-
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON instead of for people.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...; auto takes a GPU where there is one.")]
 
@@ -80,7 +80,7 @@ def score_table(title: str, scores: Sequence[Score], trained_length: int) -> Tab
     for column in ("length", "x trained", "symbols right", "sequences right"):
         table.add_column(column, justify="right")
     for score in scores:
-        accuracy = (percent(score.symbol_accuracy), percent(score.sequence_accuracy))
+        accuracy = (format_percent(score.symbol_accuracy), format_percent(score.sequence_accuracy))
         table.add_row(str(score.length), f"{score.length / trained_length:g}", *accuracy)
     return table
 
@@ -94,7 +94,9 @@ def worst_case_table(scores: Sequence[Score]) -> Table:
         table.add_column(split, justify="right")
     for length in dict.fromkeys(score.length for score in scores):
         row = [next(s for s in scores if s.length == length and s.split == split) for split in splits]
-        table.add_row(str(length), *(f"{percent(s.symbol_accuracy)} / {percent(s.sequence_accuracy)}" for s in row))
+        table.add_row(
+            str(length), *(f"{format_percent(s.symbol_accuracy)} / {format_percent(s.sequence_accuracy)}" for s in row)
+        )
     return table
 
 

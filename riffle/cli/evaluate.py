@@ -45,18 +45,18 @@ def evaluate(
 
     import torch
 
+    from riffle.environment import environment
+    from riffle.files import write_json
     from riffle.tasks import get_task
-    from riffle.train.checkpoint import write_json
     from riffle.train.evaluate import evaluate as score
-    from riffle.train.feasible import refuse_too_heavy
-    from riffle.train.record import environment
+    from riffle.train.evaluate import refuse_too_heavy
     from riffle.train.run import Run
 
     sizes = _lengths(lengths)
     trained = Run(run)
-    task = get_task(trained.experiment.task)
+    task = get_task(trained.config.task)
     splits = ["uniform", *(task.splits if worst_case else ())]
-    longest = max(trained.experiment.data.bins)
+    longest = max(trained.config.data.bins)
     model = trained.model(choose_device(device))
     if not force:
         refuse_too_heavy(model, sizes, examples)

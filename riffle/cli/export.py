@@ -26,7 +26,7 @@ def export(
     ONNX and torch.export hold the network for one length; symbols go in as int64 [batch, length], scores come out as
     float32 [batch, length, classes].
     """
-    from riffle.export import FORMATS
+    from riffle.models.export import FORMATS
     from riffle.train.run import Run
 
     if format not in FORMATS:

@@ -11,8 +11,8 @@ def info(json: Json = False) -> None:
     """Show versions and devices, and which backend would run on each."""
     import torch
 
+    from riffle.environment import device_name, environment
     from riffle.kernels import resolve
-    from riffle.train.record import device_name, environment
 
     names = ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
     devices = [

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from riffle.cli.display import Device, Json, choose_device, errors, output, print_json, progress_bar
 from riffle.cli.evaluate import _lengths
-from riffle.wording import percent
+from riffle.quantities import format_percent
 
 
 def inspect(
@@ -44,7 +44,7 @@ def inspect(
     """
     import torch
 
-    from riffle.inspect import dependence, errors_over_length, moves, routing_of, trace
+    from riffle.inspect import dependence, errors_over_length, source_positions, strongest_source, trace
     from riffle.inspect.figures import dependence_figure, errors_figure, gates_figure, states_figure
     from riffle.tasks import get_task
     from riffle.train.evaluate import predict, strip
@@ -53,8 +53,8 @@ def inspect(
     if input is not None and length is not None:
         raise ValueError("--input has a length of its own: leave out --input or --length")
     trained = Run(run)
-    task = get_task(trained.experiment.task)
-    longest = max(trained.experiment.data.bins)
+    task = get_task(trained.config.task)
+    longest = max(trained.config.data.bins)
     sizes = _lengths(lengths) if lengths is not None else [2**k for k in range(3, (16 * longest).bit_length())]
     if input is None:
         drawn = task.sample(1, length or longest, generator=torch.Generator().manual_seed(seed))
@@ -90,10 +90,10 @@ def inspect(
         figure.savefig(folder / f"{name}.png", dpi=120)
 
     got, right = predict(model, symbols), strip(task.answer(row.cpu())[0].tolist())
-    sources = moves(task, symbols)
+    sources = source_positions(task, symbols)
     agreeing = [
         found == source
-        for found, source in zip(routing_of(depends).tolist(), sources or (), strict=False)
+        for found, source in zip(strongest_source(depends).tolist(), sources or (), strict=False)
         if source is not None
     ]
     result = {
@@ -125,7 +125,8 @@ def inspect(
     output.print(_layer_table(f"{task.name}, {len(symbols)} symbols", result["layers"]))
     if agreeing:
         output.print(
-            f"{percent(sum(agreeing) / len(agreeing))} of {len(agreeing)} outputs depend most on the input that the "
+            f"{format_percent(sum(agreeing) / len(agreeing))} of {len(agreeing)} outputs depend most on the input that "
+            f"the "
             "task moves there",
             highlight=False,
         )

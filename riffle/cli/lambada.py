@@ -15,8 +15,8 @@ from riffle.cli.lambada_report import report
 from riffle.cli.lambada_ship import ship
 from riffle.cli.lambada_solve import solve
 from riffle.cli.lambada_train import train
-from riffle.lambada.download import RECORD
-from riffle.wording import percent
+from riffle.lambada.sources import RECORD
+from riffle.quantities import format_percent
 
 app = typer.Typer(
     name="lambada",
@@ -90,23 +90,23 @@ def prepare(
     """
     import os
 
-    from riffle.lambada.download import fetch
-    from riffle.lambada.prepare import Plan, total_size
+    from riffle.lambada.corpus import refuse_existing
+    from riffle.lambada.prepare import PrepareConfig, total_size
     from riffle.lambada.prepare import prepare as run_preparation
-    from riffle.lambada.sentences import Filters
-    from riffle.lambada.store import refuse_existing
+    from riffle.lambada.sentences import PassageFilters
+    from riffle.lambada.sources import fetch
 
     refuse_existing(out, overwrite)  # before minutes of work
     if checksum is not None and download is None:
         raise ValueError("--checksum is for --download, which was not given")
     archives = [path for path in (lambada, fetch(download, checksum) if download else None) if path]
-    plan = Plan(
+    plan = PrepareConfig(
         out=out,
         novels=[*(novels or []), *archives],
         passages=passages or [],
         evaluation=[*(evaluation or []), *archives],
         vectors=vectors,
-        filters=Filters(
+        filters=PassageFilters(
             context=context,
             longest=longest,
             shortest_target=shortest_target,
@@ -145,9 +145,9 @@ app.command("ship")(ship)
 def _show(report: dict[str, Any], out: Path) -> None:
     rate = f"{report['words per second'] / 1e6:.2f} million words a second"
     output.print(f"{report['books']:,} books, {report['words read']:,} words in {report['seconds']:.0f} s: {rate}")
-    unknown = percent(report["unknown words"])
+    unknown = format_percent(report["unknown words"])
     output.print(f"{unknown} of the tokens are unknown words; known are {report['known words']}", highlight=False)
-    share = percent(report["answer in passage"])
+    share = format_percent(report["answer in passage"])
     output.print(f"{share} of the target sentences end with a word of their passage, function words included")
     left_out = Table("sentences", "number", title="targets and what was left out", header_style="bold")
     for name, number in report["sentences and targets"].items():
@@ -169,4 +169,4 @@ def _cell(value: float | None) -> str:
         return "-"
     if isinstance(value, int):
         return f"{value:,}"
-    return percent(value) if value <= 1 else f"{value:.1f}"
+    return format_percent(value) if value <= 1 else f"{value:.1f}"

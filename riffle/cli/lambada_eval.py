@@ -9,10 +9,11 @@ import typer
 from rich.table import Table
 
 from riffle.cli.display import Device, Json, choose_device, errors, output, print_json, progress_bar
-from riffle.wording import percent
+from riffle.quantities import format_percent
 
 if TYPE_CHECKING:
-    from riffle.lambada.breakdown import Score
+    from riffle.lambada.evaluate import PassageScore
+
 
 RunOption = Annotated[
     Path | None, typer.Option("--run", help="The trained run.", show_default="the newest in runs, else the shipped one")
@@ -46,14 +47,14 @@ def evaluate(
     occurrences are added up. Rank: the answer's among the run's words, most common first. Distance: how many words
     before the end it was last mentioned.
     """
-    from riffle.train.checkpoint import write_json
-    from riffle.train.reader import TrainedReader, find_reader, read_splits
+    from riffle.files import write_json
+    from riffle.lambada.evaluate import TrainedReader, find_reader, read_splits
     from riffle.train.shipped import SHIPPED
 
     place = choose_device(device)
     trained = find_reader(run)
     reader = TrainedReader(trained, place)
-    splits = read_splits(split or [], corpus or Path(reader.subject.experiment.data.corpus))
+    splits = read_splits(split or [], corpus or Path(reader.objective.config.data.corpus))
     with progress_bar() as bar:
         job = bar.add_task("passages", total=sum(map(len, splits.values())))
         result = reader.report(splits, placements=placements, on_progress=lambda count: bar.advance(job, count))
@@ -70,7 +71,7 @@ def evaluate(
         errors.print(f"numbers: {kept}   {then}", markup=False, soft_wrap=True)
 
 
-def _table(title: str, parts: dict[str, dict[str, Score]]) -> Table:
+def _table(title: str, parts: dict[str, dict[str, PassageScore]]) -> Table:
     table = Table(title=title, title_justify="left", header_style="bold")
     table.add_column("")
     for column in ("passages", "right by position", "right by word"):
@@ -78,6 +79,8 @@ def _table(title: str, parts: dict[str, dict[str, Score]]) -> Table:
     for name, scores in parts.items():
         for label, score in scores.items():
             what = label if name == "passages" else f"{name} {label}"
-            table.add_row(what, f"{score['passages']:,}", percent(score["position"]), percent(score["word"]))
+            table.add_row(
+                what, f"{score['passages']:,}", format_percent(score["position"]), format_percent(score["word"])
+            )
         table.add_section()
     return table

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from riffle.cli.display import Json, errors, output, print_json
 from riffle.cli.lambada_eval import RunOption
-from riffle.wording import percent
+from riffle.quantities import format_percent
 
 
 def report(
@@ -25,8 +25,7 @@ def report(
 
     The published figures are of LAMBADA's test set; a run's are of the splits it was evaluated on.
     """
-    from riffle.lambada.published import PUBLISHED
-    from riffle.train.reader import find_reader
+    from riffle.lambada.evaluate import PUBLISHED, find_reader
 
     path = evaluation or find_reader(run).folder / "evaluation.json"
     rows: list[dict[str, Any]] = [{**each._asdict(), "split": "test", "published": True} for each in PUBLISHED]
@@ -41,7 +40,7 @@ def report(
     for row in rows:
         passages = "" if row["published"] else f"{row['passages']:,}"
         style = None if row["published"] else "bold green"
-        table.add_row(row["model"], row["split"], passages, percent(row["accuracy"]), style=style)
+        table.add_row(row["model"], row["split"], passages, format_percent(row["accuracy"]), style=style)
     output.print(table)
     errors.print(f"this run: {path}; published figures are of the test set", markup=False, soft_wrap=True)
 

@@ -26,13 +26,13 @@ def ship(
 
     The folder can be used wherever a run can. Accuracy is measured after rounding.
     """
-    from riffle.train.checkpoint import write_atomically, write_json
-    from riffle.train.reader import TrainedReader, read_splits
+    from riffle.files import write_atomically, write_json
+    from riffle.lambada.evaluate import TrainedReader, read_splits
+    from riffle.lambada.ship import reader_card, ship_reader
     from riffle.train.run import Run
-    from riffle.train.shipped_reader import reader_card, ship_reader
 
     original = Run(run)
-    corpus = Path(getattr(original.experiment.data, "corpus", ""))
+    corpus = Path(getattr(original.config.data, "corpus", ""))
     splits = read_splits(split, corpus) if split else {}
     shipped = ship_reader(original, folder, words)
     if splits:

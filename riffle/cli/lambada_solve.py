@@ -13,10 +13,11 @@ from rich.text import Text
 
 from riffle.cli.display import Device, Json, choose_device, errors, output, print_json
 from riffle.cli.lambada_eval import Placements, RunOption
-from riffle.wording import percent
+from riffle.quantities import format_percent
 
 if TYPE_CHECKING:
-    from riffle.lambada.question import Candidate
+    from riffle.lambada.evaluate import Candidate
+
 
 FIRST, OTHERS = "bold black on green", "bold green"
 """How the most likely word and the next ones are marked in the passage."""
@@ -39,8 +40,7 @@ def solve(
 
     riffle lambada solve "Mirra gave Osha the key. At the gate Osha asked for it, and thanked ___"
     """
-    from riffle.lambada.question import candidates, read_question
-    from riffle.train.reader import TrainedReader, find_reader
+    from riffle.lambada.evaluate import TrainedReader, candidates, find_reader, read_question
 
     text = sys.stdin.read() if passage == ["-"] else " ".join(passage)
     tokens = read_question(text)
@@ -54,7 +54,7 @@ def solve(
     table = Table("word", header_style="bold")
     table.add_column("probability", justify="right")
     for each in found:
-        table.add_row(each.word, percent(each.probability))
+        table.add_row(each.word, format_percent(each.probability))
     output.print(table)
     errors.print(f"by {trained.folder}, step {trained.saved_step()}", highlight=False, markup=False, soft_wrap=True)
 

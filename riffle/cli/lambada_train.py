@@ -16,13 +16,13 @@ from riffle.cli.learning import (
     Seed,
     Show,
     Steps,
-    Telling,
     Timeout,
+    TrainMessages,
     learn,
     names,
     show_configuration,
 )
-from riffle.config import READING_RIVALS
+from riffle.recipes import LAMBADA_BASELINES
 
 
 def train(
@@ -33,7 +33,7 @@ def train(
     model: Annotated[
         str | None,
         typer.Option(
-            help="What reads: [bold]shuffle-exchange[/], or with settings of its own " + names(READING_RIVALS) + ".",
+            help="What reads: [bold]shuffle-exchange[/], or with settings of its own " + names(LAMBADA_BASELINES) + ".",
             show_default="shuffle-exchange",
             metavar="NAME",
         ),
@@ -62,8 +62,8 @@ def train(
     The paper's network: two Beneš blocks of 384 maps over 128 positions, for a GPU. A CPU needs a smaller one, such as
     --features 48 --set model.blocks=1 --set data.batch=32 --precision fp32.
     """
-    from riffle.config import reading, with_model
-    from riffle.overrides import override
+    from riffle.config import override
+    from riffle.recipes import lambada, with_model
     from riffle.train.run import Run
 
     folder = out or Path("runs") / (f"lambada-{model}" if model else "lambada")
@@ -76,20 +76,20 @@ def train(
     }
     changes = [f"{name}={value}" for name, value in named.items() if value is not None] + (change or [])
     if resume:
-        experiment = override(Run(folder).experiment, ([f"model.kind={model}"] if model else []) + changes)
+        config = override(Run(folder).config, ([f"model.kind={model}"] if model else []) + changes)
     else:
-        experiment = override(with_model(reading(), model) if model else reading(), changes)
+        config = override(with_model(lambada(), model) if model else lambada(), changes)
     if show:
-        show_configuration(experiment, json)
+        show_configuration(config, json)
         return
-    telling = Telling(
+    telling = TrainMessages(
         command="riffle lambada train",
         accuracy="passages answered",
         where="{} in {}",
         then="Look closer: riffle lambada eval --run",
     )
     learn(
-        experiment,
+        config,
         folder,
         telling,
         resume=resume,

@@ -12,14 +12,14 @@ from rich.progress import TextColumn
 from rich.table import Table
 
 from riffle.cli.display import errors, output, print_json, progress_bar
-from riffle.wording import percent
+from riffle.quantities import format_percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     import torch
 
-    from riffle.config import Experiment
+    from riffle.config import RunConfig
     from riffle.train.distributed import World
     from riffle.train.run import Run
 
@@ -37,7 +37,7 @@ Timeout = Annotated[
 
 
 @dataclass(frozen=True)
-class Telling:
+class TrainMessages:
     """How a command speaks of its runs."""
 
     command: str
@@ -51,9 +51,9 @@ class Telling:
 
 
 def learn(
-    experiment: Experiment,
+    config: RunConfig,
     folder: Path,
-    telling: Telling,
+    telling: TrainMessages,
     *,
     resume: bool,
     device_name: str,
@@ -66,37 +66,36 @@ def learn(
 
     from riffle.kernels import resolve
     from riffle.train.distributed import RankLost, World, local_device
-    from riffle.train.record import read_metrics
-    from riffle.train.run import Run
+    from riffle.train.run import Run, read_metrics
 
     device = local_device(device_name)
-    resolve(experiment.model.backend, torch.empty(0, device=device))  # refuses before a folder is made
+    resolve(config.model.backend, torch.empty(0, device=device))  # refuses before a folder is made
     world = World.from_environment(device, timeout=timeout)
     try:
-        world.first(lambda: Run.resume(folder, experiment) if resume else Run.create(folder, experiment))
+        world.rank0_first(lambda: Run.resume(folder, config) if resume else Run.create(folder, config))
         _watch(Run(folder), world, device, graph, telling)
-        world.leave()
+        world.close()
     except RankLost as lost:
         raise RankLost(f"{lost}. Continue with: {_again(telling, folder, world)}") from lost
-    if json and world.leads:
+    if json and world.is_rank0:
         metrics = read_metrics(folder)[-2:]
-        print_json({"task": experiment.task, "run": str(folder), "device": device_name, "metrics": metrics})
-    elif world.leads:
-        kept = f" Kept are the weights after step {Run(folder).kept_step()}." if experiment.train.keep == "best" else ""
+        print_json({"task": config.task, "run": str(folder), "device": device_name, "metrics": metrics})
+    elif world.is_rank0:
+        kept = f" Kept are the weights after step {Run(folder).kept_step()}." if config.train.keep == "best" else ""
         errors.print(f"The run is in {folder}.{kept} {telling.then} {folder}", markup=False, soft_wrap=True)
 
 
-def show_configuration(experiment: Experiment, json: bool) -> None:
+def show_configuration(config: RunConfig, json: bool) -> None:
     """Print every field with its value and meaning."""
     from dataclasses import asdict
 
-    from riffle.overrides import fields
+    from riffle.config import fields
 
     if json:
-        print_json(asdict(experiment))
+        print_json(asdict(config))
         return
     table = Table("field", "value", "meaning", header_style="bold")
-    for name, (value, meaning) in fields(experiment).items():
+    for name, (value, meaning) in fields(config).items():
         table.add_row(name, ",".join(map(str, value)) if isinstance(value, tuple) else str(value), meaning)
     output.print(table)
 
@@ -107,7 +106,7 @@ def names(choices: Iterable[str]) -> str:
     return f"{', '.join(first)} or {last}"
 
 
-def _watch(run: Run, world: World, device: torch.device, graph: bool, telling: Telling) -> None:
+def _watch(run: Run, world: World, device: torch.device, graph: bool, telling: TrainMessages) -> None:
     """Train behind a progress bar; of several processes, rank 0 speaks for all."""
     from riffle.train.distributed import RankLost
     from riffle.train.loop import Interrupted, NonFiniteLoss
@@ -118,21 +117,21 @@ def _watch(run: Run, world: World, device: torch.device, graph: bool, telling: T
         TextColumn("accuracy {task.fields[accuracy]}"),
         TextColumn("{task.fields[rate]:.0f} steps/s"),
     )
-    bar.disable = not world.leads
+    bar.disable = not world.is_rank0
 
     def on_log(step: int, values: dict[str, float]) -> None:
-        accuracy = percent(values["accuracy"])
+        accuracy = format_percent(values["accuracy"])
         bar.update(job, completed=step, loss=values["loss"], accuracy=accuracy, rate=values["steps_per_second"])
 
     def on_evaluation(step: int, accuracy: dict[str, float]) -> None:
-        told = ", ".join(telling.where.format(percent(value), where) for where, value in accuracy.items())
+        told = ", ".join(telling.where.format(format_percent(value), where) for where, value in accuracy.items())
         bar.console.print(f"step {step}: {telling.accuracy}: {told}", highlight=False)
 
     try:
         with bar:
             job = bar.add_task(
-                run.experiment.task,
-                total=run.experiment.train.steps,
+                run.config.task,
+                total=run.config.train.steps,
                 completed=run.saved_step(),
                 loss=float("nan"),
                 accuracy="-",
@@ -145,15 +144,15 @@ def _watch(run: Run, world: World, device: torch.device, graph: bool, telling: T
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
                 raise
     except NonFiniteLoss as error:
-        world.follow()
+        world.exit_after_rank0()
         raise ValueError(str(error)) from error
     except Interrupted as stop:
-        world.follow()
+        world.exit_after_rank0()
         errors.print(f"{stop}. Continue with: {_again(telling, run.folder, world)}", markup=False, soft_wrap=True)
         raise typer.Exit(128 + stop.signal_number) from None
 
 
-def _again(telling: Telling, folder: Path, world: World) -> str:
+def _again(telling: TrainMessages, folder: Path, world: World) -> str:
     """The command that continues a run."""
     launcher = f"torchrun --nproc-per-node {world.size} -m " if world.size > 1 else ""
     return f"{launcher}{telling.command} --resume --out {folder}"

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from riffle.bench.words import duration, memory
 from riffle.cli.display import Json, errors, output, print_json
+from riffle.quantities import format_bytes, format_milliseconds
 
 if TYPE_CHECKING:
-    from riffle.parallel.cost import Cost
+    from riffle.cost import ShardedCost
 
 
 def plan(
@@ -44,20 +44,20 @@ def plan(
     """
     from dataclasses import replace
 
-    from riffle.parallel import quantities
-    from riffle.parallel.cost import Cost, Machine, Work
+    from riffle import quantities
+    from riffle.cost import Machine, ShardedCost, ShardedWork
 
     machine = Machine(
-        flops=quantities.rate(flops),
-        copy=quantities.size(copy),
-        memory=quantities.size(gpu_memory),
-        link=quantities.size(link),
-        latency=quantities.seconds(latency),
+        flops=quantities.parse_flops(flops),
+        copy=quantities.parse_bytes(copy),
+        memory=quantities.parse_bytes(gpu_memory),
+        link=quantities.parse_bytes(link),
+        latency=quantities.parse_seconds(latency),
     )
     costs = {
-        name: Cost(
-            Work(
-                length=quantities.count(length),
+        name: ShardedCost(
+            ShardedWork(
+                length=quantities.parse_count(length),
                 features=maps,
                 blocks=blocks,
                 ranks=gpus,
@@ -70,7 +70,7 @@ def plan(
         for name in ("forward", "training")
     }
     if plot is not None:
-        from riffle.parallel.plot import draw
+        from riffle.bench.cost_plot import draw
 
         plot.parent.mkdir(parents=True, exist_ok=True)
         draw(plot, costs["forward"].work, machine)
@@ -79,17 +79,17 @@ def plan(
         print_json({name: _numbers(cost) for name, cost in costs.items()})
         return
     output.print(_table(costs))
-    alone = Cost(replace(costs["forward"].work, ranks=1), machine)
+    alone = ShardedCost(replace(costs["forward"].work, ranks=1), machine)
     if not alone.fits:
         errors.print(
-            f"One GPU cannot hold the {memory(alone.memory_bytes)} of a forward pass, but the "
-            f"{memory(alone.work.state_bytes)} of cells can be streamed through it: see riffle.parallel.stream.",
+            f"One GPU cannot hold the {format_bytes(alone.memory_bytes)} of a forward pass, but the "
+            f"{format_bytes(alone.work.state_bytes)} of cells can be streamed through it: see riffle.parallel.stream.",
             highlight=False,
             soft_wrap=True,
         )
 
 
-def _numbers(cost: Cost) -> dict[str, Any]:
+def _numbers(cost: ShardedCost) -> dict[str, Any]:
     return {
         "length": cost.work.length,
         "maps": cost.work.features,
@@ -111,7 +111,7 @@ def _numbers(cost: Cost) -> dict[str, Any]:
     }
 
 
-def _table(costs: dict[str, Cost]) -> Table:
+def _table(costs: dict[str, ShardedCost]) -> Table:
     work = costs["forward"].work
     title = (
         f"{work.length:,} cells, {work.features} maps, {work.blocks} block{'s' * (work.blocks != 1)} on {work.ranks:,} "
@@ -122,14 +122,14 @@ def _table(costs: dict[str, Cost]) -> Table:
     for name in costs:
         table.add_column("forward" if name == "forward" else "forward and backward", justify="right")
     rows = {
-        "memory": lambda cost: memory(cost.memory_bytes) + ("" if cost.fits else " [red]does not fit[/]"),
+        "memory": lambda cost: format_bytes(cost.memory_bytes) + ("" if cost.fits else " [red]does not fit[/]"),
         "fits on": lambda cost: "no number of GPUs" if cost.fewest_ranks is None else f"{cost.fewest_ranks:,} or more",
-        "matrix products": lambda cost: duration(cost.product_seconds * 1e3),
-        "reading and writing": lambda cost: duration(cost.copy_seconds * 1e3),
+        "matrix products": lambda cost: format_milliseconds(cost.product_seconds * 1e3),
+        "reading and writing": lambda cost: format_milliseconds(cost.copy_seconds * 1e3),
         "exchanges": lambda cost: str(cost.exchanges),
-        "bytes sent": lambda cost: memory(cost.sent_bytes),
-        "communication": lambda cost: duration(cost.communication_seconds * 1e3),
-        "in all": lambda cost: f"[bold]{duration(cost.seconds * 1e3)}[/]",
+        "bytes sent": lambda cost: format_bytes(cost.sent_bytes),
+        "communication": lambda cost: format_milliseconds(cost.communication_seconds * 1e3),
+        "in all": lambda cost: f"[bold]{format_milliseconds(cost.seconds * 1e3)}[/]",
     }
     for name, row in rows.items():
         table.add_row(name, *(row(cost) for cost in costs.values()))

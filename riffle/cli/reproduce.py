@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from riffle.cli.display import Json, errors
-from riffle.experiments import EXPERIMENTS, LEARNING, TIMING
+from riffle.reproduce import FIGURES, LEARNING, TIMING
 
 PAGE = Path("docs/reproduction.md")
 
@@ -97,16 +97,16 @@ def reproduce(
     """
     root = out or Path("runs/quick" if quick else "results")
     if report:
-        from riffle.experiments.report import report as written
+        from riffle.reproduce.report import report as written
 
         PAGE.write_text(written(root))
         errors.print(f"written: {PAGE}", markup=False)
     elif name is None:
-        raise ValueError(f"which experiment? Give one of {', '.join(EXPERIMENTS)}, or --report")
+        raise ValueError(f"which experiment? Give one of {', '.join(FIGURES)}, or --report")
     elif name in LEARNING:
         from riffle.cli import reproduce_learning as learning
 
-        wishes = learning.Wishes(
+        wishes = learning.ReproduceOptions(
             quick=quick,
             runs=runs,
             only=split(only),

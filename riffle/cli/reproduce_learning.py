@@ -14,22 +14,22 @@ from typing import TYPE_CHECKING
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
 from riffle.cli.display import choose_device, errors, print_claims, print_json
-from riffle.experiments import get_experiment
-from riffle.wording import span
+from riffle.quantities import format_wait
+from riffle.reproduce import get_figure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from riffle.experiments.job import News, Order
-    from riffle.experiments.learner import Learner
-    from riffle.experiments.runs import Planned
+    from riffle.reproduce.jobs import PendingRun, RunJob, RunUpdate
+    from riffle.reproduce.specs import RunSpec
+
 
 AT_ONCE = 6
 """Runs at the same time on a GPU, which one small network does not fill."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wishes:
+class ReproduceOptions:
     """What is asked for: the options of ``riffle reproduce``."""
 
     quick: bool
@@ -59,15 +59,13 @@ class Outcome:
         return 128 + self.signal if self.signal else int(self.ended["failed"] > 0)
 
 
-def learn(name: str, wishes: Wishes) -> Outcome:
+def learn(name: str, wishes: ReproduceOptions) -> Outcome:
     """Train and measure all runs of an experiment that are not finished."""
     import torch
 
-    from riffle.experiments.clock import timed
-    from riffle.experiments.mps import shared_gpu
-    from riffle.experiments.runs import planned
-    from riffle.experiments.schedule import carry_out
-    from riffle.train.record import commit, device_name
+    from riffle.environment import commit, device_name
+    from riffle.reproduce.jobs import pending_runs
+    from riffle.reproduce.runner import record_time, run_jobs, shared_gpu
 
     devices = [choose_device(device) for device in wishes.devices or ("auto",)]
     on_gpu, cores = devices[0].startswith("cuda"), os.cpu_count() or 1
@@ -79,19 +77,19 @@ def learn(name: str, wishes: Wishes) -> Outcome:
         "at_once": at_once,
         "quick": wishes.quick,
     }
-    todo = planned(learners, wishes.results, wishes.work, about)
-    board = Board(todo, at_once * len(devices))
+    todo = pending_runs(learners, wishes.results, wishes.work, about)
+    board = RunProgress(todo, at_once * len(devices))
     done = len(learners) - len(todo)
     errors.print(f"{name}: {len(learners)} runs, {done} finished before; {board.left()}", highlight=False)
     if not todo:
         return Outcome()
-    clock = timed(
+    clock = record_time(
         wishes.results / name / "time.json",
         {**about, "hardware": [device_name(torch.device(device)) for device in devices], "steps": board.steps_left()},
         board.ended,
     )
     with clock, shared_gpu(on_gpu and at_once > 1) as variables, board.bar:
-        stopped = carry_out(
+        stopped = run_jobs(
             [each.order for each in todo],
             devices * at_once,  # devices in turn, so that each gets its share of few runs
             threads=max(1, cores // (at_once * len(devices))),
@@ -107,27 +105,27 @@ def learn(name: str, wishes: Wishes) -> Outcome:
 
 def show(name: str, root: Path, *, json: bool) -> None:
     """Draw the figure of the results there are, and print the claims."""
-    from riffle.experiments.learned import draw, read
+    from riffle.reproduce.results import draw_figure, read_figure_results
 
-    experiment = get_experiment(name)
-    results, names = read(name, root), [*experiment.FOLDERS, *(each.folder for each in experiment.configs())]
+    figure = get_figure(name)
+    results, names = read_figure_results(name, root), [*figure.FOLDERS, *(each.folder for each in figure.configs())]
     folders = ", ".join(str(root / folder) for folder in dict.fromkeys(names))
-    claims = experiment.claims(results)
+    claims = figure.claims(results)
     if json:
         found = [claim._asdict() | {"verdict": claim.verdict} for claim in claims]
         print_json({"experiment": name, "runs": [result["run"] for result in results], "claims": found})
     elif results:
         print_claims(claims)
-    drawn = f"figure: {', '.join(map(str, draw(name, root)))}" if results else "nothing to draw"
+    drawn = f"figure: {', '.join(map(str, draw_figure(name, root)))}" if results else "nothing to draw"
     errors.print(f"numbers of {len(results)} runs: {folders}   {drawn}", markup=False, soft_wrap=True)
 
 
-def _learners(name: str, wishes: Wishes) -> list[Learner]:
-    from riffle.experiments.learner import changed
+def _learners(name: str, wishes: ReproduceOptions) -> list[RunSpec]:
+    from riffle.reproduce.specs import with_overrides
 
-    experiment = get_experiment(name)
-    runs = wishes.runs or (1 if wishes.quick else experiment.RUNS)
-    learners = [changed(each, wishes.changes) for each in experiment.configs(quick=wishes.quick, runs=runs)]
+    figure = get_figure(name)
+    runs = wishes.runs or (1 if wishes.quick else figure.RUNS)
+    learners = [with_overrides(each, wishes.changes) for each in figure.configs(quick=wishes.quick, runs=runs)]
     chosen = [each for each in learners if not wishes.only or any(text in each.name for text in wishes.only)]
     if not chosen:
         names = ", ".join(each.name for each in learners)
@@ -135,7 +133,7 @@ def _learners(name: str, wishes: Wishes) -> list[Learner]:
     return chosen
 
 
-class Board:
+class RunProgress:
     """A progress bar over all runs and one for each that is going on; knows how long it will take.
 
     Args:
@@ -143,8 +141,8 @@ class Board:
         at_once: How many of them go on at the same time.
     """
 
-    def __init__(self, todo: Sequence[Planned], at_once: int) -> None:
-        from riffle.experiments.estimate import Estimate
+    def __init__(self, todo: Sequence[PendingRun], at_once: int) -> None:
+        from riffle.reproduce.runner import TimeEstimate
 
         self.bar = Progress(
             TextColumn("{task.description}"),
@@ -159,7 +157,7 @@ class Board:
         self.heard: Counter[str] = Counter()
         self.bars: dict[str, TaskID] = {}
         self.ended: Counter[str] = Counter()
-        self.estimate = Estimate(at_once)
+        self.estimate = TimeEstimate(at_once)
         for each in todo:
             if each.rate is not None:
                 self.estimate.note(each.order.learner.group, each.rate)
@@ -168,20 +166,20 @@ class Board:
         self.whole = self.bar.add_task("all runs", total=self.total, note="")
 
     def _total(self, name: str) -> int:
-        return self.learners[name].experiment.train.steps
+        return self.learners[name].config.train.steps
 
     def left(self) -> str:
         """What there is to do, and how long it will take where that is known."""
         left = [(self.learners[name].group, self._total(name) - step) for name, step in self.steps.items()]
         seconds = self.estimate.seconds(left)
-        time = f", about {span(seconds)}" if seconds else ""
+        time = f", about {format_wait(seconds)}" if seconds else ""
         return f"{self.steps_left():,} steps to go{time}"
 
     def steps_left(self) -> int:
         """Steps of all runs together."""
         return sum(self._total(name) - step for name, step in self.steps.items())
 
-    def tell(self, order: Order, news: News) -> None:
+    def tell(self, order: RunJob, news: RunUpdate) -> None:
         """Take note of what a run reports."""
         name = order.learner.name
         if news.kind == "step":
@@ -195,7 +193,7 @@ class Board:
                 self.bar.remove_task(self.bars.pop(name))
             self._say(f"{name}: {news.kind}" + (f": {news.reason}; see {order.log}" if news.reason else ""))
 
-    def _step(self, name: str, news: News) -> None:
+    def _step(self, name: str, news: RunUpdate) -> None:
         self.heard[name] += 1
         if self.heard[name] > 1:  # the first steps also load and compile
             self.estimate.note(self.learners[name].group, news.rate)

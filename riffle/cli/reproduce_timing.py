@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from riffle.bench.words import duration
-from riffle.bench.words import memory as size
 from riffle.cli.display import choose_device, errors, output, print_claims, print_json, progress_bar
-from riffle.experiments import get_experiment
+from riffle.quantities import format_bytes as size
+from riffle.quantities import format_milliseconds
+from riffle.reproduce import get_figure
 
 if TYPE_CHECKING:
-    from riffle.experiments.series import Series
+    from riffle.bench.over_length import Series
 
 
 def measure(
@@ -31,11 +31,11 @@ def measure(
     """Measure the series of an experiment behind a progress bar."""
     import torch
 
-    from riffle.experiments.run import run, selected
+    from riffle.reproduce.timing_runs import measure_figure, selected
 
-    experiment = get_experiment(name)
+    figure = get_figure(name)
     place = torch.device(choose_device(device))
-    series = selected(experiment.configs(quick=quick), only)
+    series = selected(figure.configs(quick=quick), only)
     with progress_bar() as bar:
         job = bar.add_task(name, total=sum(len(each.lengths) for each in series))
 
@@ -48,7 +48,7 @@ def measure(
             said = f"{series.name}: {len(found['points'])} lengths in {found['seconds']:.0f} s{stopped}"
             bar.console.print(said, highlight=False, markup=False)
 
-        run(
+        measure_figure(
             name,
             series,
             root / name,
@@ -65,12 +65,12 @@ def measure(
 
 def show(name: str, root: Path, memory: float | None, *, json: bool) -> None:
     """Draw the figure of the results, and print them and the claims."""
-    from riffle.experiments.run import draw, read, results_path
+    from riffle.reproduce.timing_runs import draw_timing, read_timing, results_path
 
     path = results_path(root / name, memory)
-    results = read(path)
-    claims = get_experiment(name).claims(results)
-    drawn = ", ".join(map(str, draw(get_experiment(name), path)))
+    results = read_timing(path)
+    claims = get_figure(name).claims(results)
+    drawn = ", ".join(map(str, draw_timing(get_figure(name), path)))
     if json:
         print_json({**results, "claims": [claim._asdict() for claim in claims]})
     else:
@@ -91,7 +91,7 @@ def _table(results: dict[str, Any]) -> Table:
         for series in lines.values():
             point = next((point for point in series["points"] if point["length"] == length), None)
             peak = f"\n{size(point['peak_bytes'])}" if point and point["peak_bytes"] is not None else ""
-            cells.append(f"{duration(point['milliseconds'])}{peak}" if point else "")
+            cells.append(f"{format_milliseconds(point['milliseconds'])}{peak}" if point else "")
         table.add_row(str(length), *cells)
     table.add_section()
     table.add_row("slope", *("" if series["slope"] is None else f"{series['slope']:.2f}" for series in lines.values()))

@@ -16,6 +16,7 @@ from riffle.cli.display import Json, errors, output, print_json
 if TYPE_CHECKING:
     from riffle.routing import Settings
 
+
 SHOWN = 32
 """Up to how many messages the switches are printed one by one."""
 STRAIGHT, CROSSED = ("══", "══"), ("╲╱", "╱╲")  # noqa: RUF001 (they are drawn, not read)
@@ -47,7 +48,7 @@ def route(
     ends = _chosen(permutation or [], number, seed)
     settings = settings_of(ends)
     if draw is not None:
-        from riffle.draw_route import draw_route
+        from riffle.drawings import draw_route
 
         draw_route(ends, draw)
     verified = permutation_of(settings) == ends

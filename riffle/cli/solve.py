@@ -14,7 +14,8 @@ from riffle.cli.display import Device, Json, choose_device, errors, output, prin
 if TYPE_CHECKING:
     from torch import nn
 
-    from riffle.solving import Answer
+    from riffle.train.solve import Answer
+
 
 SHOWN = 200
 """Characters of a right answer that are shown beside a wrong one."""
@@ -54,12 +55,12 @@ def solve(
     """
     from dataclasses import asdict
 
-    from riffle.solving import find_trained, predict
-    from riffle.solving import solve as solve_with
     from riffle.train.run import Run
+    from riffle.train.solve import find_trained_run, predict
+    from riffle.train.solve import solve as solve_with
 
     words = _words(symbols, input)
-    trained = Run(run) if run else find_trained(task, runs)
+    trained = Run(run) if run else find_trained_run(task, runs)
     answer = _streamed(part, scratch) if stream else predict
     solution = solve_with(task, words, trained, device=choose_device(device), answer=answer)
     if out is not None:
@@ -92,10 +93,10 @@ def _words(symbols: list[str] | None, path: Path | None) -> list[str]:
 
 def _streamed(part: str, scratch: Path | None) -> Answer:
     """How a model answers part by part, with a progress bar."""
-    from riffle.models.streamed import predict_streamed
-    from riffle.parallel.quantities import count
+    from riffle.models.sequence import predict_streamed
+    from riffle.quantities import parse_count
 
-    cells = count(part)
+    cells = parse_count(part)
 
     def answer(model: nn.Module, symbols: list[int]) -> list[int]:
         with progress_bar() as bar:

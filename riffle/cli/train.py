@@ -16,16 +16,16 @@ from riffle.cli.learning import (
     Seed,
     Show,
     Steps,
-    Telling,
     Timeout,
+    TrainMessages,
     learn,
     names,
     show_configuration,
 )
-from riffle.config import RIVALS
+from riffle.recipes import BASELINES
 
 if TYPE_CHECKING:
-    from riffle.config import Experiment
+    from riffle.config import RunConfig
 
 
 def train(
@@ -41,7 +41,7 @@ def train(
     model: Annotated[
         str | None,
         typer.Option(
-            help="What learns it: [bold]shuffle-exchange[/], or with settings of its own " + names(RIVALS) + ".",
+            help="What learns it: [bold]shuffle-exchange[/], or with settings of its own " + names(BASELINES) + ".",
             show_default="shuffle-exchange",
             metavar="NAME",
         ),
@@ -80,18 +80,18 @@ def train(
     folder = out or Path("runs") / (f"{task}-{model}" if model else task)
     named = {"train.steps": steps, "model.features": features, "train.seed": seed, "train.precision": precision}
     changes = [f"{name}={value}" for name, value in named.items() if value is not None] + (change or [])
-    experiment = _experiment(task, recipe, model, changes, folder if resume else None)
+    config = _experiment(task, recipe, model, changes, folder if resume else None)
     if show:
-        show_configuration(experiment, json)
+        show_configuration(config, json)
         return
-    telling = Telling(
+    telling = TrainMessages(
         command=f"riffle train {task}",
         accuracy="symbols right on held-out examples",
         where="{} at {}",
         then="See how far it generalises: riffle eval",
     )
     learn(
-        experiment,
+        config,
         folder,
         telling,
         resume=resume,
@@ -102,17 +102,17 @@ def train(
     )
 
 
-def _experiment(task: str, recipe: str, model: str | None, changes: list[str], resumed: Path | None) -> Experiment:
+def _experiment(task: str, recipe: str, model: str | None, changes: list[str], resumed: Path | None) -> RunConfig:
     from dataclasses import replace
 
-    from riffle.config import RECIPES, with_model
-    from riffle.overrides import override
+    from riffle.config import override
+    from riffle.recipes import RECIPES, with_model
     from riffle.train.run import Run
 
     if resumed is not None:
         kind = [f"model.kind={model}"] if model else []
-        return override(replace(Run(resumed).experiment, task=task), kind + changes)
+        return override(replace(Run(resumed).config, task=task), kind + changes)
     if recipe not in RECIPES:
         raise ValueError(f"unknown recipe {recipe!r}; choose one of {', '.join(RECIPES)}")
-    experiment = RECIPES[recipe](task)
-    return override(with_model(experiment, model) if model else experiment, changes)
+    config = RECIPES[recipe](task)
+    return override(with_model(config, model) if model else config, changes)

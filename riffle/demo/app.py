@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from riffle.demo.answer import MOST, answer, show_answer
-from riffle.demo.catalogue import Catalogue, Trained
-from riffle.demo.html import escape, tag
 from riffle.demo.lengths import LENGTHS, show_lengths
 from riffle.demo.routes import random_permutation, show_route
+from riffle.demo.server import MARK
+from riffle.demo.solve import MOST, LoadedRun, RunCatalogue, answer, show_answer
+from riffle.demo.svg import escape, tag
 from riffle.demo.switches import MOST as MOST_DRAWN
 from riffle.demo.switches import layers_of, show_switches
-from riffle.demo.theme import MARK
 from riffle.demo.writing import random_input
 from riffle.tasks import get_task
 
 if TYPE_CHECKING:
     import gradio as gr
+
 
 AT_ONCE = 2
 """Requests that compute at the same time; the others wait in the queue."""
@@ -39,7 +39,7 @@ HEADER = (
 FOOTER = '<footer class="foot">Everything on this page is computed on the machine that serves it.</footer>'
 
 
-def build(catalogue: Catalogue) -> gr.Blocks:
+def build(catalogue: RunCatalogue) -> gr.Blocks:
     """The page for these models."""
     import gradio as gr
 
@@ -86,7 +86,7 @@ def build(catalogue: Catalogue) -> gr.Blocks:
     return page
 
 
-def _start(catalogue: Catalogue, name: str) -> tuple[Any, ...]:
+def _start(catalogue: RunCatalogue, name: str) -> tuple[Any, ...]:
     """What all tabs show when a model has just been chosen."""
     import gradio as gr
 
@@ -95,7 +95,7 @@ def _start(catalogue: Catalogue, name: str) -> tuple[Any, ...]:
     layers = layers_of(trained, example)
     return (
         _describe(catalogue, name),
-        gr.Textbox(value=example, **_hint(trained.experiment.task)),
+        gr.Textbox(value=example, **_hint(trained.config.task)),
         show_answer(trained, example),
         show_lengths(trained, trained.trained_length, live=False),
         example,
@@ -104,11 +104,11 @@ def _start(catalogue: Catalogue, name: str) -> tuple[Any, ...]:
     )
 
 
-def _solve(catalogue: Catalogue, model: gr.Dropdown) -> list[Any]:
+def _solve(catalogue: RunCatalogue, model: gr.Dropdown) -> list[Any]:
     import gradio as gr
 
     trained = catalogue.get(str(model.value))
-    task = get_task(trained.experiment.task)
+    task = get_task(trained.config.task)
     example = _example(trained)
     text = gr.Textbox(example, label="Input", elem_id="input", lines=2, max_lines=6, **_hint(task.name))
     with gr.Row(elem_classes="actions"):
@@ -129,7 +129,7 @@ def _solve(catalogue: Catalogue, model: gr.Dropdown) -> list[Any]:
         return show_answer(catalogue.get(name), typed)
 
     def drawn(name: str, cells: int) -> str:
-        chosen = get_task(catalogue.get(name).experiment.task)
+        chosen = get_task(catalogue.get(name).config.task)
         return random_input(chosen, int(cells), generator=_generator())
 
     for event in (go.click, text.submit):
@@ -140,7 +140,7 @@ def _solve(catalogue: Catalogue, model: gr.Dropdown) -> list[Any]:
     return [text, out]
 
 
-def _length(catalogue: Catalogue, model: gr.Dropdown) -> list[Any]:
+def _length(catalogue: RunCatalogue, model: gr.Dropdown) -> list[Any]:
     import gradio as gr
 
     trained = catalogue.get(str(model.value))
@@ -170,7 +170,7 @@ def _length(catalogue: Catalogue, model: gr.Dropdown) -> list[Any]:
     return [out]
 
 
-def _switches(catalogue: Catalogue, model: gr.Dropdown) -> list[Any]:
+def _switches(catalogue: RunCatalogue, model: gr.Dropdown) -> list[Any]:
     import gradio as gr
 
     trained = catalogue.get(str(model.value))
@@ -192,7 +192,7 @@ def _switches(catalogue: Catalogue, model: gr.Dropdown) -> list[Any]:
         return gr.Slider(**_steps(layers)), show_switches(chosen, typed, layers)
 
     def drawn(name: str) -> str:
-        return random_input(get_task(catalogue.get(name).experiment.task), 16, generator=_generator())
+        return random_input(get_task(catalogue.get(name).config.task), 16, generator=_generator())
 
     def stepped(name: str, typed: str, upto: float) -> str:
         return show_switches(catalogue.get(name), typed, int(upto))
@@ -233,7 +233,7 @@ def _route() -> None:
     )
 
 
-def _api(catalogue: Catalogue) -> None:
+def _api(catalogue: RunCatalogue) -> None:
     """``/solve`` for programs: what ``riffle solve --json`` prints."""
     import gradio as gr
 
@@ -246,9 +246,9 @@ def _api(catalogue: Catalogue) -> None:
     gr.api(solve, api_name="solve")
 
 
-def _describe(catalogue: Catalogue, name: str) -> str:
+def _describe(catalogue: RunCatalogue, name: str) -> str:
     trained = catalogue.get(name)
-    task, config = get_task(trained.experiment.task), trained.experiment.model
+    task, config = get_task(trained.config.task), trained.config.model
     blocks = "1 Beneš block" if config.blocks == 1 else f"{config.blocks} Beneš blocks"
     facts = f"{config.features} feature maps, {blocks}, trained on lengths up to {trained.trained_length}"
     return tag("p", f"<strong>{escape(task.summary)}</strong> <span>{escape(facts)}</span>", class_="about")
@@ -259,8 +259,8 @@ def _steps(layers: int) -> dict[str, Any]:
     return {"maximum": max(2, layers), "value": layers, "interactive": layers > 1}
 
 
-def _example(trained: Trained) -> str:
-    task = get_task(trained.experiment.task)
+def _example(trained: LoadedRun) -> str:
+    task = get_task(trained.config.task)
     return random_input(task, FIRST_LENGTH, generator=torch.Generator().manual_seed(3))
 
 

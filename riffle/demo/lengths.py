@@ -10,13 +10,12 @@ from dataclasses import dataclass
 
 import torch
 
-from riffle.bench.rows import short
-from riffle.demo.catalogue import Trained
-from riffle.demo.html import escape, in_place, tag
+from riffle.demo.solve import LoadedRun
+from riffle.demo.svg import escape, in_place, tag
+from riffle.quantities import format_length, format_percent
 from riffle.tasks import get_task
 from riffle.train.data import sample_held_out
-from riffle.train.metrics import Counts, count
-from riffle.wording import percent
+from riffle.train.evaluate import CorrectCounts, count_correct
 
 LENGTHS = tuple(2**k for k in range(3, 13))
 """What the slider offers: 8 to 4096."""
@@ -41,12 +40,12 @@ class Point:
     """Or the worst case that was tried."""
 
 
-def evaluated(trained: Trained) -> list[Point]:
+def evaluated(trained: LoadedRun) -> list[Point]:
     """The uniform scores in the run's evaluation.json; none without one."""
     return [point for split, point in _scores(trained) if split == "uniform"]
 
 
-def worst_cases(trained: Trained) -> list[Point]:
+def worst_cases(trained: LoadedRun) -> list[Point]:
     """For every length the score of the worst case with the fewest right symbols; none without an evaluation."""
     lowest: dict[int, Point] = {}
     for split, point in _scores(trained):
@@ -55,7 +54,7 @@ def worst_cases(trained: Trained) -> list[Point]:
     return list(lowest.values())
 
 
-def _scores(trained: Trained) -> list[tuple[str, Point]]:
+def _scores(trained: LoadedRun) -> list[tuple[str, Point]]:
     try:
         scores = json.loads((trained.folder / "evaluation.json").read_text())["scores"]
         points = [
@@ -68,9 +67,9 @@ def _scores(trained: Trained) -> list[tuple[str, Point]]:
     return sorted(shown, key=lambda scored: scored[1].length)
 
 
-def measure(trained: Trained, length: int, *, examples: int = EXAMPLES, seconds: float = SECONDS) -> Point:
+def measure(trained: LoadedRun, length: int, *, examples: int = EXAMPLES, seconds: float = SECONDS) -> Point:
     """Score a model on a few fresh examples, as ``riffle eval`` does it on many; at least on one."""
-    task, model = get_task(trained.experiment.task), trained.model()
+    task, model = get_task(trained.config.task), trained.model()
     if length not in LENGTHS:
         raise ValueError(f"length {length} is none of {', '.join(map(str, LENGTHS))}")
     generator = torch.Generator().manual_seed(time.time_ns() % 2**62)
@@ -83,7 +82,7 @@ def measure(trained: Trained, length: int, *, examples: int = EXAMPLES, seconds:
                 batch = sample_held_out(task, rows, length, generator=generator)
             else:
                 batch = task.sample(rows, length, generator=generator)
-            counts: Counts = count(model(batch.inputs), batch.targets)
+            counts: CorrectCounts = count_correct(model(batch.inputs), batch.targets)
             total = [a + int(b) for a, b in zip(total, counts, strict=True)]
             done += rows
     right, symbols, perfect, sequences = total
@@ -91,7 +90,7 @@ def measure(trained: Trained, length: int, *, examples: int = EXAMPLES, seconds:
 
 
 @in_place
-def show_lengths(trained: Trained, length: int, *, live: bool = True) -> str:
+def show_lengths(trained: LoadedRun, length: int, *, live: bool = True) -> str:
     """The curve, with a measurement at the chosen length where it is asked for."""
     points, hardest = evaluated(trained), worst_cases(trained)
     measured = measure(trained, length) if live else None
@@ -111,7 +110,7 @@ def draw(
     if measured is not None:
         for name in ("sequences", "symbols"):
             x, y = _x(measured.length), _y(getattr(measured, name))
-            title = tag("title", escape(f"just measured: {percent(getattr(measured, name))} of {name} right"))
+            title = tag("title", escape(f"just measured: {format_percent(getattr(measured, name))} of {name} right"))
             parts.append(tag("path", title, d=f"M{x:g} {y - 8:g}l8 8l-8 8l-8 -8z", class_=f"live {name}"))
     label = f"Accuracy over the length of the input, trained up to {trained_length}"
     return tag(
@@ -129,7 +128,7 @@ def _axes(trained_length: int) -> str:
         parts.append(tag("path", d=f"M{LEFT} {_y(share):g}H{WIDTH - RIGHT}", class_="rule"))
         parts.append(tag("text", f"{share:.0%}", x=LEFT - 8, y=f"{_y(share) + 4:g}", class_="tick y"))
     for length in AXIS:
-        parts.append(tag("text", short(length), x=f"{_x(length):g}", y=HEIGHT - BOTTOM + 20, class_="tick"))
+        parts.append(tag("text", format_length(length), x=f"{_x(length):g}", y=HEIGHT - BOTTOM + 20, class_="tick"))
     parts.append(tag("text", "length of the input", x=(LEFT + WIDTH - RIGHT) / 2, y=HEIGHT - 6, class_="tick name"))
     return "".join(parts)
 
@@ -137,7 +136,7 @@ def _axes(trained_length: int) -> str:
 def _dot(point: Point, share: float, name: str) -> str:
     what = "sequences" if name == "sequences" else "symbols"
     inputs = "" if point.split == "uniform" else f"{point.split} "
-    text = f"length {point.length}: {percent(share)} of {what} right ({point.examples} {inputs}examples)"
+    text = f"length {point.length}: {format_percent(share)} of {what} right ({point.examples} {inputs}examples)"
     where = {"cx": f"{_x(point.length):.1f}", "cy": f"{_y(share):.1f}", "r": 4.5 if name == "symbols" else 3}
     return tag("circle", tag("title", escape(text)), **where, class_=f"dot {name}")
 
@@ -152,7 +151,7 @@ def _y(share: float) -> float:
     return TOP + (1 - share) * (HEIGHT - TOP - BOTTOM)
 
 
-def _about(trained: Trained, points: Sequence[Point], hardest: Sequence[Point], measured: Point | None) -> str:
+def _about(trained: LoadedRun, points: Sequence[Point], hardest: Sequence[Point], measured: Point | None) -> str:
     keys = {"symbols": "symbols right", "sequences": "whole sequences right"}
     keys |= {"hardest": "symbols right, worst case"} if hardest else {}
     legend = "".join(f'<span><i class="key {name}"></i> {text}</span>' for name, text in keys.items())
@@ -162,8 +161,9 @@ def _about(trained: Trained, points: Sequence[Point], hardest: Sequence[Point], 
         n, times = measured.examples, measured.length / trained.trained_length
         much = f", {times:g} times the longest it was trained on" if times > 1 else ""
         facts.append(
-            f"<strong>Length {measured.length}{much}:</strong> {percent(measured.symbols)} of symbols and "
-            f"{percent(measured.sequences)} of whole sequences right, measured on {n} fresh example{'s' * (n > 1)}"
+            f"<strong>Length {measured.length}{much}:</strong> {format_percent(measured.symbols)} of symbols and "
+            f"{format_percent(measured.sequences)} of whole sequences right, measured on {n} fresh "
+            f"example{'s' * (n > 1)}"
         )
     if points:
         few, many = (of(point.examples for point in points) for of in (min, max))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from riffle.demo.html import escape, in_place, tag
-from riffle.demo.svg import EDGE, Grid, curve
+from riffle.demo.svg import EDGE, Grid, curve, escape, in_place, tag
 from riffle.routing import Settings, route, trace
 from riffle.shuffle import schedule
 

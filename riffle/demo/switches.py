@@ -6,10 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
-from riffle.demo.answer import check_size
-from riffle.demo.catalogue import Trained
-from riffle.demo.html import escape, in_place, tag
-from riffle.demo.svg import BOX, EDGE, PITCH, TOP, Grid, curve, shuffle
+from riffle.demo.solve import LoadedRun, check_size
+from riffle.demo.svg import BOX, EDGE, PITCH, TOP, Grid, curve, escape, in_place, shuffle, tag
 from riffle.demo.writing import label
 from riffle.inspect import Trace, trace
 from riffle.shuffle import Layer
@@ -22,10 +20,10 @@ SCALE = ("#46327e", "#365c8d", "#277f8e", "#1fa187", "#4ac16d", "#a0da39", "#fde
 SHUFFLE_NAMES = {1: "unriffle", -1: "riffle", 0: ""}
 
 
-def layers_of(trained: Trained, text: str) -> int:
+def layers_of(trained: LoadedRun, text: str) -> int:
     """How many layers the network has for an input; 1 where the input is none."""
     try:
-        symbols = check_size(get_task(trained.experiment.task), text.split(), MOST)
+        symbols = check_size(get_task(trained.config.task), text.split(), MOST)
         cells = max(2, len(trained.padded(symbols)))
         return len(trained.model().network.layers((cells - 1).bit_length()))  # type: ignore[union-attr, operator]
     except (ValueError, AttributeError):
@@ -33,9 +31,9 @@ def layers_of(trained: Trained, text: str) -> int:
 
 
 @in_place
-def show_switches(trained: Trained, text: str, upto: int) -> str:
+def show_switches(trained: LoadedRun, text: str, upto: int) -> str:
     """The network on one input, with the switches of the first ``upto`` layers coloured."""
-    task = get_task(trained.experiment.task)
+    task = get_task(trained.config.task)
     symbols = check_size(task, text.split(), MOST)
     model = trained.model()
     symbols_1N = torch.tensor([trained.padded(symbols)])
@@ -149,8 +147,8 @@ def _about(seen: Trace, upto: int) -> str:
         facts.append(
             f"copies {sum(gates) / len(gates):.0%} on average, {min(gates):.0%} to {max(gates):.0%} per switch"
         )
-    if layer.turn:
-        facts.append(f"followed by the shuffle {tag('code', SHUFFLE_NAMES[layer.turn])}")
+    if layer.shuffle:
+        facts.append(f"followed by the shuffle {tag('code', SHUFFLE_NAMES[layer.shuffle])}")
     bar = tag("span", "", class_="bar", style=f"background: linear-gradient(to right, {', '.join(SCALE)})")
     legend = tag("div", f"computes anew {bar} copies", class_="legend")
     return tag("p", " · ".join(facts), class_="facts") + legend

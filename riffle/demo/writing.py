@@ -5,14 +5,13 @@ from __future__ import annotations
 import torch
 
 from riffle.tasks import BLANK, Task
-from riffle.tasks.arithmetic import Arithmetic
-from riffle.tasks.bcd import MultiplyBCD, decode
+from riffle.tasks.arithmetic import Arithmetic, MultiplyBCD, decode
+from riffle.tasks.base import render_chars, trim
+from riffle.tasks.brackets import BracketTask
 from riffle.tasks.division import OVER, Divide
-from riffle.tasks.dyck import BracketTask
 from riffle.tasks.lookup import MemoryIndex, Search
-from riffle.tasks.rotate import TURN, Rotate
+from riffle.tasks.sequences import TURN, Rotate
 from riffle.tasks.symbols import PairTask, SymbolTask
-from riffle.tasks.text import render_chars, trim
 from riffle.tasks.words import Merge, WordTask
 
 DIGITS = "0123456789"

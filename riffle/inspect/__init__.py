@@ -14,8 +14,7 @@ torch.Size([16, 16])
 
 from __future__ import annotations
 
-from riffle.inspect.errors import errors_over_length
-from riffle.inspect.gates import LayerTrace, Trace, trace
-from riffle.inspect.jacobian import dependence, moves, routing_of
+from riffle.inspect.dependence import dependence, errors_over_length, source_positions, strongest_source
+from riffle.inspect.trace import LayerTrace, Trace, trace
 
-__all__ = ["LayerTrace", "Trace", "dependence", "errors_over_length", "moves", "routing_of", "trace"]
+__all__ = ["LayerTrace", "Trace", "dependence", "errors_over_length", "source_positions", "strongest_source", "trace"]

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from riffle.draw import INK, LAST, PALETTE
-from riffle.inspect.gates import Trace
+from riffle.inspect.trace import Trace
+from riffle.plots import INK, LAST_COLOUR, PALETTE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
 
 WIDTH = 8.0
 """Inches across a column of layers."""
@@ -99,8 +100,8 @@ def errors_figure(
         axes.set_yticks(range(len(lengths)), [str(length) for length in lengths])
         trained = sum(length <= (trained_length or 0) for length in lengths)
         if 0 < trained < len(lengths):
-            axes.axhline(trained - 0.5, color=LAST, linewidth=1.6)
-            axes.text(0.005, trained - 0.55, "trained up to here", color=LAST, va="bottom", fontsize=8)
+            axes.axhline(trained - 0.5, color=LAST_COLOUR, linewidth=1.6)
+            axes.text(0.005, trained - 0.55, "trained up to here", color=LAST_COLOUR, va="bottom", fontsize=8)
         axes.set(title=title, xlabel="position, as a share of the length", ylabel="length")
         bar = figure.colorbar(image, ax=axes, pad=0.07, extend="min", label="share of wrong symbols", fraction=0.05)
         bar.outline.set_visible(False)
@@ -111,7 +112,7 @@ def _column(trace: Trace, shown: list[Tensor], title: str, number: str, cmap: st
     """One image ``[N, D]`` for each layer below the other, with the layer's unit and address bit beside it."""
     layers = [seen.layer for seen in trace.layers]
     units = list(dict.fromkeys(layer.unit for layer in layers))
-    colours = {unit: LAST if unit == "last" else PALETTE[i % len(PALETTE)] for i, unit in enumerate(units)}
+    colours = {unit: LAST_COLOUR if unit == "last" else PALETTE[i % len(PALETTE)] for i, unit in enumerate(units)}
     features_D = _order(trace)
     with _style():
         from matplotlib.figure import Figure

@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 
 from riffle.kernels import launch
-from riffle.kernels.launch import Route
+from riffle.kernels.launch import LayerLayout
 from riffle.kernels.reference import SwitchWeights
 from riffle.kernels.tuning import switch_blocks
 
 
-class Prepared(NamedTuple):
+class PreparedUnit(NamedTuple):
     """A unit's parameters one after the other, ready for every layer that shares them."""
 
     parameters: Tensor
@@ -32,24 +32,24 @@ class Prepared(NamedTuple):
     """The scale of the unit's skip connection, in float32."""
 
 
-def prepare(weights: SwitchWeights, skip_scale_D: Tensor | None, dtype: torch.dtype) -> Prepared:
+def prepare(weights: SwitchWeights, skip_scale_D: Tensor | None, dtype: torch.dtype) -> PreparedUnit:
     """Convert a unit's parameters once for all layers: one tensor, so that a layer adds its gradients in one step."""
     ordered = (weights.gates_weight, weights.candidates_weight, weights.gates_bias, weights.candidates_bias)
     scale_D = None if skip_scale_D is None else skip_scale_D.float()
     if not torch.is_grad_enabled():
         flat = torch.cat([parameter.to(dtype).flatten() for parameter in ordered])
-        return Prepared(flat, flat, scale_D)
+        return PreparedUnit(flat, flat, scale_D)
     flat = torch.cat([parameter.float().flatten() for parameter in ordered])
-    return Prepared(flat, flat.detach().to(dtype), scale_D)
+    return PreparedUnit(flat, flat.detach().to(dtype), scale_D)
 
 
 def switch_and_shuffle(
     x_CD: Tensor,
-    unit: Prepared,
+    unit: PreparedUnit,
     *,
     sequences: list[int],
     cells: list[int],
-    turn: int,
+    shuffle: int,
     swap: bool = True,
     skip_CD: Tensor | None = None,
     dropout: list[float] | None = None,
@@ -75,7 +75,7 @@ def switch_and_shuffle(
     skip_scale_D = None if skip_CD is None else unit.skip_scale
     keep = not recompute and torch.is_grad_enabled()
     out_CD, _, _ = _switch(
-        x_CD, skip_CD, skip_scale_D, unit.parameters, unit.weights, seed, sequences, cells, rates, turn, swap, keep
+        x_CD, skip_CD, skip_scale_D, unit.parameters, unit.weights, seed, sequences, cells, rates, shuffle, swap, keep
     )
     return out_CD
 
@@ -91,11 +91,11 @@ def _switch(
     sequences: list[int],
     cells: list[int],
     dropout: list[float],
-    turn: int,
+    shuffle: int,
     swap: bool,
     keep: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    route = _route(sequences, cells, dropout, seed, turn, swap)
+    route = _route(sequences, cells, dropout, seed, shuffle, swap)
     gates_weight, gates_bias, candidates_weight, candidates_bias = _split(weights, x_CD.shape[1])
     state_PE = _pairs(x_CD)
     read_PE = _read(state_PE, skip_CD, skip_scale_D)
@@ -132,10 +132,10 @@ def _switch_backward(
     sequences: list[int],
     cells: list[int],
     dropout: list[float],
-    turn: int,
+    shuffle: int,
     swap: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    route = _route(sequences, cells, dropout, seed, turn, swap)
+    route = _route(sequences, cells, dropout, seed, shuffle, swap)
     gates_weight, gates_bias, candidates_weight, candidates_bias = _split(weights, x_CD.shape[1])
     state_PE = _pairs(x_CD)
     read_PE = _read(state_PE, skip_CD, skip_scale_D)
@@ -181,7 +181,7 @@ def _(
 
 
 def _keep_inputs(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
-    *tensors, ctx.sequences, ctx.cells, ctx.dropout, ctx.turn, ctx.swap, keep = inputs
+    *tensors, ctx.sequences, ctx.cells, ctx.dropout, ctx.shuffle, ctx.swap, keep = inputs
     ctx.mark_non_differentiable(*output[1:])
     ctx.set_materialize_grads(False)  # the gates have no gradient, and zeros of their size would be large
     ctx.spent = False
@@ -199,7 +199,7 @@ def _backward(ctx: Any, grad_out_CD: Tensor | None, *_: None) -> tuple[Any, ...]
     gates, sum_2PD, *tensors = ctx.saved_tensors
     ctx.spent = gates is not None
     grad_x, grad_skip, grad_scale, grad_parameters = torch.ops.riffle.switch_backward(
-        grad_out_CD, gates, sum_2PD, *tensors, ctx.sequences, ctx.cells, ctx.dropout, ctx.turn, ctx.swap
+        grad_out_CD, gates, sum_2PD, *tensors, ctx.sequences, ctx.cells, ctx.dropout, ctx.shuffle, ctx.swap
     )
     if tensors[1] is None:
         grad_skip = grad_scale = None
@@ -210,10 +210,10 @@ _switch.register_autograd(_backward, setup_context=_keep_inputs)
 
 
 def _route(
-    sequences: list[int], cells: list[int], dropout: list[float], seed: Tensor | None, turn: int, swap: bool
-) -> Route:
+    sequences: list[int], cells: list[int], dropout: list[float], seed: Tensor | None, shuffle: int, swap: bool
+) -> LayerLayout:
     pairs = (count * length // 2 for count, length in zip(sequences, cells, strict=True))
-    return Route((0, *accumulate(pairs))[:-1], tuple(cells), tuple(dropout), seed, turn, swap)
+    return LayerLayout((0, *accumulate(pairs))[:-1], tuple(cells), tuple(dropout), seed, shuffle, swap)
 
 
 def _split(flat: Tensor, features: int) -> SwitchWeights:

@@ -36,7 +36,7 @@ def reset_forward(
 @triton.jit
 def update_forward(
     p_gates, p_sum, p_state, p_bias, p_out, p_seed, n_pairs, starts, lengths, rates,
-    WIDTH: tl.constexpr, TURN: tl.constexpr, SWAP: tl.constexpr, DROPOUT: tl.constexpr, FAST: tl.constexpr,
+    WIDTH: tl.constexpr, SHUFFLE: tl.constexpr, SWAP: tl.constexpr, DROPOUT: tl.constexpr, FAST: tl.constexpr,
     EVEN: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     """From the candidates' sums to the layer's outputs, each stored where the shuffle wants it."""
@@ -46,14 +46,14 @@ def update_forward(
     b_sum = _load(p_sum + (rows + i * n_pairs)[:, None] * D + columns[None, :], mask, EVEN)
     _finish(
         b_sum, p_gates, p_state, p_bias, p_out, p_seed, tile, rows, columns, mask, i, starts, lengths, rates,
-        D, TURN, SWAP, DROPOUT, FAST, EVEN, BLOCK_P,
+        D, SHUFFLE, SWAP, DROPOUT, FAST, EVEN, BLOCK_P,
     )  # fmt: skip
 
 
 @triton.jit
 def switch_forward(
     p_gates, p_read, p_state, p_weight, p_bias, p_sum, p_out, p_seed, n_pairs, starts, lengths, rates,
-    D: tl.constexpr, KEEP: tl.constexpr, TURN: tl.constexpr, SWAP: tl.constexpr, DROPOUT: tl.constexpr,
+    D: tl.constexpr, KEEP: tl.constexpr, SHUFFLE: tl.constexpr, SWAP: tl.constexpr, DROPOUT: tl.constexpr,
     FAST: tl.constexpr, EVEN: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Reset, candidates' product and update in one: all columns of one of the two cells of a tile of pairs.
@@ -88,7 +88,7 @@ def switch_forward(
             _store(p_sum + (rows + i * n_pairs)[:, None] * D + columns[None, :], b_sums[block], inside, EVEN)
         _finish(
             b_sums[block], p_gates, p_state, p_bias, p_out, p_seed, tile, rows, columns, inside, i,
-            starts, lengths, rates, D, TURN, SWAP, DROPOUT, FAST, EVEN, BLOCK_P,
+            starts, lengths, rates, D, SHUFFLE, SWAP, DROPOUT, FAST, EVEN, BLOCK_P,
         )  # fmt: skip
 
 
@@ -96,7 +96,7 @@ def switch_forward(
 def update_backward(
     p_gates, p_sum, p_state, p_bias, p_grad_out, p_grad_sum, p_grad_state, p_grad_biases, p_seed,
     n_pairs, starts, lengths, rates,
-    WIDTH: tl.constexpr, TURN: tl.constexpr, SWAP: tl.constexpr, DROPOUT: tl.constexpr, FAST: tl.constexpr,
+    WIDTH: tl.constexpr, SHUFFLE: tl.constexpr, SWAP: tl.constexpr, DROPOUT: tl.constexpr, FAST: tl.constexpr,
     EVEN: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     """Through the update: gradients of the candidates' sums, the update gates and the copied state.
@@ -114,7 +114,7 @@ def update_backward(
     b_update = _sigmoid(_load(p_update, mask, EVEN), FAST)
     cell = rows[:, None] * (2 * D) + _copied(columns, i, D, SWAP)[None, :]
     b_copied = _load(p_state + cell, mask, EVEN)
-    row = _destination(rows, i, starts, lengths, TURN)
+    row = _destination(rows, i, starts, lengths, SHUFFLE)
     b_grad = _load(p_grad_out + row[:, None] * D + columns[None, :], mask, EVEN)
     if DROPOUT:
         b_grad *= _keep(p_seed, tile * BLOCK_P, i, columns, starts, rates, D, BLOCK_P)
@@ -212,7 +212,7 @@ def _tile(n_rows, WIDTH: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.conste
 @triton.jit
 def _finish(
     b_sum, p_gates, p_state, p_bias, p_out, p_seed, tile, rows, columns, mask, i, starts, lengths, rates,
-    D: tl.constexpr, TURN: tl.constexpr, SWAP: tl.constexpr, DROPOUT: tl.constexpr, FAST: tl.constexpr,
+    D: tl.constexpr, SHUFFLE: tl.constexpr, SWAP: tl.constexpr, DROPOUT: tl.constexpr, FAST: tl.constexpr,
     EVEN: tl.constexpr, BLOCK_P: tl.constexpr,
 ):  # fmt: skip
     """From a block of the candidates' sums to outputs in their places."""
@@ -222,7 +222,7 @@ def _finish(
     b_out = b_candidate + b_update * (b_copied - b_candidate)
     if DROPOUT:
         b_out *= _keep(p_seed, tile * BLOCK_P, i, columns, starts, rates, D, BLOCK_P)
-    row = _destination(rows, i, starts, lengths, TURN)
+    row = _destination(rows, i, starts, lengths, SHUFFLE)
     _store(p_out + row[:, None] * D + columns[None, :], b_out, mask, EVEN)
 
 
@@ -247,15 +247,15 @@ def _copied(columns, i, D: tl.constexpr, SWAP: tl.constexpr):
 
 
 @triton.jit
-def _destination(pair, i, starts, lengths, TURN: tl.constexpr):
+def _destination(pair, i, starts, lengths, SHUFFLE: tl.constexpr):
     """The row to which the shuffle after this layer brings cell ``i`` of a pair, in sequences of ``lengths`` cells."""
     # Longer sequences come first, so that a group begins at a multiple of its length and pairs count from 0 in all.
     cells = _of_group(pair, starts, lengths)
     local = pair & (cells // 2 - 1)
     cell = 2 * local + i
-    if TURN == 1:
+    if SHUFFLE == 1:
         cell = local + i * (cells // 2)
-    elif TURN == -1:
+    elif SHUFFLE == -1:
         cell = (2 * cell & (cells - 1)) + (cell >= cells // 2)
     return 2 * (pair - local) + cell
 

@@ -12,7 +12,7 @@ from riffle.kernels import gated_switch
 from riffle.kernels.tuning import PASS_ROWS, Blocks, pass_blocks
 
 
-class Route(NamedTuple):
+class LayerLayout(NamedTuple):
     """Where a layer's outputs go and which of them are dropped, for groups of sequences one after the other."""
 
     starts: tuple[int, ...]
@@ -23,7 +23,7 @@ class Route(NamedTuple):
     """Dropout of each group."""
     seed: Tensor | None
     """Seed of the dropout; None for none."""
-    turn: int
+    shuffle: int
     """The shuffle: +1 unriffle, -1 riffle, 0 none."""
     swap: bool
     """Whether the copied pair exchanges its second halves."""
@@ -31,7 +31,7 @@ class Route(NamedTuple):
     @property
     def flags(self) -> dict[str, Any]:
         """What the kernels are compiled for."""
-        return {"TURN": self.turn, "SWAP": self.swap, "DROPOUT": self.seed is not None}
+        return {"SHUFFLE": self.shuffle, "SWAP": self.swap, "DROPOUT": self.seed is not None}
 
 
 def switch(
@@ -40,7 +40,7 @@ def switch(
     state_PE: Tensor,
     weight: Tensor,
     bias: Tensor,
-    route: Route,
+    route: LayerLayout,
     blocks: Blocks,
     sum_2PD: Tensor,
 ) -> Tensor:
@@ -62,7 +62,7 @@ def reset(gates: Tensor, read_PE: Tensor) -> Tensor:
     return product_2PE
 
 
-def update(gates: Tensor, sum_2PD: Tensor, state_PE: Tensor, bias: Tensor, route: Route) -> Tensor:
+def update(gates: Tensor, sum_2PD: Tensor, state_PE: Tensor, bias: Tensor, route: LayerLayout) -> Tensor:
     """The layer's outputs ``[C, D]`` from the candidates' sums."""
     out_CD = torch.empty_like(sum_2PD).flatten(0, 1)
     arguments = (gates, sum_2PD, state_PE, bias, out_CD)
@@ -71,7 +71,13 @@ def update(gates: Tensor, sum_2PD: Tensor, state_PE: Tensor, bias: Tensor, route
 
 
 def update_backward(
-    gates: Tensor, sum_2PD: Tensor, state_PE: Tensor, bias: Tensor, grad_CD: Tensor, grad_biases: Tensor, route: Route
+    gates: Tensor,
+    sum_2PD: Tensor,
+    state_PE: Tensor,
+    bias: Tensor,
+    grad_CD: Tensor,
+    grad_biases: Tensor,
+    route: LayerLayout,
 ) -> tuple[Tensor, Tensor]:
     """Gradients of the candidates' sums and of the copied state; overwrites u by its gradient."""
     grad_sum_2PD, grad_state_PE = torch.empty_like(sum_2PD), torch.empty_like(state_PE)
@@ -119,7 +125,7 @@ def shares(rows: Tensor, width: int) -> Tensor:
     return torch.empty(tiles, width, dtype=torch.float32, device=rows.device)
 
 
-def _pass(kernel: Any, tiled: Tensor, *arguments: Tensor, route: Route | None = None, **flags: bool) -> None:
+def _pass(kernel: Any, tiled: Tensor, *arguments: Tensor, route: LayerLayout | None = None, **flags: bool) -> None:
     """Launch a kernel that makes one pass, on tiles of a matrix of the shape of ``tiled``."""
     rows, width = tiled.shape
     if rows == 0:

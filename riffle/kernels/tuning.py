@@ -10,11 +10,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+CHUNK_PAIRS = {"cpu": 4096}
+"""Pairs that go through a unit at once, so that a CPU's cache holds what they need."""
+CHUNK_PAIRS_DEVICE = 2**18
+"""The same on any other device: enough to fill it, little beside the sequences that need it."""
 PASS_ROWS = 32
 """Rows of a tile, pairs or cells, in the kernels that make one pass over memory."""
 FEWEST_PAIRS = 4096
 """From here on the candidates are formed on the chip; tiles of fewer pairs would leave much of it idle."""
-
 CACHE = 40 * 2**20
 """Bytes that stay in the second-level cache from one launch to the next."""
 

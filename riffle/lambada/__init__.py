@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from riffle.lambada.corpus import Corpus as Corpus
-    from riffle.lambada.embedding import FrozenWords as FrozenWords
-    from riffle.lambada.embedding import LearnedWords as LearnedWords
-    from riffle.lambada.prepare import Plan as Plan
-    from riffle.lambada.sentences import Filters as Filters
-    from riffle.lambada.table import Vectors as Vectors
+    from riffle.lambada.prepare import PrepareConfig as PrepareConfig
+    from riffle.lambada.sentences import PassageFilters as PassageFilters
     from riffle.lambada.tokens import detokenise as detokenise
     from riffle.lambada.tokens import tokenise as tokenise
+    from riffle.lambada.vectors import WordVectors as WordVectors
     from riffle.lambada.vectors import load_vectors as load_vectors
-    from riffle.lambada.words import Words as Words
+    from riffle.lambada.vocabulary import FrozenWords as FrozenWords
+    from riffle.lambada.vocabulary import LearnedWords as LearnedWords
+    from riffle.lambada.vocabulary import Vocabulary as Vocabulary
 
 _HOME = {
     "Corpus": "corpus",
-    "Filters": "sentences",
-    "FrozenWords": "embedding",
-    "LearnedWords": "embedding",
-    "Plan": "prepare",
-    "Vectors": "table",
-    "Words": "words",
+    "FrozenWords": "vocabulary",
+    "LearnedWords": "vocabulary",
+    "PassageFilters": "sentences",
+    "PrepareConfig": "prepare",
+    "Vocabulary": "vocabulary",
+    "WordVectors": "vectors",
     "detokenise": "tokens",
     "load_vectors": "vectors",
     "tokenise": "tokens",

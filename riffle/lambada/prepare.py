@@ -1,10 +1,13 @@
-"""From novels to a training set: the whole preparation, book by book in several processes."""
+"""Ready-made passages, one a line, whose last word is the answer: LAMBADA's own files and others of their form.
+
+From novels to a training set: the whole preparation, book by book in several processes.
+"""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -13,21 +16,82 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from riffle.lambada.book import Book, content_answer
-from riffle.lambada.corpus import Corpus
-from riffle.lambada.overlap import Runs, word_hash
-from riffle.lambada.parallel import read_books
-from riffle.lambada.passages import Passages, index, read_evaluation, read_passages
-from riffle.lambada.report import describe, known_words
-from riffle.lambada.sentences import EXAMPLE, Filters
-from riffle.lambada.sources import novels, size, texts
-from riffle.lambada.store import Stream, staged, write_index
-from riffle.lambada.table import Vectors
-from riffle.lambada.vectors import load_vectors
+from riffle.lambada.books import Book, content_answer, read_books
+from riffle.lambada.corpus import Corpus, Stream, describe, known_words, staged, write_index
+from riffle.lambada.sentences import CLOSING_MARKS, END_MARKS, EXAMPLE, NgramIndex, PassageFilters, word_hash
+from riffle.lambada.sources import EVALUATION, Text, evaluation, novels, size, texts
+from riffle.lambada.tokens import tokenise
+from riffle.lambada.vectors import WordVectors, load_vectors
+
+PassageList = list[list[str]]
+
+
+def read_passages(text: Text) -> PassageList:
+    """The passages of a file; empty lines are passed over.
+
+    A file in which every line is lower case was tokenised before and is taken word for word, other text is tokenised.
+    """
+    content = text.read()
+    cut = str.split if content == content.lower() else tokenise
+    passages = [cut(line) for line in content.split("\n") if line.strip()]
+    if not passages:
+        raise ValueError(f"{text.name} holds no passage: one a line is expected")
+    for number, passage in enumerate(passages, 1):
+        if len(passage) < 2:
+            raise ValueError(f"passage {number} of {text.name} is one word: an answer needs words before it")
+    return passages
+
+
+def read_evaluation(paths: Iterable[Path]) -> dict[str, PassageList]:
+    """Passages by split. LAMBADA's file names say which split they are, any other file is named by itself."""
+    splits: dict[str, PassageList] = {}
+    for path in paths:
+        found = list(_named(path))
+        if not found:
+            raise ValueError(f"{path} holds none of LAMBADA's files {', '.join(f'{name}.txt' for name in EVALUATION)}")
+        for split, passages in found:
+            if split in splits or split in ("train", "validation", "within"):
+                raise ValueError(f"{path} would be a second split {split!r}: rename the file or leave it out")
+            splits[split] = passages
+    return splits
+
+
+def _named(path: Path) -> Iterable[tuple[str, PassageList]]:
+    whole = path.is_dir() or ".tar" in path.name or path.name.endswith(".tgz")
+    for text in evaluation(path) if whole else texts(path):
+        yield EVALUATION.get(text.stem, text.stem), read_passages(text)
+
+
+def index_passages(passages: Sequence[Sequence[str]], begin: int) -> NDArray[np.void]:
+    """The examples of passages that lie one behind the other from token ``begin`` of a stream on."""
+    examples = np.empty(len(passages), dtype=EXAMPLE)
+    examples["length"] = [len(passage) for passage in passages]
+    examples["start"] = begin + np.cumsum(examples["length"], dtype=np.int64) - examples["length"]
+    examples["target"] = [target_start(passage) for passage in passages]
+    return examples
+
+
+def target_start(passage: Sequence[str]) -> int:
+    """Where the last sentence of a passage begins, as far as one can tell without capitals: after any end mark.
+
+    >>> target_start("he ran . she saw him".split()), target_start("`` no ! '' he said".split())
+    (3, 4)
+    """
+    marks = END_MARKS | CLOSING_MARKS
+    last = len(passage) - 1
+    while last > 0 and passage[last] in marks:
+        last -= 1
+    for at in range(last, 0, -1):
+        before = at - 1
+        while before > 0 and passage[before] in CLOSING_MARKS:
+            before -= 1
+        if passage[before] in END_MARKS and passage[at] not in CLOSING_MARKS and passage[at] not in END_MARKS:
+            return at
+    return 0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class PrepareConfig:
     """What to prepare."""
 
     out: Path
@@ -40,7 +104,7 @@ class Plan:
     """Passages to measure by; no training example may share a run of words with one."""
     vectors: Path | None = None
     """A word table; the corpus keeps a copy of it that loads fast."""
-    filters: Filters = field(default_factory=Filters)
+    filters: PassageFilters = field(default_factory=PassageFilters)
     """Which sentences become examples."""
     run: int = 8
     """So many words in a row, shared with an evaluation passage, exclude an example."""
@@ -76,12 +140,12 @@ Progress = Callable[[int, int], None]
 """Called after every book with the bytes of the sources that were read and the words so far."""
 
 
-def prepare(plan: Plan, on_progress: Progress | None = None) -> dict[str, Any]:
+def prepare(plan: PrepareConfig, on_progress: Progress | None = None) -> dict[str, Any]:
     """Prepare a corpus and return its report, which is in ``corpus.json`` as well."""
     began = time.perf_counter()
     with staged(plan.out, plan.overwrite) as folder:
         evaluation = read_evaluation(plan.evaluation)
-        runs = Runs(list(chain.from_iterable(evaluation.values())), plan.run)
+        runs = NgramIndex(list(chain.from_iterable(evaluation.values())), plan.run)
         stream = Stream(folder)
         books, read, counts = _add_novels(plan, runs, stream, on_progress)
         seconds = time.perf_counter() - began
@@ -121,13 +185,13 @@ def prepare(plan: Plan, on_progress: Progress | None = None) -> dict[str, Any]:
     return report
 
 
-def total_size(plan: Plan) -> int:
+def total_size(plan: PrepareConfig) -> int:
     """Bytes of the novels on disk, the end of the progress bar."""
     return sum(size(path) for path in plan.novels)
 
 
 def _add_novels(
-    plan: Plan, runs: Runs, stream: Stream, on_progress: Progress | None
+    plan: PrepareConfig, runs: NgramIndex, stream: Stream, on_progress: Progress | None
 ) -> tuple[list[_Indexed], int, Counter[str]]:
     books: list[_Indexed] = []
     counts: Counter[str] = Counter()
@@ -153,14 +217,14 @@ def _add_book(stream: Stream, book: Book) -> _Indexed:
     return _Indexed(book.name, examples, within)
 
 
-def _add_passages(stream: Stream, passages: Passages, *, counted: bool) -> NDArray[np.void]:
+def _add_passages(stream: Stream, passages: PassageList, *, counted: bool) -> NDArray[np.void]:
     words = list(dict.fromkeys(chain.from_iterable(passages)))
     numbers = {word: number for number, word in enumerate(words)}
     tokens = np.array([numbers[word] for word in chain.from_iterable(passages)], dtype=np.int64)
-    return index(passages, stream.add(words, tokens, counted=counted))
+    return index_passages(passages, stream.add(words, tokens, counted=counted))
 
 
-def _wanted(passages: Passages, runs: Runs, plan: Plan, counts: Counter[str]) -> Passages:
+def _wanted(passages: PassageList, runs: NgramIndex, plan: PrepareConfig, counts: Counter[str]) -> PassageList:
     """The ready-made passages that pass the same filters as those of the novels."""
     wanted = []
     for passage in passages:
@@ -187,7 +251,7 @@ def _split(books: list[_Indexed], share: float) -> dict[str, NDArray[np.void]]:
     }
 
 
-def _known(path: Path | None, table: Vectors | None) -> str:
+def _known(path: Path | None, table: WordVectors | None) -> str:
     return f"the {len(table.words):,} words of {path.name}" if table and path else "the 60,000 most common words"
 
 
@@ -200,7 +264,7 @@ def _at_most(examples: NDArray[np.void], tokens: NDArray[np.int32], most: int) -
     return examples[np.sort(mixed[order[np.arange(len(order)) - first < most]])]
 
 
-def _settings(plan: Plan) -> dict[str, Any]:
+def _settings(plan: PrepareConfig) -> dict[str, Any]:
     """What the result depends on; names instead of paths, which mean nothing on another machine."""
     names = {key: [path.name for path in getattr(plan, key)] for key in ("novels", "passages", "evaluation")}
     return names | {"filters": asdict(plan.filters), "run": plan.run, "validation": plan.validation, "most": plan.most}

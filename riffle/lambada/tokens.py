@@ -2,6 +2,8 @@
 
 ``"Don't," she said.`` becomes `````` do n't , '' she said .``. Everything is decided inside a *chunk*, the characters
 between two blanks, so a chunk that was cut once need not be cut again; novels repeat nearly all of theirs.
+
+Words that hold a sentence together; LAMBADA hardly ever asks for one.
 """
 
 from __future__ import annotations
@@ -29,7 +31,6 @@ TWO_WORDS = {
 _ELISIONS = "'em 'cause 'n 'bout 'til 'round 'tis 'twas 't 's 'm 'd 're 'll 've"
 ELISIONS = frozenset(_ELISIONS.split())
 """Words that begin with an apostrophe, which would otherwise open a quotation."""
-
 # Curly quotation marks, dashes, the ellipsis; a byte order mark and soft hyphens are nothing.
 _CURLY = str.maketrans(
     {"\u201c": "``", "\u201e": "``", "\u201d": "''", "\u2018": "`", "\u2019": "'"}
@@ -142,3 +143,24 @@ def _quote(mark: str, chunk: str, start: int, fresh: bool) -> str:
     if mark == '"':
         return "``" if opens else "''"
     return "`" if opens else "'"
+
+
+_LIST = """
+a an the this that these those some any no every each either neither both all half such another other others one
+ones none much many more most few fewer little less least several enough same own
+i you he she it we they me him her us them my your his its our their mine yours hers ours theirs
+myself yourself himself herself itself ourselves yourselves themselves thee thou thy thine ye
+who whom whose which what whoever whatever whichever somebody someone something anybody anyone anything nobody
+nothing everybody everyone everything
+and or but nor so yet for if unless because since although though while whereas whether than as lest
+of in to on at by with from into onto upon over under above below between among amid through throughout across
+along around round about against toward towards behind before after beyond beside besides near off out up down
+away back without within during until till despite except per via like unlike
+be am is are was were been being have has had having do does did doing done can could will would shall should may
+might must ought need dare ca wo sha
+not n't never ever always often sometimes just only even also too very quite rather really almost already still
+again once twice here there where when why how now then thus hence therefore however perhaps maybe indeed else
+instead together apart anyway yes oh ah well ha eh
+'s 'm 'd 're 'll 've 't na ta
+"""
+FUNCTION_WORDS = frozenset(_LIST.split())

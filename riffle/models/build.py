@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
-from riffle.baselines import (
+from riffle.config import ModelConfig
+from riffle.models.base import CellModel, SymbolModel
+from riffle.models.baselines import (
     GatedAttentionReader,
     NeuralGPU,
     Recurrent,
@@ -13,8 +15,6 @@ from riffle.baselines import (
     UniversalReader,
     UniversalTransformer,
 )
-from riffle.config import ModelConfig
-from riffle.models.base import Reader, SymbolModel
 from riffle.models.sequence import SequenceModel
 
 Model = TypeVar("Model")
@@ -101,14 +101,14 @@ def recurrent(config: ModelConfig, task: Alphabets, **factory: Any) -> SymbolMod
     )
 
 
-def gated_attention_reader(config: ModelConfig, task: Alphabets, **factory: Any) -> Reader:
+def gated_attention_reader(config: ModelConfig, task: Alphabets, **factory: Any) -> CellModel:
     """The Gated-Attention Reader, whose one class is a position's score."""
     return GatedAttentionReader(
         task.symbols, config.features, hops=config.layers or 3, dropout=config.dropout, **factory
     )
 
 
-def universal_reader(config: ModelConfig, task: Alphabets, **factory: Any) -> Reader:
+def universal_reader(config: ModelConfig, task: Alphabets, **factory: Any) -> CellModel:
     """The Universal Transformer with its decoder, which scores every class once."""
     return UniversalReader(
         task.symbols,
@@ -131,14 +131,12 @@ MODELS: dict[str, Callable[..., SymbolModel]] = {
     "gru": recurrent,
 }
 """Every model that can be trained: a function of its configuration and its task."""
-
-READERS: dict[str, Callable[..., Reader]] = {
+READERS: dict[str, Callable[..., CellModel]] = {
     **MODELS,
     "gated-attention-reader": gated_attention_reader,
     "universal-reader": universal_reader,
 }
 """Every model that can be trained to read passages."""
-
 OWN_FIELDS: dict[str, tuple[str, ...]] = {
     "shuffle-exchange": ("blocks", "sharing", "unit", "noise", "recompute"),
     "dngpu": (),
@@ -157,8 +155,8 @@ def build(config: ModelConfig, task: Alphabets, **factory: Any) -> SymbolModel:
     return _choose(MODELS, config)(config, task, **factory)
 
 
-def build_reader(config: ModelConfig, task: Alphabets, **factory: Any) -> Reader:
-    """The reader a configuration asks for; its :meth:`~riffle.models.base.Reader.read` is what counts."""
+def build_reader(config: ModelConfig, task: Alphabets, **factory: Any) -> CellModel:
+    """The reader a configuration asks for; its :meth:`~riffle.models.base.CellModel.read` is what counts."""
     return _choose(READERS, config)(config, task, **factory)
 
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from riffle.models.base import Reader, Trainable
+from riffle.models.base import CellModel, Trainable
 
 
-class ReadingModel(Trainable):
+class WordModel(Trainable):
     r"""Score every known word as the one that was left out of a passage.
 
     Args:
@@ -22,7 +22,7 @@ class ReadingModel(Trainable):
         - Output: :math:`(B, V)` scores.
     """
 
-    def __init__(self, words: nn.Module, reader: Reader, *, word_dropout: float = 0.0) -> None:
+    def __init__(self, words: nn.Module, reader: CellModel, *, word_dropout: float = 0.0) -> None:
         super().__init__()
         if not 0 <= word_dropout < 1:
             raise ValueError(f"word_dropout must lie in [0, 1), got {word_dropout}")
@@ -38,22 +38,22 @@ class ReadingModel(Trainable):
         if self.training and self.word_dropout:
             kept_BN1 = torch.rand(*ids_BN.shape, 1, device=ids_BN.device) >= self.word_dropout
             x_BND = x_BND * (kept_BN1 / (1 - self.word_dropout))
-        return self.reader.read(x_BND)
+        return self.reader.forward_cells(x_BND)
 
     def extra_loss(self) -> Tensor:
         """What the reader adds to the loss."""
         return self.reader.extra_loss()
 
-    def noted(self) -> list[Tensor]:
+    def step_statistics(self) -> list[Tensor]:
         """What the reader takes note of."""
-        return self.reader.noted()
+        return self.reader.step_statistics()
 
     def after_step(self, loss: Tensor, learning_rate: Tensor) -> None:
         """Let the reader take note of a step."""
         self.reader.after_step(loss, learning_rate)
 
 
-class PointerModel(ReadingModel):
+class PointerModel(WordModel):
     r"""Score every position of a passage; a softmax over them points at the word that was left out.
 
     Args:

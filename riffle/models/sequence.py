@@ -1,9 +1,15 @@
-"""Symbols in, symbols out: embedding, shuffle-exchange network, a class for every position."""
+"""Symbols in, symbols out: embedding, shuffle-exchange network, a class for every position.
+
+A sequence of symbols longer than a device can hold: embedding, network and output layer part by part.
+"""
 
 # B = batch, N = length, D = features per cell, C = classes
+# B = 1 sequence, N = length, D = features per cell
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -12,12 +18,15 @@ from torch.nn import functional as F
 
 from riffle.kernels import Backend
 from riffle.models.base import SymbolModel
-from riffle.nn.lengths import at_own_power_of_two, at_powers_of_two, bits
+from riffle.nn.hub import HubMixin
+from riffle.nn.lengths import at_own_power_of_two, at_powers_of_two, pad_to
 from riffle.nn.merge import cut, join
 from riffle.nn.network import ShuffleExchange
-from riffle.nn.pretrained import Pretrained
 from riffle.nn.switch import Unit
-from riffle.shuffle import Sharing
+from riffle.parallel import stream
+from riffle.parallel.streaming import memory_mapped, part_bits
+from riffle.shuffle import Sharing, bits
+from riffle.tasks.base import BLANK
 
 EMBEDDING_RANGE = 0.01
 SMALL_TABLE = 64
@@ -26,7 +35,7 @@ EMBEDDING_SCALE = 30.0
 """A symbol enters the network as tanh(30 e): vectors that start within ±0.3 and stay within ±1."""
 
 
-class SequenceModel(SymbolModel, Pretrained, tags=["neural-shuffle-exchange"], license="mit"):
+class SequenceModel(SymbolModel, HubMixin, tags=["neural-shuffle-exchange"], license="mit"):
     r"""Map a sequence of symbols to scores over the output alphabet, one set for each position.
 
     Args:
@@ -94,7 +103,7 @@ class SequenceModel(SymbolModel, Pretrained, tags=["neural-shuffle-exchange"], l
             return at_powers_of_two(self._run, [symbols_BN])[0]
         return at_own_power_of_two(self._run, symbols_BN, lengths)
 
-    def many(self, batches: Sequence[Tensor]) -> list[Tensor]:
+    def forward_batches(self, batches: Sequence[Tensor]) -> list[Tensor]:
         """The scores of several batches; embedding, output layer and merged switch layers are one call for all."""
         for symbols_BN in batches:
             _check(symbols_BN)
@@ -110,11 +119,11 @@ class SequenceModel(SymbolModel, Pretrained, tags=["neural-shuffle-exchange"], l
         cells_CD = _rows(table, join([symbols_BN.flatten() for symbols_BN in batches]))
         xs_BND = [x_CD.view(*x_BN.shape, -1) for x_CD, x_BN in zip(cut(cells_CD, sizes), batches, strict=True)]
         # One batch goes by the network's forward, which hooks may watch.
-        ys_BND = self.network.many(xs_BND) if len(xs_BND) > 1 else [self.network(xs_BND[0])]
+        ys_BND = self.network.forward_batches(xs_BND) if len(xs_BND) > 1 else [self.network(xs_BND[0])]
         scores = self.output(join([y_BND.flatten(0, 1) for y_BND in ys_BND]))
         return [part.view(*x_BN.shape, -1) for part, x_BN in zip(cut(scores, sizes), batches, strict=True)]
 
-    def read(self, x_BND: Tensor) -> Tensor:
+    def forward_cells(self, x_BND: Tensor) -> Tensor:
         """The scores of cells that are given as vectors."""
         return self.output(self.network(x_BND))
 
@@ -148,3 +157,41 @@ def _rows(table_VD: Tensor, symbols_C: Tensor) -> Tensor:
     if table_VD.requires_grad and table_VD.shape[0] <= SMALL_TABLE:
         return F.one_hot(symbols_C, table_VD.shape[0]).to(table_VD.dtype) @ table_VD
     return F.embedding(symbols_C, table_VD)
+
+
+@torch.no_grad()
+def predict_streamed(
+    model: nn.Module,
+    symbols: list[int],
+    *,
+    part: int,
+    scratch: Path | None = None,
+    on_progress: Callable[[int, int], None] = lambda done, parts: None,
+) -> list[int]:
+    """The class of every position, as the model gives it when the sequence fits.
+
+    Args:
+        model: A :class:`~riffle.models.sequence.SequenceModel`, on the device that computes.
+        symbols: The sequence.
+        part: Cells that are on the device at once, a power of two.
+        scratch: A folder for the cells, and for what skip connections keep; None for the system's temporary one.
+        on_progress: See :func:`riffle.parallel.stream`.
+    """
+    if not isinstance(model, SequenceModel):
+        raise ValueError(f"only shuffle-exchange networks can be streamed, this is a {type(model).__name__}")
+    part_bits(part)  # before the cells are written
+    weight = model.output.weight
+    symbols_BN = torch.tensor([symbols or [BLANK]])
+    length = symbols_BN.shape[1]
+    symbols_BN = pad_to(symbols_BN, 2 ** bits(length))
+    with TemporaryDirectory(dir=scratch) as folder:
+        like = torch.empty(*symbols_BN.shape, model.network.features, dtype=weight.dtype, device="meta")
+        state_BND = memory_mapped(Path(folder, "cells"), like)
+        table = model.cells()
+        for cells_BND, inputs_BN in zip(state_BND.split(part, 1), symbols_BN.split(part, 1), strict=True):
+            cells_BND.copy_(F.embedding(inputs_BN.to(weight.device), table))
+        stream(model.network, state_BND, part=part, scratch=Path(folder), on_progress=on_progress)
+        classes: list[int] = []
+        for cells_BND in state_BND.split(part, 1):
+            classes += model.output(cells_BND.to(weight.device)).argmax(-1)[0].tolist()
+    return classes[:length]

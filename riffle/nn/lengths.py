@@ -9,17 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from riffle.shuffle import bits
+
 Run = Callable[[list[Tensor]], list[Tensor]]
 """Maps batches of sequences, each batch of one power of two, to as many results."""
-
-
-def bits(length: int) -> int:
-    """Address bits of the smallest network that holds ``length`` cells; at least one, since a switch takes two.
-
-    >>> [bits(length) for length in (1, 2, 3, 4, 5, 64, 65)]
-    [1, 1, 2, 2, 3, 6, 7]
-    """
-    return max(1, (length - 1).bit_length())
 
 
 def pad_to(x_BN: Tensor, width: int) -> Tensor:

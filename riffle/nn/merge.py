@@ -46,10 +46,10 @@ class Groups(NamedTuple):
 class MergedSwitch(Protocol):
     """A switch layer of the named unit on cells of some groups, dropout or noise, and the shuffle ``turn`` of each."""
 
-    def __call__(self, x_CD: Tensor, unit: str, turn: int, skip_CD: Tensor | None, groups: Groups) -> Tensor: ...
+    def __call__(self, x_CD: Tensor, unit: str, shuffle: int, skip_CD: Tensor | None, groups: Groups) -> Tensor: ...
 
 
-def merged(
+def run_merged(
     xs_BND: Sequence[Tensor],
     schedules: Sequence[tuple[Layer, ...]],
     dropout: Sequence[float],
@@ -71,7 +71,7 @@ def merged(
         if index in last_use:
             kept[index] = x_CD
         skip_CD = cells.skipped(layer, plan, kept)
-        y_CD = switch(x_CD, layer.unit, layer.turn, skip_CD, groups.take(layer.first, layer.end))
+        y_CD = switch(x_CD, layer.unit, layer.shuffle, skip_CD, groups.take(layer.first, layer.end))
         cells.put(layer.first, layer.end, y_CD)
         kept = {skip: kept_CD for skip, kept_CD in kept.items() if last_use[skip] > index}
     y_CD = cells.take(0, len(members)).to(xs_BND[0].dtype)
@@ -87,7 +87,7 @@ class MergedLayer:
 
     unit: str
     """Which switch unit."""
-    turn: int
+    shuffle: int
     """The shuffle that follows, see :class:`~riffle.shuffle.Layer`."""
     first: int
     """The first group that takes part."""
@@ -121,10 +121,10 @@ def merge(schedules: Sequence[tuple[Layer, ...]]) -> list[MergedLayer]:
         longest = max(counts.values())
         first, end = min(counts), max(counts) + 1
         assert len(counts) == end - first, "a group in between does not take part"
-        turn = schedules[first][done[first]].turn
+        shuffle = schedules[first][done[first]].shuffle
         for step in range(longest):
             # Late in a stretch of unriffles, early in one of riffles: a group is with the others around the middle.
-            least = longest - step if turn == 1 else step + 1
+            least = longest - step if shuffle == 1 else step + 1
             active = [group for group in range(first, end) if counts[group] >= least]
             assert active == list(range(first, first + len(active))), "a shorter group takes part without a longer one"
             own = [schedules[group][done[group]] for group in active]
@@ -136,7 +136,7 @@ def merge(schedules: Sequence[tuple[Layer, ...]]) -> list[MergedLayer]:
                 when[group].append(len(merged))
             layers = tuple(done[group] for group in active)
             skip = tuple(skips) if skips else None
-            merged.append(MergedLayer(own[0].unit, turn, first, first + len(active), layers, skip))
+            merged.append(MergedLayer(own[0].unit, shuffle, first, first + len(active), layers, skip))
             for group in active:
                 done[group] += 1
     return merged
@@ -149,7 +149,7 @@ def _stretches(schedules: Sequence[tuple[Layer, ...]]) -> list[dict[int, int]]:
     for group, layers in enumerate(schedules):
         place, before = -1, None
         for layer in layers:
-            key = (layer.unit, layer.turn, layer.skip is not None)
+            key = (layer.unit, layer.shuffle, layer.skip is not None)
             if key != before:
                 ahead = [index for index in range(place + 1, len(keys)) if keys[index] == key]
                 place = ahead[0] if ahead else place + 1

@@ -10,18 +10,28 @@ import torch
 from torch import Tensor, nn
 
 from riffle.kernels import BACKENDS, Backend
-from riffle.nn.forms import Units, shuffled
-from riffle.nn.in_place import check_in_place, exchange_halves, in_place, overwrite_layers
-from riffle.nn.layer import compute_dtype, is_fused, merged_switch_of, one_group, switch_of
-from riffle.nn.lengths import at_own_power_of_two, at_powers_of_two, bits
-from riffle.nn.memory import out_of_memory
-from riffle.nn.merge import merged
-from riffle.nn.pretrained import Pretrained
+from riffle.nn.execute import (
+    Units,
+    check_in_place,
+    compute_dtype,
+    exchange_halves,
+    is_fused,
+    merged_switch_of,
+    one_group,
+    out_of_memory_error,
+    run_in_place,
+    run_overwriting,
+    run_shuffled,
+    switch_of,
+)
+from riffle.nn.hub import HubMixin
+from riffle.nn.lengths import at_own_power_of_two, at_powers_of_two
+from riffle.nn.merge import run_merged
 from riffle.nn.switch import FUSED_UNITS, UNITS, PairUnit, Unit, make_unit
-from riffle.shuffle import SHARINGS, Layer, Sharing, schedule
+from riffle.shuffle import SHARINGS, Layer, Sharing, bits, schedule
 
 
-class ShuffleExchange(nn.Module, Pretrained, tags=["neural-shuffle-exchange"], license="mit"):
+class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], license="mit"):
     r"""A neural shuffle-exchange network: every output cell can depend on every input cell, in O(n log n).
 
     A sequence of :math:`2^k` cells passes :math:`k-1` switch layers with unriffles between them, :math:`k-1` with
@@ -103,9 +113,9 @@ class ShuffleExchange(nn.Module, Pretrained, tags=["neural-shuffle-exchange"], l
         self.recompute = recompute
         self.shards = None
         if sequence_group is not None:
-            from riffle.parallel import shards_of  # which imports torch.distributed, and builds on this package
+            from riffle.parallel import make_sharding  # which imports torch.distributed, and builds on this package
 
-            self.shards = shards_of(sequence_group)
+            self.shards = make_sharding(sequence_group)
         # Three bits have every kind of layer, so their units are the units of every length.
         layers = self.layers(3 if length is None else bits(length))
         with_skip = {layer.unit for layer in layers if layer.skip is not None}
@@ -139,7 +149,7 @@ class ShuffleExchange(nn.Module, Pretrained, tags=["neural-shuffle-exchange"], l
             return at_powers_of_two(self._run, [x_BND])[0]
         return at_own_power_of_two(self._run, x_BND, lengths)
 
-    def many(self, xs_BND: Sequence[Tensor]) -> list[Tensor]:
+    def forward_batches(self, xs_BND: Sequence[Tensor]) -> list[Tensor]:
         """Map several batches, each of sequences of one length; on a GPU, layers that share a unit are one call.
 
         Args:
@@ -167,7 +177,7 @@ class ShuffleExchange(nn.Module, Pretrained, tags=["neural-shuffle-exchange"], l
         layers = self.layers(k)
         if self.order == "official":
             exchange_halves(x_BND)
-        overwrite_layers(x_BND, layers, switch_of(self, x_BND, k))
+        run_overwriting(x_BND, layers, switch_of(self, x_BND, k))
         if self.order == "official":
             exchange_halves(x_BND)
         return x_BND
@@ -183,7 +193,7 @@ class ShuffleExchange(nn.Module, Pretrained, tags=["neural-shuffle-exchange"], l
             return self._run_layers(xs_BND)
         except torch.OutOfMemoryError:
             pass  # with the error goes what the attempt held, and what is free can be counted
-        raise out_of_memory(self, xs_BND)
+        raise out_of_memory_error(self, xs_BND)
 
     def _run_layers(self, xs_BND: list[Tensor]) -> list[Tensor]:
         ks = [bits(x_BND.shape[1]) for x_BND in xs_BND]
@@ -193,14 +203,14 @@ class ShuffleExchange(nn.Module, Pretrained, tags=["neural-shuffle-exchange"], l
         keeps_layers = torch.is_grad_enabled() or torch.compiler.is_compiling()
         if runs_fused or (keeps_layers and xs_BND[0].device.type != "cpu"):
             compute = compute_dtype(xs_BND[0]) if runs_fused else xs_BND[0].dtype
-            return merged(xs_BND, plans, dropout, switch, compute)
+            return run_merged(xs_BND, plans, dropout, switch, compute)
         # On a CPU a call costs next to nothing, and batches go one by one.
         each = zip(xs_BND, plans, dropout, strict=True)
         if keeps_layers:
             noise, units = self.noise if self.training else 0.0, cast("Units", self.units)
-            return [shuffled(x_BND, layers, units, rate, noise) for x_BND, layers, rate in each]
+            return [run_shuffled(x_BND, layers, units, rate, noise) for x_BND, layers, rate in each]
         # Where no gradient needs a layer's output by itself, the layers can overwrite one buffer.
-        return [in_place(x_BND, layers, one_group(switch, rate)) for x_BND, layers, rate in each]
+        return [run_in_place(x_BND, layers, one_group(switch, rate)) for x_BND, layers, rate in each]
 
     def check_cells(self, x_BND: Tensor) -> None:
         """Refuse cells that are not of this network's shape or dtype, wherever they lie."""

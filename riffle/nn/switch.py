@@ -15,7 +15,6 @@ Unit = Literal["gated", "no-swap", "no-residual", "no-benes", "swap-gate", "two-
 UNITS: tuple[Unit, ...] = get_args(Unit)
 FUSED_UNITS: tuple[Unit, ...] = ("gated", "no-swap", "no-residual", "no-benes")
 """Units that are the gated unit, whatever the wiring around them, and so can run on the fused kernels."""
-
 GATE_BIAS = 0.5
 """Where the biases of reset and update gates start: sigmoid(0.5) = 0.62 of a cell is copied at first."""
 SKIP_SCALE = 0.5

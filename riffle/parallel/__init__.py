@@ -1,15 +1,13 @@
 """One sequence over many devices, or streamed through one that cannot hold it, and what that costs.
 
 ``ShuffleExchange(..., sequence_group=group)`` takes a sequence whose cells are spread over the ranks of a process group
-and gives what one device would give. :mod:`riffle.parallel.cost` says beforehand how long it will take. :func:`stream`
+and gives what one device would give. :mod:`riffle.cost` says beforehand how long it will take. :func:`stream`
 takes a sequence in host memory through a device part by part.
 """
 
 from __future__ import annotations
 
-from riffle.parallel.gradients import sum_gradients
-from riffle.parallel.layout import ShardedLayer, shard_schedule
-from riffle.parallel.sequence import SequenceShards, shards_of
+from riffle.parallel.sharding import SequenceSharding, ShardedLayer, make_sharding, shard_schedule, sum_gradients
 from riffle.parallel.streaming import stream
 
-__all__ = ["SequenceShards", "ShardedLayer", "shard_schedule", "shards_of", "stream", "sum_gradients"]
+__all__ = ["SequenceSharding", "ShardedLayer", "make_sharding", "shard_schedule", "stream", "sum_gradients"]

@@ -1,15 +1,36 @@
-"""A sequence in host memory, or in a file, through a device that cannot hold it: part by part.
+"""How a sequence that does not fit a device passes through it: which cells together, for which layers.
 
-:mod:`riffle.parallel.visits` says which cells come together. On a GPU two parts take turns: while one is computed, the
+A layer joins cells that differ in one address bit. Take a part of ``2**w`` cells: all those that agree in the other
+``k - w`` address bits. Every layer at one of its ``w`` bits can run on it alone, and a Beneš network goes up and down
+the bits one by one, so a part serves many layers before it goes back to where it came from. One pass over the sequence,
+part by part, is a visit:
+
+    k = 6, w = 4      0 1 2 3 | 4 5 4 | 3 2 1 0          two more visits for a further block
+
+Where at least half of the address bits lie in a part, that is ``k <= 2 w``, there are 2 visits a block and one at the
+end, however long the sequence. No cells are moved in between: a part is gathered from where its cells lie. The bits of
+a part for which no layer asks are the lowest, so that its cells lie in long runs.
+
+Cells in a file that is mapped into memory, for sequences longer than host memory can hold.
+
+A sequence in host memory, or in a file, through a device that cannot hold it: part by part.
+
+:func:`stream_passes` says which cells come together. On a GPU two parts take turns: while one is computed, the
 other is copied.
 """
 
+# N = 2**k cells, D = features per cell
+# B = batch, N = cells, D = features per cell
 # B = batch, N = 2**k cells, D = features per cell, C = 2**w cells of a part
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
+from math import ceil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -17,13 +38,75 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from riffle.nn.in_place import check_in_place, exchange_halves, overwrite_layer, slots_of
-from riffle.nn.layer import switch_of
-from riffle.parallel.mapped import mapped
-from riffle.parallel.visits import Visit, visits
+from riffle.nn.execute import check_in_place, exchange_halves, overwrite_layer, skip_buffers, switch_of
+from riffle.shuffle import Layer
 
 if TYPE_CHECKING:
     from riffle.nn.network import ShuffleExchange
+
+
+@dataclass(frozen=True)
+class StreamPass:
+    """Consecutive layers that run on each part before the next part comes."""
+
+    layers: range
+    """Which layers of the schedule."""
+    low: int
+    """The lowest address bit of a window that has the bits of all these layers; bit ``run`` of a place in the part."""
+    span: int
+    """How many bits the window has."""
+    run: int
+    """How many of the lowest address bits lie in it too: it has runs of ``2**run`` consecutive cells."""
+
+    def place(self, bit: int) -> int:
+        """The bit of the place in a part which is this bit of the address."""
+        return bit - self.low + self.run
+
+    def parts(self, x_BND: Tensor) -> Iterator[Tensor]:
+        """Views ``[2**span, 2**run, D]`` of the parts of contiguous sequences of ``2**k`` cells."""
+        shape = (-1, 2**self.span, 2 ** (self.low - self.run), 2**self.run, x_BND.shape[2])
+        for high in x_BND.view(shape):
+            yield from high.unbind(1)
+
+
+def stream_passes(layers: tuple[Layer, ...], w: int) -> tuple[StreamPass, ...]:
+    """The visits of a schedule to parts of ``2**w`` cells.
+
+    Args:
+        layers: What :func:`riffle.shuffle.schedule` gives.
+        w: Address bits of a part; 1 to those of the sequence.
+
+    >>> from riffle.shuffle import schedule
+    >>> layers = schedule(6)
+    >>> [[layers[index].bit for index in visit.layers] for visit in visits(layers, 4)]
+    [[0, 1, 2, 3], [4, 5, 4], [3, 2, 1, 0]]
+    """
+    above = 1 + max(layer.bit for layer in layers) - w
+    # Above the lowest w bits, as few windows of bits as there can be, of one size, since a narrow one leaves long runs.
+    size = ceil(above / max(1, ceil(above / w)))
+    found = []
+    for window, group in groupby(range(len(layers)), lambda index: _window(layers[index].bit, w, size)):
+        indices = list(group)
+        span = w if window == 0 else min(size, w + above - window)
+        found.append(StreamPass(range(indices[0], indices[-1] + 1), window, span, w - span))
+    return tuple(found)
+
+
+def _window(bit: int, w: int, size: int) -> int:
+    """The lowest bit of the window in which a bit lies."""
+    return 0 if bit < w else bit - (bit - w) % size
+
+
+def memory_mapped(path: Path, like: Tensor) -> Tensor:
+    """A tensor in a new file, with the shape and dtype of another, which may be a meta tensor.
+
+    The space is taken at once where the system can, so that a full disk is an error here and not a crash later on.
+    """
+    with path.open("xb") as file:
+        if hasattr(os, "posix_fallocate") and like.nbytes:
+            os.posix_fallocate(file.fileno(), 0, like.nbytes)
+    return torch.from_file(str(path), shared=True, size=like.numel(), dtype=like.dtype).view(like.shape)
+
 
 PART = 2**22
 """Cells that are on the device at once, unless said otherwise."""
@@ -64,11 +147,11 @@ def stream(
     device = next(network.parameters()).device
     lanes = [_Lane(2**w, x_BND, device) for _ in range(2 if device.type == "cuda" else 1)]
     layers = network.layers(k)
-    passes, slots = visits(layers, w), slots_of(layers)
+    passes, slots = stream_passes(layers, w), skip_buffers(layers)
     switch = switch_of(network, lanes[0].state_BND, k)
     official = network.order == "official"
 
-    def run(state_BND: Tensor, visit: Visit, kept: list[Tensor]) -> None:
+    def run(state_BND: Tensor, visit: StreamPass, kept: list[Tensor]) -> None:
         if official and visit is passes[0]:
             exchange_halves(state_BND)
         for index in visit.layers:
@@ -86,7 +169,9 @@ def stream(
     begun, total = 0, len(passes) * x_BND.shape[0] * 2 ** (k - w)
     with nullcontext() if scratch is None else TemporaryDirectory(dir=scratch) as folder:
         names = range(len(set(slots.values())))
-        kept = [torch.empty_like(x_BND) if folder is None else mapped(Path(folder, str(n)), x_BND) for n in names]
+        kept = [
+            torch.empty_like(x_BND) if folder is None else memory_mapped(Path(folder, str(n)), x_BND) for n in names
+        ]
         for visit in passes:
             source_BND = x_BND if visit is passes[0] else target_BND
             buffers = (source_BND, target_BND, *kept)

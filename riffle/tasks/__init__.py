@@ -10,19 +10,26 @@ from __future__ import annotations
 
 import difflib
 
-from riffle.tasks.arithmetic import Add, AddBase4, AddDecimal, Multiply, MultiplyBase4, MultiplyDecimal
+from riffle.tasks.arithmetic import Add, AddBase4, AddDecimal, Multiply, MultiplyBase4, MultiplyBCD, MultiplyDecimal
 from riffle.tasks.base import BLANK, Batch, Task
-from riffle.tasks.bcd import MultiplyBCD
+from riffle.tasks.brackets import Dyck, DyckContinue
 from riffle.tasks.division import Divide
-from riffle.tasks.dyck import Dyck, DyckContinue
 from riffle.tasks.lookup import MemoryIndex, Search
-from riffle.tasks.rotate import Rotate
-from riffle.tasks.sequences import BitReversal, Duplicate, Identity, Increment, Left, Reverse, ReversePairs, Right
+from riffle.tasks.sequences import (
+    BitReversal,
+    Duplicate,
+    Identity,
+    Increment,
+    Left,
+    Reverse,
+    ReversePairs,
+    Right,
+    Rotate,
+)
 from riffle.tasks.sorting import KeyValueSort, Sort
 from riffle.tasks.words import Merge, WordSort
 
 __all__ = ["BLANK", "TASKS", "Batch", "Task", "get_task"]
-
 _ALL: tuple[Task, ...] = (
     # the five tasks of the paper
     Duplicate(),
@@ -54,7 +61,6 @@ _ALL: tuple[Task, ...] = (
     MultiplyBCD(),
     Divide(),
 )
-
 TASKS: dict[str, Task] = {task.name: task for task in _ALL}
 """Every task by its name."""
 

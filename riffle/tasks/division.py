@@ -10,10 +10,8 @@ import torch
 from torch import Tensor
 
 from riffle.tasks.arithmetic import digits_of, number, operands, significant
-from riffle.tasks.base import Task
-from riffle.tasks.digits import carries, pack, settle, unpack
-from riffle.tasks.rows import columns, keep, row_lengths, take, uniform, uniform_below
-from riffle.tasks.text import SHOW_BLANK, parse_two_numbers, render_number, trim
+from riffle.tasks.base import SHOW_BLANK, Task, parse_two_numbers, render_number, trim
+from riffle.tasks.padded import carries, columns, keep, pack, row_lengths, settle, take, uniform, uniform_below, unpack
 
 OVER = 12
 REMAINDER = 3

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from riffle.tasks.base import BLANK, Task
-from riffle.tasks.rows import chances, columns, first_column, keep, row_lengths, take, uniform
+from riffle.tasks.base import BLANK, Task, parse_pair, parse_symbol, render_chars, tokens, trim
+from riffle.tasks.padded import chances, columns, first_column, keep, row_lengths, take, uniform
 from riffle.tasks.symbols import SymbolTask
-from riffle.tasks.text import parse_pair, parse_symbol, render_chars, tokens, trim
 
 
 def pairs_and_keys(words: Sequence[str], syntax: str) -> tuple[list[str], list[str]]:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from riffle.tasks.base import BLANK
-from riffle.tasks.rows import keep, row_lengths
+from riffle.tasks.padded import keep, row_lengths
 from riffle.tasks.symbols import PairTask, SymbolTask
 from riffle.tasks.worst_cases import Split, symbol_splits
 

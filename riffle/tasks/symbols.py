@@ -9,16 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from riffle.tasks.base import Task
-from riffle.tasks.rows import keep, uniform
-from riffle.tasks.text import (
-    SHOW_BLANK,
-    parse_pair,
-    parse_symbols,
-    render_symbols,
-    tokens,
-    trim,
-)
+from riffle.tasks.base import SHOW_BLANK, Task, parse_pair, parse_symbols, render_symbols, tokens, trim
+from riffle.tasks.padded import keep, uniform
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,7 @@
-"""Sorting a list of words, and merging two sorted lists."""
+"""Sorting the words of every row in dictionary order, all rows at once and in a logarithmic number of steps.
+
+Sorting a list of words, and merging two sorted lists.
+"""
 
 # B = batch, N = width of the padded rows
 from __future__ import annotations
@@ -8,12 +11,65 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from riffle.tasks.base import Task
-from riffle.tasks.rows import coin, columns, first_column, keep, last_column_so_far, take, uniform
-from riffle.tasks.text import LETTERS, render_chars, tokens
-from riffle.tasks.word_order import sort_words
+from riffle.tasks.base import BLANK, LETTERS, Task, render_chars, tokens
+from riffle.tasks.padded import coin, columns, delay, first_column, keep, last_column_so_far, row_lengths, take, uniform
+
+
+def dense_rank(keys_BN: Tensor) -> Tensor:
+    """Number the different keys of every row 0, 1, ... in ascending order."""
+    sorted_BN, order_BN = keys_BN.sort(dim=1)
+    fresh_BN = sorted_BN != delay(sorted_BN, fill=-1)
+    return torch.zeros_like(keys_BN).scatter(1, order_BN, fresh_BN.long().cumsum(dim=1) - 1)
+
+
+def suffix_ranks(letters_BN: Tensor) -> Tensor:
+    """Rank what is left of the word from every cell on, in dictionary order; 0 where ``letters_BN`` is 0 (no letter).
+
+    Prefix doubling: when cells are ranked by their next ``reach`` letters, the pair of the ranks here and ``reach``
+    cells further ranks them by twice as many. A word that ends earlier is followed by rank 0 and so comes first.
+    """
+    column_N = columns(letters_BN)
+    inside_BN = letters_BN != 0
+    gap_from_end_BN = last_column_so_far(~inside_BN.flip(1))
+    end_BN = letters_BN.shape[1] - 1 - gap_from_end_BN.flip(1)  # the first cell at or after this one that is no letter
+    ranks_BN = torch.where(inside_BN, dense_rank(letters_BN) + 1, 0)
+    reach = 1
+    while reach < letters_BN.shape[1]:
+        further_BN = torch.where(column_N + reach < end_BN, take(ranks_BN, (column_N + reach).expand_as(ranks_BN)), 0)
+        ranks_BN = dense_rank(ranks_BN * (letters_BN.shape[1] + 2) + further_BN) + 1
+        ranks_BN = torch.where(inside_BN, ranks_BN, 0)
+        reach *= 2
+    return ranks_BN
+
+
+def sort_words(rows_BN: Tensor, keys_BN: Tensor, divider: int, group_BN: Tensor | None = None) -> Tensor:
+    """Put the words of every row in dictionary order of their letters' keys; words with equal keys keep their order.
+
+    Args:
+        rows_BN: Words with one ``divider`` between them.
+        keys_BN: What a letter is compared by, at least 1; the keys of dividers and blanks are not used.
+        divider: The symbol between words.
+        group_BN: If given, words of a lower group (at their first letter) come first whatever their letters.
+    """
+    width = rows_BN.shape[1]
+    lengths_B = row_lengths(rows_BN)
+    rows_BN = F.pad(rows_BN, (0, 1))
+    column_N = columns(rows_BN)
+    rows_BN = torch.where(column_N == lengths_B[:, None], divider, rows_BN)  # now every word has a divider after it
+    letter_BN = (rows_BN != divider) & (rows_BN != BLANK)
+    ranks_BN = suffix_ranks(torch.where(letter_BN, F.pad(keys_BN, (0, 1)), 0))
+    if group_BN is not None:
+        ranks_BN = ranks_BN + F.pad(group_BN, (0, 1)) * (width + 3)
+    begins_BN = delay(rows_BN, fill=divider) == divider
+    place_BN = take(ranks_BN, last_column_so_far(begins_BN))
+    after_all = torch.iinfo(torch.int64).max
+    place_BN = torch.where(column_N <= lengths_B[:, None], place_BN, after_all)
+    # a stable sort of the cells by the rank of their word moves every word as one piece, its divider with it
+    order_BN = place_BN.sort(dim=1, stable=True).indices
+    return keep(take(rows_BN, order_BN)[:, :width], lengths_B)
 
 
 def draw_words(lengths_B: Tensor, width: int, letters: int, divider: int, generator: torch.Generator) -> Tensor:
@@ -31,7 +87,7 @@ def draw_words(lengths_B: Tensor, width: int, letters: int, divider: int, genera
     return keep(torch.where(heads_BN & odd_BN, divider, rows_BN), lengths_B)
 
 
-def cut(symbols: Sequence[int], divider: int) -> list[list[int]]:
+def split_words(symbols: Sequence[int], divider: int) -> list[list[int]]:
     """The words between dividers; no word at all if there is no symbol."""
     words: list[list[int]] = [[]] if symbols else []
     for symbol in symbols:
@@ -42,7 +98,7 @@ def cut(symbols: Sequence[int], divider: int) -> list[list[int]]:
     return words
 
 
-def join(words: Sequence[Sequence[int]], divider: int) -> list[int]:
+def join_words(words: Sequence[Sequence[int]], divider: int) -> list[int]:
     """Undo :func:`cut`."""
     return [symbol for word in words for symbol in (*word, divider)][:-1]
 
@@ -96,14 +152,14 @@ class WordSort(WordTask):
         return sort_words(inputs_BN, inputs_BN % 2 + 1, self.divider)
 
     def solve(self, symbols: list[int]) -> list[int]:
-        words = cut(symbols, self.divider)
-        return join(sorted(words, key=lambda word: [letter % 2 for letter in word]), self.divider)
+        words = split_words(symbols, self.divider)
+        return join_words(sorted(words, key=lambda word: [letter % 2 for letter in word]), self.divider)
 
     def parse(self, words: Sequence[str]) -> list[int]:
         typed = tokens(words)
         if not typed:
             raise ValueError(f"there is no word in the input; {self.syntax}")
-        return join([self.spell(word) for word in typed], self.divider)
+        return join_words([self.spell(word) for word in typed], self.divider)
 
     def render(self, output: list[int]) -> str:
         return render_chars(output, self.alphabet + " ")
@@ -150,7 +206,7 @@ class Merge(WordTask):
         return sort_words(inputs_BN, inputs_BN, self.divider)
 
     def solve(self, symbols: list[int]) -> list[int]:
-        return join(sorted(cut(symbols, self.divider)), self.divider)
+        return join_words(sorted(split_words(symbols, self.divider)), self.divider)
 
     def parse(self, words: Sequence[str]) -> list[int]:
         lists = [tokens([text]) for text in " ".join(words).replace("|", "/").split("/")]
@@ -160,7 +216,7 @@ class Merge(WordTask):
             if typed != sorted(typed):
                 raise ValueError(f"the list {' '.join(typed)!r} is not sorted; {self.syntax}")
         first, second = ([self.spell(word) for word in typed] for typed in lists)
-        return join([*first, [self.middle], *second], self.divider)
+        return join_words([*first, [self.middle], *second], self.divider)
 
     def render(self, output: list[int]) -> str:
         return render_chars(output, self.alphabet + "/ ")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from riffle.tasks.base import BLANK
-from riffle.tasks.rows import coin, columns, first_column, keep, take, uniform, uniform_below
+from riffle.tasks.padded import coin, columns, first_column, keep, take, uniform, uniform_below
 
 Split = Callable[[Tensor, torch.Generator], Tensor]
 

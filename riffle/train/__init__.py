@@ -1,1 +1,3 @@
 """Training, evaluation, checkpoints and the record of a run."""
+
+from __future__ import annotations

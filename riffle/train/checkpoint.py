@@ -1,53 +1,21 @@
-"""Files that are either whole or not there: written beside the target, synced, renamed."""
+"""Files that are either whole or not there: written beside the target, synced, renamed.
+
+Weights in a quarter of the room: matrices as int8 with one scale per row.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from riffle.files import write_atomically
+
 FORMAT = "riffle-checkpoint-1"
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Replace ``path`` by ``content`` in one step; after a failure or a power cut the old file is still whole."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
-        if isinstance(error, OSError):
-            error.filename, error.filename2 = str(path), None  # what the user knows, not our temporary name
-        raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
-def read_json(path: Path) -> Any:
-    """The content of a file, None where there is none."""
-    return json.loads(path.read_text()) if path.exists() else None
-
-
-def write_json(path: Path, value: object) -> None:
-    """Write a value as indented JSON, atomically."""
-    write_atomically(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 def write_checkpoint(path: Path, tensors: Mapping[str, Tensor]) -> None:
@@ -80,3 +48,34 @@ def read_checkpoint(path: Path, prefix: str = "") -> dict[str, Tensor]:
         raise FileNotFoundError(f"{path} does not exist: the run has not written a checkpoint yet") from None
     except SafetensorError as error:
         raise ValueError(f"{path} is damaged or no safetensors file ({error}); restore it or train again") from None
+
+
+SCALE_SUFFIX = ".scale"
+"""What is appended to a matrix's name to name its scales."""
+
+
+def quantize(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Round every matrix to int8, row by row; vectors stay as they are.
+
+    >>> small = shrink({"w": torch.tensor([[1.0, -0.5], [0.0, 0.0]])})
+    >>> small["w"].tolist(), restore(small)["w"][0, 0].item()
+    ([[127, -64], [0, 0]], 1.0)
+    """
+    out: dict[str, Tensor] = {}
+    for name, tensor in weights.items():
+        if tensor.dim() < 2:
+            out[name] = tensor
+            continue
+        scale = tensor.abs().amax(dim=-1, keepdim=True) / 127
+        out[name] = (tensor / scale.clamp(min=torch.finfo(scale.dtype).tiny)).round().to(torch.int8)
+        out[name + SCALE_SUFFIX] = scale
+    return out
+
+
+def dequantize(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Undo :func:`shrink` up to rounding; weights that were not shrunk pass through."""
+    return {
+        name: tensor * weights[name + SCALE_SUFFIX] if name + SCALE_SUFFIX in weights else tensor
+        for name, tensor in weights.items()
+        if not name.endswith(SCALE_SUFFIX)
+    }

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from riffle.parallel.agreement import weights_checksum
+from riffle.parallel.sharding import weights_checksum
 
 SEED_STRIDE = 1_000_003
 """How far apart the seeds of two ranks are."""
@@ -47,7 +47,7 @@ class World:
             timeout: Seconds to wait for another rank before :class:`RankLost` is raised.
         """
         if _processes() == 1:
-            return ALONE
+            return SINGLE_PROCESS
         world, patience = cls(int(os.environ["RANK"]), _processes()), timedelta(seconds=timeout)
         # What the hosts agree on goes over Gloo in either case: they need not wait for their GPUs then.
         backend = "gloo"
@@ -67,45 +67,45 @@ class World:
         return cls(dist.get_rank(group), dist.get_world_size(group), group)
 
     @property
-    def leads(self) -> bool:
+    def is_rank0(self) -> bool:
         """Whether this is the rank that writes and prints."""
         return self.rank == 0
 
-    def leave(self) -> None:
+    def close(self) -> None:
         """Part from the others, once all are done."""
         if self.size > 1:
-            self.highest(0)
+            self.all_reduce_max(0)
             dist.destroy_process_group()
 
-    def first(self, call: Callable[[], object]) -> None:
+    def rank0_first(self, call: Callable[[], object]) -> None:
         """Let rank 0 do something before the others go on; where it fails, all end."""
         error = None
-        if self.leads:
+        if self.is_rank0:
             try:
                 call()
             except Exception as failure:
                 error = failure
-        if self.highest(int(error is not None)):
-            self.follow()
+        if self.all_reduce_max(int(error is not None)):
+            self.exit_after_rank0()
             assert error is not None
             raise error
 
-    def follow(self) -> None:
+    def exit_after_rank0(self) -> None:
         """Leave the last word to rank 0: the others wait until it is gone, and end.
 
         Were they gone earlier, ``torchrun`` would stop rank 0 before it has saved and said why.
         """
-        if not self.leads:
+        if not self.is_rank0:
             with suppress(RankLost):
-                self.highest(0)
+                self.all_reduce_max(0)
             raise SystemExit(1)
 
     def seed(self, seed: int) -> None:
         """Give this rank random numbers of its own; rank 0 keeps those that one process alone would have."""
-        if not self.leads:
+        if not self.is_rank0:
             torch.manual_seed(seed + SEED_STRIDE * self.rank)
 
-    def rows(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+    def shard_rows(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """This rank's rows of tensors with rows of all ranks.
 
         Weights of the rows have to be multiplied by :attr:`size`, so that the mean of all ranks' losses is the loss.
@@ -132,7 +132,7 @@ class World:
             dist.all_reduce(total, group=self.group)
         return total
 
-    def highest(self, number: int) -> int:
+    def all_reduce_max(self, number: int) -> int:
         """The largest of all ranks' numbers; so they agree, and wait for each other."""
         if self.size == 1:
             return number
@@ -141,12 +141,12 @@ class World:
             dist.all_reduce(agreed, dist.ReduceOp.MAX, group=self.group)
         return int(agreed)
 
-    def refuse_differences(self, tensors: Iterable[Tensor]) -> None:
+    def check_equal(self, tensors: Iterable[Tensor]) -> None:
         """Raise a ``ValueError`` on every rank unless all have the same tensors."""
         if self.size == 1:
             return
         mine = weights_checksum(tensors)
-        if self.highest(mine) != -self.highest(-mine):
+        if self.all_reduce_max(mine) != -self.all_reduce_max(-mine):
             raise ValueError(
                 "the ranks have different weights or training states: let all of them see the same run folder"
             )
@@ -163,9 +163,9 @@ class World:
             gathered |= {f"{name}.{rank}" if rank else name: each for rank, each in enumerate(every)}
         return gathered
 
-    def own(self, gathered: Mapping[str, Tensor], fresh: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def restore_own(self, gathered: Mapping[str, Tensor], fresh: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """What :meth:`gather` had from this rank, in its place; ``fresh`` where there were fewer ranks."""
-        if self.leads:
+        if self.is_rank0:
             return dict(gathered)
         return {**gathered, **{name: gathered.get(f"{name}.{self.rank}", tensor) for name, tensor in fresh.items()}}
 
@@ -180,7 +180,7 @@ class World:
             raise RankLost(f"rank {self.rank} of {self.size} stops: another rank {what}") from error
 
 
-ALONE = World()
+SINGLE_PROCESS = World()
 """One process by itself."""
 
 

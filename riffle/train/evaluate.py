@@ -1,17 +1,68 @@
-"""Accuracy over lengths, and the answer to one input."""
+"""Loss and accuracy, as the paper counts them.
 
+Accuracy over lengths, and the answer to one input.
+
+Whether a model can be run at a length in a time one would wait, asked before it is tried.
+"""
+
+# B = batch, N = length, C = classes, X = any number of symbols
 # B = batch, N = length
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional as F
 
+from riffle.environment import available_bytes
+from riffle.models.base import SymbolModel
+from riffle.quantities import format_wait
 from riffle.tasks.base import BLANK, Task
 from riffle.train.data import sample_held_out
-from riffle.train.metrics import Counts, count
+
+
+def symbol_loss(logits_XC: Tensor, targets_X: Tensor, label_smoothing: float = 0.0) -> Tensor:
+    """Softmax cross entropy of every symbol, at least in float32."""
+    logits_XC = logits_XC if logits_XC.dtype == torch.float64 else logits_XC.float()
+    return F.cross_entropy(logits_XC, targets_X, reduction="none", label_smoothing=label_smoothing)
+
+
+def sequence_loss(logits_BNC: Tensor, targets_BN: Tensor, label_smoothing: float = 0.0) -> Tensor:
+    """Softmax cross entropy of every row, averaged over all its positions, blanks included."""
+    loss_X = symbol_loss(logits_BNC.flatten(0, 1), targets_BN.flatten(), label_smoothing)
+    return loss_X.view_as(targets_BN).mean(dim=1)
+
+
+class CorrectCounts(NamedTuple):
+    """Right and wrong answers, as tensors that can be added up without waiting for the device."""
+
+    right: Tensor
+    """Right symbols, where the target or the output is not blank."""
+    symbols: Tensor
+    """All such symbols."""
+    right_sequences: Tensor
+    """Rows without a wrong symbol."""
+    sequences: Tensor
+    """Rows."""
+
+
+def count_correct(logits_BNC: Tensor, targets_BN: Tensor) -> CorrectCounts:
+    """Compare outputs with targets over the positions where either is not blank."""
+    outputs_BN = logits_BNC.argmax(dim=-1)
+    right_symbols, symbols = count_correct_symbols(outputs_BN, targets_BN)
+    perfect_B = (outputs_BN == targets_BN).all(dim=1)
+    return CorrectCounts(right_symbols, symbols, perfect_B.sum(), torch.full_like(perfect_B.sum(), len(perfect_B)))
+
+
+def count_correct_symbols(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """How many symbols are right, and how many there are, where target or output is not blank; any shape."""
+    matters = (targets != BLANK) | (outputs != BLANK)
+    return ((outputs == targets) & matters).sum(), matters.sum()
+
 
 CELLS_PER_BATCH = {"cpu": 2**14}
 """Cells that go through the model at once, so that long lengths take no more memory than short ones."""
@@ -108,16 +159,66 @@ def _count(
     only_held_out: bool,
     generator: torch.Generator,
     on_progress: Callable[[int], None],
-) -> Counts:
+) -> CorrectCounts:
     size = rows_at_once(length, examples, generator.device)
-    total = Counts(*torch.zeros(4, dtype=torch.int64, device=generator.device).unbind())
+    total = CorrectCounts(*torch.zeros(4, dtype=torch.int64, device=generator.device).unbind())
     for start in range(0, examples, size):
         rows = min(size, examples - start)
         if split == "uniform" and only_held_out:
             batch = sample_held_out(task, rows, length, generator=generator)
         else:
             batch = task.sample(rows, length, generator=generator, split=split)
-        counts = count(model(batch.inputs), batch.targets)
-        total = Counts(*(a + b for a, b in zip(total, counts, strict=True)))
+        counts = count_correct(model(batch.inputs), batch.targets)
+        total = CorrectCounts(*(a + b for a, b in zip(total, counts, strict=True)))
         on_progress(rows)
     return total
+
+
+LONGEST = 3600.0
+"""Seconds that all examples of one length may take."""
+SURE = 1e12
+"""So many operations take no hour on any machine."""
+PROBE = 0.1
+"""Seconds that a short run takes at least from which a long one is estimated."""
+
+
+def refuse_too_heavy(model: SymbolModel, lengths: Sequence[int], examples: int) -> None:
+    """Raise a ``ValueError`` with the estimated time and memory where a length takes too much of either."""
+    device = next(model.parameters()).device
+    for length in lengths:
+        rows = rows_at_once(length, examples, device)
+        space = rows * model.memory(length)
+        free = available_bytes(device)
+        too_large = space > free
+        heavy = examples * model.operations(length) > SURE
+        if not (too_large or heavy):
+            continue
+        seconds = estimate_seconds(model, length, examples)
+        if too_large or seconds > LONGEST:
+            what = "would run out of memory" if too_large else "would take too long"
+            raise ValueError(
+                f"{type(model).__name__} at length {length} {what}: about {format_wait(seconds)} for {examples} examples "
+                f"and "
+                f"{space / 1e9:,.1f} GB of memory, of which {free / 1e9:,.1f} GB are free; choose shorter lengths or "
+                "fewer examples, or insist with --force"
+            )
+
+
+@torch.inference_mode()
+def estimate_seconds(model: SymbolModel, length: int, examples: int) -> float:
+    """Seconds for the examples of a length, from a run of a shorter one and the operations of both."""
+    device = next(model.parameters()).device
+    size, seconds, work = 4, 0.0, 1.0
+    while seconds < PROBE and 2 * size <= length:
+        size *= 2
+        rows = rows_at_once(size, examples, device)
+        symbols_BN = torch.ones(rows, size, dtype=torch.int64, device=device)
+        seconds = min(_seconds(model, symbols_BN) for _ in range(3))  # the first run sets the libraries up
+        work = rows * model.operations(size)
+    return seconds * examples * model.operations(length) / work
+
+
+def _seconds(model: SymbolModel, symbols_BN: Tensor) -> float:
+    start = time.perf_counter()
+    model(symbols_BN).argmax(dim=-1).cpu()  # waits for the device
+    return time.perf_counter() - start

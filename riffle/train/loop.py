@@ -11,14 +11,14 @@ from types import FrameType
 
 import torch
 
+from riffle.cost import out_of_memory_message
+from riffle.environment import environment, free_bytes
 from riffle.models.sequence import SequenceModel
-from riffle.nn.memory import explain, footprint, free_bytes
-from riffle.train.distributed import ALONE, World
-from riffle.train.precision import arithmetic, set_matrix_precision
-from riffle.train.record import Metrics, Unrecorded, environment, record_sitting
-from riffle.train.run import Run
+from riffle.nn.execute import memory_model
+from riffle.train.distributed import SINGLE_PROCESS, World
+from riffle.train.objective import autocast, make_objective, set_matrix_precision
+from riffle.train.run import Metrics, NullMetrics, Run, record_environment
 from riffle.train.step import TrainStep
-from riffle.train.subject import subject_of
 
 OnLog = Callable[[int, dict[str, float]], None]
 OnEvaluation = Callable[[int, dict[str, float]], None]
@@ -50,7 +50,7 @@ def train(
     *,
     device: str | torch.device = "cpu",
     graph: bool = True,
-    world: World = ALONE,
+    world: World = SINGLE_PROCESS,
     on_log: OnLog = lambda step, values: None,
     on_evaluation: OnEvaluation = lambda step, accuracy: None,
 ) -> None:
@@ -66,30 +66,30 @@ def train(
         on_evaluation: Called with the step and the accuracy of every evaluation, by what was measured.
     """
     device = torch.device(device)
-    experiment = run.experiment
-    settings = experiment.train
-    if world.leads:
+    config = run.config
+    settings = config.train
+    if world.is_rank0:
         about = {**environment(device), "processes": world.size, "continued_from_step": run.saved_step()}
-        record_sitting(run.folder, about)
+        record_environment(run.folder, about)
     set_matrix_precision(settings.precision)
     torch.manual_seed(settings.seed)
-    subject = subject_of(experiment, run.folder, device, world)
-    model = subject.build(experiment.model, device=device)
+    objective = make_objective(config, run.folder, device, world)
+    model = objective.build(config.model, device=device)
     resumed = run.checkpoint.exists()
     if settings.start and not resumed:
-        Run(Path(settings.start)).give(model, run)
+        Run(Path(settings.start)).load_trained_weights(model, run)
     world.seed(settings.seed)
-    step = TrainStep(experiment, model, subject, graph=graph, world=world)
+    step = TrainStep(config, model, objective, graph=graph, world=world)
     done = run.load(model, step) if resumed else 0
-    world.refuse_differences([*model.state_dict().values(), *step.shared_state().values()])
-    metrics = Metrics(run.folder, done) if world.leads else Unrecorded()
+    world.check_equal([*model.state_dict().values(), *step.shared_state().values()])
+    metrics = Metrics(run.folder, done) if world.is_rank0 else NullMetrics()
     try:
         with _signals() as received:
             since, logged = time.perf_counter(), done
             while done < settings.steps:
                 _make(step)
                 done += 1
-                stop = world.highest(received[0] if received else 0)
+                stop = world.all_reduce_max(received[0] if received else 0)
                 finished = done == settings.steps
                 if finished or done % settings.log_every == 0:
                     progress = step.read()
@@ -106,7 +106,7 @@ def train(
                     metrics.write(done, **values)
                     on_log(done, values)
                 pause = time.perf_counter()
-                if world.leads and settings.evaluate_every and (finished or done % settings.evaluate_every == 0):
+                if world.is_rank0 and settings.evaluate_every and (finished or done % settings.evaluate_every == 0):
                     accuracy = step.evaluate()
                     metrics.write(done, **{f"accuracy/{where}": value for where, value in accuracy.items()})
                     on_evaluation(done, accuracy)
@@ -125,13 +125,13 @@ def _make(step: TrainStep) -> None:
         return step()
     except torch.OutOfMemoryError as error:
         said = str(error).split("\n")[0]
-    experiment, device = step.experiment, step.step.device
-    bins, batch = experiment.data.bins, experiment.data.batch
+    config, device = step.config, step.step.device
+    bins, batch = config.data.bins, config.data.batch
     if isinstance(step.model, SequenceModel) and not said.startswith("out of GPU memory"):  # in the backward pass
-        x_BND = torch.empty(0, 1, experiment.model.features, device=device)
-        with arithmetic(experiment.train.precision, device):
-            needs = footprint(step.model.network, x_BND, training=True)
-        said = explain(needs, [(batch, length) for length in bins], free_bytes(device))
+        x_BND = torch.empty(0, 1, config.model.features, device=device)
+        with autocast(config.train.precision, device):
+            needs = memory_model(step.model.network, x_BND, training=True)
+        said = out_of_memory_message(needs, [(batch, length) for length in bins], free_bytes(device))
     raise torch.OutOfMemoryError(f"{said}; a step takes data.batch={batch} examples of each of data.bins={list(bins)}")
 
 

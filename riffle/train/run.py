@@ -1,9 +1,15 @@
-"""A run's folder: config.json, environment.json, metrics.jsonl, checkpoint.safetensors, tensorboard/."""
+"""A run's folder: config.json, environment.json, metrics.jsonl, checkpoint.safetensors, tensorboard/.
+
+What a run leaves behind for people: metrics.jsonl, environment.json and TensorBoard curves.
+
+Whether a configuration can be trained at all, asked before anything is written.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import math
 from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,15 +18,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from riffle.config import EXPERIMENTS, Experiment
-from riffle.overrides import differences, from_dict
+from riffle.config import RUN_CONFIGS, PassageDataConfig, RunConfig, differences, fields, from_dict
+from riffle.files import read_json, write_atomically, write_json
+from riffle.tasks import TASKS
 from riffle.tasks.base import BLANK
-from riffle.train.check import check
-from riffle.train.checkpoint import below, read_checkpoint, write_checkpoint, write_json
-from riffle.train.int8 import restore
+from riffle.train.checkpoint import below, dequantize, read_checkpoint, write_checkpoint
+from riffle.train.objective import make_objective
 
 if TYPE_CHECKING:
     from riffle.train.step import TrainStep
+
 
 KEPT = ("best.model.", "average.", "model.")
 """Weights in a checkpoint by the beginning of their names; the first that are there are the trained model's."""
@@ -35,11 +42,11 @@ class Run:
             raise FileNotFoundError(
                 f"there is no run folder {self.folder}; train one with: riffle train TASK --out {self.folder}"
             )
-        if not self.config.is_file():
+        if not self.config_path.is_file():
             raise FileNotFoundError(f"{self.folder} is no run folder: it has no config.json")
 
     @property
-    def config(self) -> Path:
+    def config_path(self) -> Path:
         """The configuration."""
         return self.folder / "config.json"
 
@@ -49,32 +56,32 @@ class Run:
         return self.folder / "checkpoint.safetensors"
 
     @cached_property
-    def experiment(self) -> Experiment:
+    def config(self) -> RunConfig:
         """The run's configuration."""
         try:
-            values = json.loads(self.config.read_text())
-            return from_dict(EXPERIMENTS.get(values["task"], Experiment), values)
+            values = json.loads(self.config_path.read_text())
+            return from_dict(RUN_CONFIGS.get(values["task"], RunConfig), values)
         except (ValueError, TypeError, KeyError) as error:
-            raise ValueError(f"{self.config} is no configuration of a run: {error}") from None
+            raise ValueError(f"{self.config_path} is no configuration of a run: {error}") from None
 
     @classmethod
-    def create(cls, folder: Path, experiment: Experiment) -> Run:
+    def create(cls, folder: Path, config: RunConfig) -> Run:
         """A new run in a new or empty folder."""
         folder = Path(folder)
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise FileExistsError(
                 f"{folder} exists already: continue it with --resume, or choose another folder with --out"
             )
-        check(experiment)
+        check_config(config)
         folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / "config.json", asdict(experiment))
+        write_json(folder / "config.json", asdict(config))
         return cls(folder)
 
     @classmethod
-    def resume(cls, folder: Path, experiment: Experiment) -> Run:
+    def resume(cls, folder: Path, config: RunConfig) -> Run:
         """The run in a folder, which has to be of the same configuration."""
         run = cls(folder)
-        changed = differences(run.experiment, experiment)
+        changed = differences(run.config, config)
         if changed:
             lines = "; ".join(f"{name} is {old!r} there and {new!r} here" for name, (old, new) in changed.items())
             raise ValueError(f"{folder} belongs to another configuration: {lines}")
@@ -94,7 +101,7 @@ class Run:
         """Write the checkpoint; all ranks take part, and rank 0 writes."""
         weights = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
         tensors = {**weights, **step.state()}
-        if step.world.leads:
+        if step.world.is_rank0:
             write_checkpoint(self.checkpoint, tensors)
 
     def load(self, model: nn.Module, step: TrainStep) -> int:
@@ -109,17 +116,17 @@ class Run:
 
     def model(self, device: str | torch.device = "cpu") -> Any:
         """The trained model, ready to be used."""
-        from riffle.train.subject import subject_of
+        from riffle.train.objective import make_objective
 
-        config = replace(self.experiment.model, backend="auto")  # weights serve every kernel
-        model = subject_of(self.experiment, self.folder, device).build(config, device=device)
-        self.give(model, self)
+        config = replace(self.config.model, backend="auto")  # weights serve every kernel
+        model = make_objective(self.config, self.folder, device).build(config, device=device)
+        self.load_trained_weights(model, self)
         return model.eval()
 
-    def give(self, model: nn.Module, run: Run) -> None:
+    def load_trained_weights(self, model: nn.Module, run: Run) -> None:
         """Copy the trained weights into a model, which is that of the given run."""
         found = (read_checkpoint(self.checkpoint, prefix) for prefix in KEPT)
-        weights = restore(next((weights for weights in found if weights), {}))
+        weights = dequantize(next((weights for weights in found if weights), {}))
         self._load_weights(model, weights, run)
 
     def padded(self, symbols: list[int]) -> list[int]:
@@ -127,14 +134,14 @@ class Run:
 
         Networks of fewer cells share the weights, but were never trained.
         """
-        return symbols + [BLANK] * (min(self.experiment.data.bins) - len(symbols))
+        return symbols + [BLANK] * (min(self.config.data.bins) - len(symbols))
 
     def _load_weights(self, model: nn.Module, weights: dict[str, torch.Tensor], run: Run) -> None:
         try:
             model.load_state_dict(weights)
         except RuntimeError as error:
             reason = " ".join(str(error).split())  # torch lists them line by line
-            raise ValueError(f"{self.checkpoint} does not fit the model in {run.config}: {reason}") from None
+            raise ValueError(f"{self.checkpoint} does not fit the model in {run.config_path}: {reason}") from None
 
 
 def find_run(task: str, root: Path) -> Run | None:
@@ -143,6 +150,118 @@ def find_run(task: str, root: Path) -> Run | None:
     for path in checkpoints:
         with contextlib.suppress(FileNotFoundError, ValueError):  # a damaged run is no reason to give up
             run = Run(path.parent)
-            if run.experiment.task == task:
+            if run.config.task == task:
                 return run
     return None
+
+
+def record_environment(folder: Path, about: dict[str, Any]) -> None:
+    """Write environment.json; of a resumed run the first sitting stays, and this one joins the ``resumed`` ones."""
+    path = folder / "environment.json"
+    first = read_json(path)
+    if first:
+        about = {**first, "resumed": [*first.get("resumed", []), about]}
+    write_json(path, about)
+
+
+class Metrics:
+    """Appends to metrics.jsonl and, for the same numbers, to TensorBoard curves.
+
+    Args:
+        folder: The run's folder.
+        step: The step the run continues from; later lines of an earlier attempt are dropped.
+    """
+
+    def __init__(self, folder: Path, step: int = 0) -> None:
+        from torch.utils.tensorboard.writer import SummaryWriter
+
+        self.path = folder / "metrics.jsonl"
+        kept = [line for line in read_metrics(folder) if line["step"] <= step]
+        write_atomically(self.path, "".join(json.dumps(line) + "\n" for line in kept).encode())
+        self.curves = SummaryWriter(folder / "tensorboard", purge_step=step + 1)
+
+    def write(self, step: int, **values: float) -> None:
+        """Record values at a step."""
+        try:
+            with self.path.open("a") as file:
+                file.write(json.dumps({"step": step, **values}) + "\n")
+            for name, value in values.items():
+                self.curves.add_scalar(name, value, step)
+        except OSError as error:
+            error.filename = error.filename or str(self.path.parent)
+            raise
+
+    def close(self) -> None:
+        """Flush everything to disk."""
+        self.curves.close()
+
+
+class NullMetrics:
+    """In place of :class:`Metrics` on the ranks that leave the record to rank 0."""
+
+    def write(self, step: int, **values: float) -> None:
+        """Record nothing."""
+
+    def close(self) -> None:
+        """There is nothing to flush."""
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """The lines of a run's metrics.jsonl; a last line cut short by a kill is dropped."""
+    path = folder / "metrics.jsonl"
+    if not path.exists():
+        return []
+    lines = []
+    for line in path.read_text().splitlines():
+        try:
+            lines.append(json.loads(line))
+        except json.JSONDecodeError:
+            break
+    return lines
+
+
+SHARES = ("share", "word_dropout", "forget", "within", "flatten")
+"""Fields of passages that are a part of something."""
+
+
+def check_config(config: RunConfig) -> None:
+    """Raise a ``ValueError`` that names the first field with an impossible value, and says what it takes."""
+    data, train = config.data, config.train
+    rules = {
+        "data.bins": (
+            data.bins and min(data.bins) >= 1 and list(data.bins) == sorted(set(data.bins)),
+            "rising lengths",
+        ),
+        "data.batch": (data.batch >= 1, "at least 1"),
+        "data.shorter": (0 <= data.shorter <= 1, "within 0..1"),
+        "data.full": (0 <= data.full <= 1 - data.shorter, "within 0..1, together with data.shorter"),
+        "data.worst": (
+            data.worst == 0 or (0 < data.worst <= 1 and config.task in TASKS and TASKS[config.task].splits),
+            "within 0..1, and 0 for a task without worst cases",
+        ),
+        "train.steps": (train.steps >= 1, "at least 1"),
+        "train.learning_rate": (0 < train.learning_rate < math.inf, "above 0"),
+        "train.weight_decay": (0 <= train.weight_decay < math.inf, "at least 0"),
+        "train.weight_decay of AdaMax": (
+            train.optimizer != "adamax" or train.weight_decay == 0,
+            "0, since it has no decay",
+        ),
+        "train.warmup": (train.warmup >= 0, "at least 0"),
+        "train.clip": (0 <= train.clip < math.inf, "at least 0"),
+        "train.gradient_noise": (0 <= train.gradient_noise < math.inf, "at least 0"),
+        "train.label_smoothing": (0 <= train.label_smoothing <= 1, "within 0..1"),
+        "train.average": (0 <= train.average < 1, "at least 0 and below 1"),
+        "train.keep": (train.keep == "last" or train.evaluate_every, "'last' where nothing is evaluated"),
+        "train.log_every": (train.log_every >= 1, "at least 1"),
+        "train.evaluate_every": (train.evaluate_every >= 0, "at least 1, or 0 for no evaluation"),
+        "train.evaluate_lengths": (min(train.evaluate_lengths, default=1) >= 1, "lengths of at least 1"),
+        "train.checkpoint_every": (train.checkpoint_every >= 1, "at least 1"),
+    }
+    if isinstance(data, PassageDataConfig):
+        rules |= {f"data.{name}": (0 <= getattr(data, name) <= 1, "within 0..1") for name in SHARES}
+    for name, (holds, expected) in rules.items():
+        if not holds:
+            raise ValueError(f"{name} must be {expected}, got {fields(config)[name.split()[0]][0]}")
+    if train.start and not (Path(train.start) / "checkpoint.safetensors").is_file():
+        raise ValueError(f"train.start must be the folder of a trained run, got {train.start}")
+    make_objective(config).build(config.model, device="meta")  # the model checks its own arguments

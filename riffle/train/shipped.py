@@ -8,12 +8,12 @@ from pathlib import Path
 
 import torch
 
-from riffle.config import paper
-from riffle.overrides import differences
-from riffle.train.checkpoint import read_json, write_atomically, write_checkpoint
-from riffle.train.int8 import shrink
+from riffle.config import differences
+from riffle.files import read_json, write_atomically
+from riffle.quantities import format_percent
+from riffle.recipes import paper
+from riffle.train.checkpoint import quantize, write_checkpoint
 from riffle.train.run import Run
-from riffle.wording import percent
 
 SHIPPED = Path(__file__).parent.parent / "weights"
 """One run folder for each task that has trained weights in the package."""
@@ -22,9 +22,9 @@ SHIPPED = Path(__file__).parent.parent / "weights"
 def ship(run: Run, folder: Path) -> None:
     """Write a run as a small folder: its weights in int8, its configuration, its evaluation and a card."""
     folder.mkdir(parents=True, exist_ok=True)
-    weights = shrink({f"model.{name}": tensor for name, tensor in run.model().state_dict().items()})
+    weights = quantize({f"model.{name}": tensor for name, tensor in run.model().state_dict().items()})
     steps = {"step": torch.tensor(run.saved_step())}
-    if run.experiment.train.keep == "best":
+    if run.config.train.keep == "best":
         steps["best.step"] = torch.tensor(run.kept_step())
     write_checkpoint(folder / run.checkpoint.name, weights | steps)
     for name in ("config.json", "environment.json", "evaluation.json"):
@@ -35,18 +35,18 @@ def ship(run: Run, folder: Path) -> None:
 
 def card(run: Run) -> str:
     """What someone should know before using a run's weights, from the files in its folder."""
-    experiment = run.experiment
+    config = run.config
     lines = [
-        f"# {experiment.task}",
+        f"# {config.task}",
         "",
-        f"Weights of a network that learned the task `{experiment.task}` from examples of length ≤ "
-        f"{max(experiment.data.bins)}: {experiment.model.features} feature maps, {experiment.model.blocks} Beneš "
-        f"block{'s' if experiment.model.blocks > 1 else ''}, {run.saved_step()} steps, matrices rounded to int8.",
+        f"Weights of a network that learned the task `{config.task}` from examples of length ≤ "
+        f"{max(config.data.bins)}: {config.model.features} feature maps, {config.model.blocks} Beneš "
+        f"block{'s' if config.model.blocks > 1 else ''}, {run.saved_step()} steps, matrices rounded to int8.",
         *_kept(run),
         "",
         "What differs from the recipe `paper`:",
         "",
-        *(f"- `{name}={new}`" for name, (_, new) in differences(paper(experiment.task), experiment).items()),
+        *(f"- `{name}={new}`" for name, (_, new) in differences(paper(config.task), config).items()),
     ]
     environment = read_json(run.folder / "environment.json")
     if environment:
@@ -59,21 +59,21 @@ def card(run: Run) -> str:
         lines += ["", "Accuracy of these weights on fresh examples:", "", "| length | examples | symbols | sequences |"]
         lines += ["|---:|---:|---:|---:|"]
         lines += [
-            f"| {score['length']} | {score['examples']} | {percent(score['symbol_accuracy'])} | "
-            f"{percent(score['sequence_accuracy'])} |"
+            f"| {score['length']} | {score['examples']} | {format_percent(score['symbol_accuracy'])} | "
+            f"{format_percent(score['sequence_accuracy'])} |"
             for score in evaluation["scores"]
             if score["split"] == "uniform"
         ]
         worst = [
-            f"- {score['split']}: {percent(score['symbol_accuracy'])} of symbols, "
-            f"{percent(score['sequence_accuracy'])} of sequences"
+            f"- {score['split']}: {format_percent(score['symbol_accuracy'])} of symbols, "
+            f"{format_percent(score['sequence_accuracy'])} of sequences"
             for score in evaluation["scores"]
-            if score["split"] != "uniform" and score["length"] == max(experiment.data.bins)
+            if score["split"] != "uniform" and score["length"] == max(config.data.bins)
         ]
         if worst:
             lines += [
                 "",
-                f"Worst cases at length {max(experiment.data.bins)}, where uniform examples say too much:",
+                f"Worst cases at length {max(config.data.bins)}, where uniform examples say too much:",
                 "",
             ]
             lines += worst
@@ -82,7 +82,7 @@ def card(run: Run) -> str:
 
 def _kept(run: Run) -> list[str]:
     """Which weights they are, where they are not those of the last step."""
-    settings = run.experiment.train
+    settings = run.config.train
     if settings.keep == "last":
         return []
     where = f"by accuracy at length {settings.evaluate_lengths[0]}" if settings.evaluate_lengths else "as evaluated"

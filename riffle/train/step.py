@@ -9,16 +9,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from riffle.config import Experiment
+from riffle.config import RunConfig
 from riffle.models.base import Trainable
-from riffle.train.average import Average
 from riffle.train.checkpoint import below
-from riffle.train.choice import Choice
-from riffle.train.distributed import ALONE, World
+from riffle.train.distributed import SINGLE_PROCESS, World
+from riffle.train.ema import EMA, BestWeights
+from riffle.train.objective import Objective, on_parallel_streams
 from riffle.train.optim import base_learning_rate, gradients, make_optimizer, shape_gradients
 from riffle.train.schedule import SCHEDULES
-from riffle.train.streams import side_by_side
-from riffle.train.subject import Subject
 
 EAGER_STEPS = 3
 """Steps before a graph is captured: they let the libraries set themselves up."""
@@ -44,18 +42,24 @@ class TrainStep:
     """
 
     def __init__(
-        self, experiment: Experiment, model: Trainable, subject: Subject, *, graph: bool = True, world: World = ALONE
+        self,
+        config: RunConfig,
+        model: Trainable,
+        objective: Objective,
+        *,
+        graph: bool = True,
+        world: World = SINGLE_PROCESS,
     ) -> None:
         device = next(model.parameters()).device
-        self.experiment, self.model, self.subject, self.world = experiment, model, subject, world
-        self.generator = torch.Generator(device).manual_seed(experiment.train.seed)
-        base = base_learning_rate(experiment.train, experiment.model)
-        self.schedule = SCHEDULES[experiment.train.schedule](base, experiment.train, device)
+        self.config, self.model, self.objective, self.world = config, model, objective, world
+        self.generator = torch.Generator(device).manual_seed(config.train.seed)
+        base = base_learning_rate(config.train, config.model)
+        self.schedule = SCHEDULES[config.train.schedule](base, config.train, device)
         self.learning_rate = self.schedule.rate
-        self.optimizer = make_optimizer(model, experiment.train, self.learning_rate)
+        self.optimizer = make_optimizer(model, config.train, self.learning_rate)
         self.step = torch.zeros((), dtype=torch.int64, device=device)
-        self.average = Average(model, experiment.train.average) if experiment.train.average else None
-        self.choice = Choice() if experiment.train.keep == "best" else None
+        self.average = EMA(model, config.train.average) if config.train.average else None
+        self.choice = BestWeights() if config.train.keep == "best" else None
         self.first_bad = torch.full((), -1, dtype=torch.int64, device=device)
         self.sums = torch.zeros(4, dtype=torch.float64, device=device)
         self.use_graph = graph and device.type == "cuda"
@@ -90,12 +94,12 @@ class TrainStep:
     def _step(self) -> None:
         self.schedule.begin(self.step)
         self.optimizer.zero_grad(set_to_none=True)
-        loss, count = self.subject.loss(self.model, self.generator)
+        loss, count = self.objective.loss(self.model, self.generator)
         backward: Callable[[], None] = (loss + self.model.extra_loss()).backward
         note: Callable[[], None] = partial(self._note, loss.detach(), count)
-        side_by_side([backward, note], self.step.device)
-        self.world.average([loss.detach(), *self.model.noted(), *gradients(self.model)])
-        shape_gradients(self.model, self.experiment.train, self.learning_rate, self.generator)
+        on_parallel_streams([backward, note], self.step.device)
+        self.world.average([loss.detach(), *self.model.step_statistics(), *gradients(self.model)])
+        shape_gradients(self.model, self.config.train, self.learning_rate, self.generator)
         self.optimizer.step()
         self.model.after_step(loss.detach(), self.learning_rate)
         if self.average:
@@ -120,7 +124,7 @@ class TrainStep:
     def evaluate(self) -> dict[str, float]:
         """Accuracy on held-out examples: of the averaged weights, where there are such."""
         model = self.average.model if self.average else self.model
-        accuracy = self.subject.evaluate(model)
+        accuracy = self.objective.evaluate(model)
         if self.choice:
             self.choice.note(int(self.step), accuracy, model)
         return accuracy
@@ -148,7 +152,7 @@ class TrainStep:
 
     def load_state(self, tensors: dict[str, Tensor]) -> None:
         """Take up where :meth:`state` was taken."""
-        tensors = self.world.own(tensors, self._own_state())
+        tensors = self.world.restore_own(tensors, self._own_state())
         self.step.copy_(tensors["step"])
         self.sums.copy_(tensors["sums"])
         if self.average:

@@ -9,9 +9,9 @@ from nn.golden import Golden, assert_near, load
 from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from riffle.baselines import NeuralGPU
-from riffle.baselines.saturation import PERIOD
-from riffle.train.metrics import sequence_loss
+from riffle.models.baselines import NeuralGPU
+from riffle.models.baselines.neural_gpu import PERIOD
+from riffle.train.evaluate import sequence_loss
 
 FILES = ("dngpu_L8_m6_B4", "dngpu_L8_m8_B3_not_div3")
 TOLERANCE = 1e-5
@@ -121,7 +121,7 @@ def test_many_widths_at_once_are_what_each_is_alone() -> None:
     for batch in batches:
         apart.append(model(batch))
         costs.append(model.saturation.cost())
-    together = model.many(batches)
+    together = model.forward_batches(batches)
     for one, other in zip(together, apart, strict=True):
         torch.testing.assert_close(one, other)
     torch.testing.assert_close(model.saturation.cost(), torch.stack(costs).mean())

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from riffle.baselines import GatedAttentionReader
-from riffle.baselines.gated_attention_reader import pointer_sum
+from riffle.models.baselines import GatedAttentionReader
+from riffle.models.baselines.gated_attention import pointer_sum
 
 
 def test_padding_does_not_matter() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from riffle.baselines import Recurrent, Transformer
-from riffle.baselines.attention import Attention, rotate, rotation
+from riffle.models.baselines import Recurrent, Transformer
+from riffle.models.baselines.transformers import Attention, rotate, rotation
 
 
 def test_rotary_scores_depend_on_distance_alone() -> None:

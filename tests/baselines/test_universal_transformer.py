@@ -6,9 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from riffle.baselines import UniversalReader, UniversalTransformer
-from riffle.baselines.halting import Halting
-from riffle.baselines.universal_transformer import UniversalStack
+from riffle.models.baselines import UniversalReader, UniversalTransformer
+from riffle.models.baselines.universal_transformer import Halting, UniversalStack
 
 WORDS = 60_001
 

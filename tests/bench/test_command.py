@@ -12,8 +12,8 @@ from cli.riffle_command import riffle, succeed
 from torch import Tensor
 
 from riffle import ShuffleExchange
-from riffle.bench import rows
-from riffle.bench.plan import row_names
+from riffle.bench import workloads as rows
+from riffle.bench.workloads import row_names
 
 from . import tiny
 

@@ -10,13 +10,12 @@ from torch import Tensor
 
 from riffle import ShuffleExchange
 from riffle.bench import backward, inference, jobs, training
-from riffle.bench.ceilings import Ceilings
 from riffle.bench.check import compare, relative_error
 from riffle.bench.definition import definition
 from riffle.bench.jobs import make_cells, make_network
 from riffle.bench.measure import OUT_OF_MEMORY, WORKS, WRONG, Measurer
-from riffle.bench.plan import Step
-from riffle.bench.rows import Form, Row
+from riffle.bench.timing import Ceilings
+from riffle.bench.workloads import Form, Measurement, Workload
 
 from . import tiny
 
@@ -24,12 +23,12 @@ CPU = torch.device("cpu")
 ROWS = (tiny.INFERENCE, tiny.BACKWARD, tiny.STEP, tiny.ENCODER)
 
 
-def measure(row: Row, form: Form = "eager") -> dict[str, Any]:
-    return Measurer(CPU, Ceilings(1e9, 1e9, "made up"), quick=True)(Step("rows", row, form))
+def measure(row: Workload, form: Form = "eager") -> dict[str, Any]:
+    return Measurer(CPU, Ceilings(1e9, 1e9, "made up"), quick=True)(Measurement("rows", row, form))
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.work)
-def test_entry(row: Row) -> None:
+def test_entry(row: Workload) -> None:
     entry = measure(row)
     assert 0 < entry["fastest"] <= entry["milliseconds"] <= entry["slowest"]
     assert entry["repeats"] >= 3
@@ -40,7 +39,7 @@ def test_entry(row: Row) -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.work)
-def test_results_are_those_of_the_truth(row: Row) -> None:
+def test_results_are_those_of_the_truth(row: Workload) -> None:
     truth, results = WORKS[row.work].truth(row, CPU), WORKS[row.work].job(row, "eager", CPU).results()
     assert results.keys() == truth.keys()
     assert all(float(result.norm()) > 0 for result in truth.values())
@@ -71,7 +70,7 @@ def perturbed(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
 
 
 @pytest.mark.parametrize("row", [tiny.INFERENCE, tiny.BACKWARD], ids=lambda row: row.work)
-def test_a_wrong_network_gets_no_time(row: Row, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_network_gets_no_time(row: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
     perturbed(monkeypatch, 1.01)
     entry = measure(row)
     assert entry["failed"] == WRONG
@@ -135,7 +134,7 @@ def test_relative_error(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("row", "form"), [(tiny.INFERENCE, "fused"), (tiny.BACKWARD, "fused"), (tiny.BACKWARD, "fused-keep")]
 )
-def test_fused_forms_on_the_interpreter(row: Row, form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fused_forms_on_the_interpreter(row: Workload, form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "dtype_of", lambda form: torch.float32)  # the interpreter's
     job = WORKS[row.work].job(row, form, CPU)
     assert compare(job.results(), WORKS[row.work].truth(row, CPU), torch.float32).passed
@@ -144,8 +143,8 @@ def test_fused_forms_on_the_interpreter(row: Row, form: Form, monkeypatch: pytes
 @pytest.mark.gpu
 @pytest.mark.parametrize("form", ["compiled", "fused", "fused-keep"])
 @pytest.mark.parametrize("row", [tiny.BACKWARD, tiny.STEP], ids=lambda row: row.work)
-def test_forms_on_a_gpu(row: Row, form: Form) -> None:
+def test_forms_on_a_gpu(row: Workload, form: Form) -> None:
     measurer = Measurer(torch.device("cuda"), Ceilings(1e12, 1e12, "made up"), quick=True)
-    entry = measurer(Step("rows", row, form))
+    entry = measurer(Measurement("rows", row, form))
     assert "failed" not in entry, entry
     assert entry["peak_bytes"] > 0

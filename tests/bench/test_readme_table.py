@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from riffle.bench.plan import plan
 from riffle.bench.plot import draw
-from riffle.bench.words import NOTHING
+from riffle.bench.workloads import plan
+from riffle.quantities import DASH
 
 ROOT = Path(__file__).parents[2]
 
@@ -51,7 +51,7 @@ def test_table(readme: Any, record: dict[str, Any], tmp_path: Path) -> None:
         "One Some GPU, commit abc, torch 2.11.0, `riffle bench`; a matrix product reached 500 TFLOP/s"
     )
     lines = text.splitlines()
-    cells = [*["50.7 ms, 3.0 GB"] * 3, NOTHING, "25.4 ms", "50%"]
+    cells = [*["50.7 ms, 3.0 GB"] * 3, DASH, "25.4 ms", "50%"]
     assert f"| inference, 96 maps, 1 block, n = 2M | {' | '.join(cells)} |" in lines
     (failed,) = [line for line in lines if line.startswith("| forward and backward, 96 maps")]
     assert "| out of memory |" in failed
@@ -68,7 +68,7 @@ def test_rows_alone(readme: Any, record: dict[str, Any], tmp_path: Path) -> None
         json.dumps({**record, "rows": {"latency": record["rows"]["latency"]}, "curve": {}, "attention": {}})
     )
     *_, last = readme.speed(file).splitlines()
-    cells = ["0.0115 ms, 3.0 GB", NOTHING, "0.0115 ms, 3.0 GB", NOTHING]
+    cells = ["0.0115 ms, 3.0 GB", DASH, "0.0115 ms, 3.0 GB", DASH]
     assert last.startswith(f"| inference, 96 maps, 1 block, n = 1K | {' | '.join(cells)} |")
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from riffle.bench.ceilings import Ceilings
-from riffle.bench.plan import Step, plan, row_names
-from riffle.bench.rows import ROWS, Row, encoder_flops, layer_flops, network_flops
+from riffle.bench.timing import Ceilings
+from riffle.bench.workloads import WORKLOADS, Measurement, Workload, plan, row_names
+from riffle.cost import encoder_flops, layer_flops, network_flops
 
 H200 = Ceilings(775e12, 4.2e12, "an earlier measurement")
-BY_NAME = {row.name: row for row in ROWS["cuda"]}
+BY_NAME = {row.name: row for row in WORKLOADS["cuda"]}
 FLOORS = {
     "infer-2m": 16.4,
     "infer-1m": 31.1,
@@ -51,8 +51,12 @@ def test_floors(name: str) -> None:
 
 def test_a_backward_pass_counts_twice() -> None:
     work = {"features": 96, "blocks": 1, "lengths": (64,), "batch": 2}
-    forward = Row(name="a", work="inference", **work)
-    assert Row(name="b", work="forward and backward", **work).flops == 3 * forward.flops == 6 * network_flops(64, 96, 1)
+    forward = Workload(name="a", work="inference", **work)
+    assert (
+        Workload(name="b", work="forward and backward", **work).flops
+        == 3 * forward.flops
+        == 6 * network_flops(64, 96, 1)
+    )
 
 
 def test_titles() -> None:
@@ -74,8 +78,8 @@ def test_plan_of_everything() -> None:
 def test_plan_of_a_choice() -> None:
     latency = BY_NAME["latency"]
     assert plan("cuda", ["latency"], ["fused", "eager"]) == [
-        Step("rows", latency, "eager"),
-        Step("rows", latency, "fused"),
+        Measurement("rows", latency, "eager"),
+        Measurement("rows", latency, "fused"),
     ]
     assert {step.form for step in plan("cpu")} == {"eager"}
     assert {step.section for step in plan("cpu", ["attention"], attention=False)} == {"attention"}

@@ -58,8 +58,8 @@ def test_train_says_where_the_run_is(tmp_path: Path, monkeypatch: pytest.MonkeyP
     result = succeed("train", "sort", *TINY, "--steps", 1, "--features", 4, "--seed", 3, "--precision", "fp32")
     assert result.out == ""
     assert "The run is in runs/sort. See how far it generalises: riffle eval runs/sort" in result.err
-    experiment = Run(Path("runs/sort")).experiment
-    assert (experiment.train.steps, experiment.model.features, experiment.train.seed) == (1, 4, 3)
+    config = Run(Path("runs/sort")).config
+    assert (config.train.steps, config.model.features, config.train.seed) == (1, 4, 3)
 
 
 def test_train_says_which_weights_it_kept(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from riffle.config import RIVALS
-from riffle.experiments import EXPERIMENTS
+from riffle.recipes import BASELINES
+from riffle.reproduce import FIGURES
 
 from .riffle_command import TINY, riffle
 
@@ -18,7 +18,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "rivals.md"
 COMMANDS = re.findall(r"^riffle (.+)$", PAGE.read_text(), flags=re.MULTILINE)
 
 
-@pytest.mark.parametrize("model", RIVALS)
+@pytest.mark.parametrize("model", BASELINES)
 def test_train_evaluate_and_solve(model: str, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     trained = riffle("train", "reverse", "--model", model, *TINY, "--steps", 2, "--out", folder)
@@ -32,9 +32,9 @@ def test_train_evaluate_and_solve(model: str, tmp_path: Path) -> None:
 
 def test_help_names_every_model() -> None:
     shown = riffle("train", "--help").out
-    assert all(name in shown for name in RIVALS)
+    assert all(name in shown for name in BASELINES)
     shown = riffle("reproduce", "--help").out
-    assert all(name in shown for name in EXPERIMENTS)
+    assert all(name in shown for name in FIGURES)
 
 
 def test_a_length_too_heavy_is_refused(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_commands_of_the_page(command: str, tmp_path: Path) -> None:
         shown = riffle(*words, "--show", "--json")
         assert shown.code == 0, shown.err
     elif words[0] == "reproduce":
-        assert words[1] in EXPERIMENTS
+        assert words[1] in FIGURES
         assert set(words[2:]) <= {"--memory", "11"}
     else:
         assert words == ["eval", "runs/add-dngpu"], "where riffle train add --model dngpu leaves its run"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from riffle.models.streamed import predict_streamed
+from riffle.models.sequence import predict_streamed
 from riffle.train.evaluate import predict, strip
 from riffle.train.run import Run
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from riffle.config import small
 from riffle.models.build import build
+from riffle.recipes import small
 from riffle.tasks import get_task
 from riffle.train.checkpoint import write_checkpoint
 from riffle.train.run import Run
@@ -45,10 +45,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def untrained(folder: Path) -> Run:
-    experiment = small("id")
-    run = Run.create(folder, experiment)
+    config = small("id")
+    run = Run.create(folder, config)
     torch.manual_seed(0)
-    weights = build(experiment.model, get_task("id")).state_dict()
+    weights = build(config.model, get_task("id")).state_dict()
     write_checkpoint(run.checkpoint, {**{f"model.{k}": v for k, v in weights.items()}, "step": torch.tensor(0)})
     return run
 

@@ -11,9 +11,9 @@ from urllib.request import ProxyHandler, Request, build_opener
 import pytest
 
 from riffle.demo.app import SESSIONS
-from riffle.demo.catalogue import Trained
-from riffle.solving import solve
+from riffle.demo.solve import LoadedRun
 from riffle.train.shipped import SHIPPED
+from riffle.train.solve import solve
 
 from .conftest import Server
 
@@ -36,7 +36,7 @@ def ask(server: Server, text: str) -> dict[str, object]:
 
 
 def flood(server: Server) -> float:
-    alone = Trained(SHIPPED / "sort")
+    alone = LoadedRun(SHIPPED / "sort")
     inputs = [[(i * k) % 11 + 1 for k in range(1, 9)] for i in range(REQUESTS)]
     start = time.monotonic()
     with ThreadPoolExecutor(THREADS) as pool:

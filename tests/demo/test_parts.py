@@ -11,22 +11,21 @@ from xml.etree import ElementTree
 import pytest
 import torch
 
-from riffle.demo.answer import MOST, answer, check_size, compare, show_answer
-from riffle.demo.catalogue import Catalogue, Trained
-from riffle.demo.html import in_place
 from riffle.demo.lengths import LENGTHS, evaluated, measure, show_lengths, worst_cases
 from riffle.demo.routes import random_permutation, show_route
 from riffle.demo.server import LARGEST_REQUEST, Guard
+from riffle.demo.solve import MOST, LoadedRun, RunCatalogue, answer, check_size, compare, show_answer
+from riffle.demo.svg import in_place
 from riffle.demo.switches import layers_of, mean_gates, show_switches
 from riffle.demo.writing import random_input, write
 from riffle.inspect import trace
 from riffle.routing import route
-from riffle.solving import solve
 from riffle.tasks import TASKS
-from riffle.tasks.text import trim
+from riffle.tasks.base import trim
 from riffle.train.shipped import SHIPPED
+from riffle.train.solve import solve
 
-SORT = Trained(SHIPPED / "sort")
+SORT = LoadedRun(SHIPPED / "sort")
 
 
 def markup(text: str) -> ElementTree.Element:
@@ -67,7 +66,7 @@ def test_answer_is_that_of_solve() -> None:
 
 def test_wrong_symbols_are_marked(runs: Path) -> None:
     text = " ".join(str(i % 11 + 1) for i in range(16))
-    trained = Trained(runs / "new")
+    trained = LoadedRun(runs / "new")
     solution, shown = answer(trained, text), show_answer(trained, text)
     pairs = compare(TASKS["id"], solution.output, solution.expected)
     differing = [(got, right) for got, right in pairs if got != right]
@@ -199,25 +198,25 @@ def test_lengths(tmp_path: Path) -> None:
     assert len(with_class(show_lengths(SORT, 16, live=False), "live")) == 0
     assert "none of 8, 16" in problem(show_lengths(SORT, 10**9))
     shutil.copytree(SHIPPED / "sort", tmp_path / "sort", ignore=shutil.ignore_patterns("evaluation.json"))
-    assert f"riffle eval {tmp_path / 'sort'}" in show_lengths(Trained(tmp_path / "sort"), LENGTHS[0])
+    assert f"riffle eval {tmp_path / 'sort'}" in show_lengths(LoadedRun(tmp_path / "sort"), LENGTHS[0])
 
 
 def test_catalogue(runs: Path, tmp_path: Path) -> None:
-    catalogue = Catalogue(runs)
+    catalogue = RunCatalogue(runs)
     assert catalogue.names("id") == [str(runs / "new"), "id (shipped)"]
     assert catalogue.names("sort") == ["sort (shipped)"]
     shutil.copytree(SHIPPED / "sort", tmp_path / "runs" / "mine")
-    assert Catalogue(tmp_path / "runs").names("sort") == [str(tmp_path / "runs" / "mine"), "sort (shipped)"]
+    assert RunCatalogue(tmp_path / "runs").names("sort") == [str(tmp_path / "runs" / "mine"), "sort (shipped)"]
     assert [name for name in TASKS if name in catalogue.tasks] == catalogue.tasks
     with pytest.raises(ValueError, match=re.escape("sort (shipped)")):
         catalogue.get("other")
     with pytest.raises(ValueError, match="riffle train"):
-        Catalogue(tmp_path, shipped=tmp_path)
+        RunCatalogue(tmp_path, shipped=tmp_path)
     damaged = tmp_path / "damaged"
     damaged.mkdir()
     (damaged / "checkpoint.safetensors").write_bytes(b"")
     (damaged / "config.json").write_text("{")
-    assert str(damaged) not in Catalogue(tmp_path).models
+    assert str(damaged) not in RunCatalogue(tmp_path).models
 
 
 def test_guard() -> None:

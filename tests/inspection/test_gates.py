@@ -11,9 +11,8 @@ from torch import Tensor
 from riffle import SequenceModel, ShuffleExchange
 from riffle.inspect import LayerTrace, trace
 from riffle.kernels.reference import mix, swap_half
-from riffle.nn.lengths import bits
 from riffle.nn.switch import UNITS, SwitchUnit
-from riffle.shuffle import SHARINGS
+from riffle.shuffle import SHARINGS, bits
 
 FEATURES = 6
 ORDERS = ("in-place", "shuffled")

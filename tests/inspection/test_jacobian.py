@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from riffle import SequenceModel, ShuffleExchange
-from riffle.inspect import dependence, moves, routing_of
+from riffle.inspect import dependence, source_positions, strongest_source
 from riffle.models.sequence import EMBEDDING_SCALE
 from riffle.tasks import TASKS, get_task
 from riffle.tasks.symbols import SymbolTask
@@ -73,10 +73,10 @@ def test_mistakes() -> None:
 @pytest.mark.timeout(600)
 def test_reversal_is_an_antidiagonal_at_eight_times_the_trained_length() -> None:
     run = Run(SHIPPED / "reverse")
-    length = 8 * max(run.experiment.data.bins)
+    length = 8 * max(run.config.data.bins)
     symbols_N = get_task("reverse").sample(1, length, generator=torch.Generator().manual_seed(0)).inputs[0]
     outputs = [9 * index % length for index in range(length // 8)]  # an eighth of them, of every kind
-    routing_R = routing_of(dependence(run.model(), symbols_N, outputs=outputs, probes=2))
+    routing_R = strongest_source(dependence(run.model(), symbols_N, outputs=outputs, probes=2))
     right = (routing_R == length - 1 - torch.tensor(outputs)).float().mean()
     assert right >= 0.99
 
@@ -89,7 +89,7 @@ MOVING = ("id", "reverse", "duplicate", "rev2", "left", "right", "bit-reversal")
 def test_tasks_that_move_symbols(name: str, length: int) -> None:
     task = get_task(name)
     inputs = task.sample(1, length, generator=torch.Generator().manual_seed(length)).inputs[0].tolist()
-    sources = moves(task, inputs)
+    sources = source_positions(task, inputs)
     assert sources is not None
     moved = [0 if source is None else inputs[source] for source in sources]
     expected = task.answer(torch.tensor([inputs]))[0].tolist()
@@ -100,7 +100,7 @@ def test_tasks_that_move_symbols(name: str, length: int) -> None:
 def test_tasks_that_do_more(name: str) -> None:
     task = get_task(name)
     inputs = task.sample(1, 16, generator=torch.Generator().manual_seed(0)).inputs[0].tolist()
-    assert moves(task, inputs) is None
+    assert source_positions(task, inputs) is None
 
 
 def test_the_list_of_moving_tasks_is_whole() -> None:

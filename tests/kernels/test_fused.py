@@ -26,7 +26,7 @@ DTYPES = [torch.float32, *([torch.bfloat16, torch.float16] if GPU else [])]
 SHAPES = [(1, 2, 16), (3, 8, 12), (5, 4, 2), (1, 64, 24), (2, 32, 48)]
 if GPU:
     SHAPES = [(3, 8, 12), (1, 2, 16), (1, 4096, 96), (3, 128, 192), (7, 64, 384), (1, 32, 512), (3, 16, 250)]
-CASES = [(turn, swap) for turn in (1, -1, 0) for swap in (True, False)]
+CASES = [(shuffle, swap) for shuffle in (1, -1, 0) for swap in (True, False)]
 if GPU:  # each case is compiled for each shape and dtype there
     CASES = [(1, True), (-1, True), (0, False)]
 SHUFFLES = {1: unriffle, -1: riffle, 0: lambda x: x}
@@ -43,7 +43,7 @@ def assert_as_accurate(name: str, actual: Tensor, eager: Tensor, exact: Tensor, 
     assert error <= allowed, f"{name}: {error:.2e} from the float64 reference, {allowed:.2e} allowed"
 
 
-def layer(x_BND: Tensor, unit: fused.Prepared, **options: Any) -> Tensor:
+def layer(x_BND: Tensor, unit: fused.PreparedUnit, **options: Any) -> Tensor:
     """The fused layer on sequences of one length."""
     batch, cells, _ = x_BND.shape
     y_CD = fused.switch_and_shuffle(x_BND.flatten(0, 1), unit, sequences=[batch], cells=[cells], **options)
@@ -67,18 +67,18 @@ class Case:
             self.tensors += [draw(batch, cells, features).clamp(-1, 1), draw(features)]
         self.grad = draw(batch, cells, features)
 
-    def run(self, kernel: str, dtype: torch.dtype, turn: int, swap: bool) -> list[Tensor]:
+    def run(self, kernel: str, dtype: torch.dtype, shuffle: int, swap: bool) -> list[Tensor]:
         # Parameters stay as they are in eager PyTorch; the fused kernels take them in float32, as `prepare` gives them.
         leaves = [tensor.to(dtype).clone().requires_grad_() for tensor in self.tensors]
         x_BND, weights, skip = leaves[0], SwitchWeights(*leaves[1:5]), leaves[5:]
         if kernel == "fused":
             unit = fused.prepare(weights, skip[1] if skip else None, dtype)
-            y_BND = layer(x_BND, unit, turn=turn, swap=swap, skip_CD=skip[0].flatten(0, 1) if skip else None)
+            y_BND = layer(x_BND, unit, shuffle=shuffle, swap=swap, skip_CD=skip[0].flatten(0, 1) if skip else None)
         else:
             pairs = (*x_BND.shape[:1], -1, 2 * x_BND.shape[2])
             skip_BPE = (skip[0] * skip[1]).reshape(pairs) if skip else None
             y_BPE = reference.gated_switch(x_BND.reshape(pairs), weights, skip_BPE, swap=swap)
-            y_BND = SHUFFLES[turn](y_BPE.reshape(x_BND.shape))
+            y_BND = SHUFFLES[shuffle](y_BPE.reshape(x_BND.shape))
         return [y_BND.detach(), *torch.autograd.grad(y_BND, leaves, self.grad.to(dtype))]
 
 
@@ -99,13 +99,13 @@ def _poison() -> Iterator[None]:
 def test_layer_and_every_gradient(shape: tuple[int, int, int], dtype: torch.dtype) -> None:
     for skip in (False, True):
         case = Case(*shape, skip)
-        for turn, swap in CASES:
+        for shuffle, swap in CASES:
             exact, eager, actual = (
-                case.run(kernel, kind, turn, swap)
+                case.run(kernel, kind, shuffle, swap)
                 for kernel, kind in (("reference", torch.float64), ("reference", dtype), ("fused", dtype))
             )
             for name, *results in zip(["y", *case.names], actual, eager, exact, strict=True):
-                assert_as_accurate(f"{name}, turn {turn}, swap {swap}, skip {skip}", *results)
+                assert_as_accurate(f"{name}, turn {shuffle}, swap {swap}, skip {skip}", *results)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -135,15 +135,15 @@ def test_an_empty_batch() -> None:
 
 
 @pytest.mark.parametrize("turn", [1, -1, 0])
-def test_dropout(turn: int) -> None:
+def test_dropout(shuffle: int) -> None:
     features, rate = 16, 0.25
     torch.manual_seed(0)
     unit = ShuffleExchange(features, device=DEVICE)["last"]
     prepared = fused.prepare(unit.weights(), None, torch.float32)
     x_BND = (torch.rand(2, 64, features, device=DEVICE) * 2 - 1).requires_grad_()
-    plain = layer(x_BND, prepared, turn=turn)
+    plain = layer(x_BND, prepared, shuffle=shuffle)
     torch.manual_seed(1)
-    dropped = layer(x_BND, prepared, turn=turn, dropout=[rate])
+    dropped = layer(x_BND, prepared, shuffle=shuffle, dropout=[rate])
     kept = dropped != 0
     assert abs(kept.float().mean().item() - (1 - rate)) < 0.03
     torch.testing.assert_close(dropped[kept], plain[kept] / (1 - rate))
@@ -153,7 +153,7 @@ def test_dropout(turn: int) -> None:
     (expected,) = torch.autograd.grad(plain, x_BND, grad * kept / (1 - rate))
     torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
     torch.manual_seed(2)
-    other = layer(x_BND, prepared, turn=turn, dropout=[rate])
+    other = layer(x_BND, prepared, shuffle=shuffle, dropout=[rate])
     assert not torch.equal(other != 0, kept)
 
 

@@ -44,7 +44,7 @@ def assert_close(name: str, actual: Tensor | None, expected: Tensor | None, tole
 def assert_same(ours: ShuffleExchange, theirs: ShuffleExchange, xs_BND: list[Tensor], apart: list[Tensor]) -> None:
     """The same results and gradients as ``apart``, which ``theirs`` computed from the same inputs."""
     tolerance = TOLERANCE[xs_BND[0].dtype]
-    together = ours.many(xs_BND)
+    together = ours.forward_batches(xs_BND)
     for index, (actual, expected) in enumerate(zip(together, apart, strict=True)):
         assert_close(f"output {index}", actual, expected, tolerance)
     weights = [torch.randn_like(y_BND) for y_BND in apart]
@@ -87,7 +87,7 @@ def test_as_few_calls_as_the_longest_group_has_layers(recompute: bool, monkeypat
     monkeypatch.setattr(fused, "switch_and_shuffle", counted)
     model = SequenceModel(12, 12, FEATURES, backend="fused", recompute=recompute, device=DEVICE)
     batches = [torch.randint(12, (2, length), device=DEVICE) for length in (4, 8, 16)]
-    together = model.many(batches)
+    together = model.forward_batches(batches)
     assert calls == [[16], [16, 8], [16, 8, 4], [16, 8, 4], [16, 8], [16], [16, 8, 4]]
     for actual, symbols_BN in zip(together, batches, strict=True):
         torch.testing.assert_close(actual, model(symbols_BN), rtol=1e-4, atol=1e-5)

@@ -9,7 +9,7 @@ from torch import Tensor
 pytest.importorskip("triton", reason="Triton has no build for this platform")
 
 from riffle.kernels import launch
-from riffle.kernels.launch import Route
+from riffle.kernels.launch import LayerLayout
 from riffle.kernels.tuning import Blocks, switch_blocks
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -18,7 +18,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 @pytest.mark.parametrize("features", [16, 48, 32])
 @pytest.mark.parametrize(("sequences", "cells"), [(3, 8), (1, 64), (21, 2)])
 @pytest.mark.parametrize("turn", [1, -1, 0])
-def test_it_equals_the_passes(features: int, sequences: int, cells: int, turn: int) -> None:
+def test_it_equals_the_passes(features: int, sequences: int, cells: int, shuffle: int) -> None:
     torch.manual_seed(0)
     pairs, pair = sequences * cells // 2, 2 * features
 
@@ -29,8 +29,8 @@ def test_it_equals_the_passes(features: int, sequences: int, cells: int, turn: i
     weight, bias = draw(2, features, pair) / pair**0.5, draw(2, features)
     seed = torch.tensor([5], device=DEVICE)
     for route in (
-        Route((0,), (cells,), (0.0,), None, turn, True),
-        Route((0,), (cells,), (0.3,), seed, turn, False),
+        LayerLayout((0,), (cells,), (0.0,), None, shuffle, True),
+        LayerLayout((0,), (cells,), (0.3,), seed, shuffle, False),
     ):
         sum_2PD = torch.bmm(launch.reset(gates, read_PE), weight.mT)
         expected = launch.update(gates, sum_2PD, state_PE, bias, route)

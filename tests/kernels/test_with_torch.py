@@ -11,17 +11,17 @@ import torch
 from torch import Tensor
 
 from riffle import ShuffleExchange
-from riffle.config import DataConfig, Experiment, ModelConfig, Precision, TrainConfig
+from riffle.config import DataConfig, ModelConfig, Precision, RunConfig, TrainConfig
 from riffle.models.build import build
 from riffle.tasks import get_task
+from riffle.train.objective import SymbolObjective
 from riffle.train.step import TrainStep
-from riffle.train.symbols import Symbols
 
 pytest.importorskip("triton", reason="Triton has no build for this platform")
 
 GPU = torch.cuda.is_available()
 DEVICE = "cuda" if GPU else "cpu"
-SHORT = Experiment(
+SHORT = RunConfig(
     task="reverse",
     model=ModelConfig(features=32 if GPU else 4, dropout=0.0),
     data=DataConfig(bins=(4, 8), batch=32 if GPU else 4),
@@ -32,12 +32,12 @@ SHORT = Experiment(
 def losses(backend: str, precision: Precision, recompute: bool = True) -> list[float]:
     """The loss of every step of a short run."""
     model = replace(SHORT.model, backend=backend, recompute=recompute)
-    experiment = replace(SHORT, model=model, train=replace(SHORT.train, precision=precision))
+    config = replace(SHORT, model=model, train=replace(SHORT.train, precision=precision))
     torch.manual_seed(0)
-    task = get_task(experiment.task)
-    step = TrainStep(experiment, build(experiment.model, task, device=DEVICE), Symbols(experiment))
+    task = get_task(config.task)
+    step = TrainStep(config, build(config.model, task, device=DEVICE), SymbolObjective(config))
     found = []
-    for _ in range(experiment.train.steps):
+    for _ in range(config.train.steps):
         step()
         found.append(step.read().loss)
     return found
@@ -60,7 +60,7 @@ def test_a_run_in_bfloat16_learns_as_in_float32() -> None:
 def test_a_bad_gradient_reaches_no_other_group() -> None:
     net = ShuffleExchange(4, 2, backend="fused", device=DEVICE)
     xs_BND = [torch.rand(2, length, 4, device=DEVICE).requires_grad_() for length in (8, 4)]
-    ys_BND = net.many(xs_BND)
+    ys_BND = net.forward_batches(xs_BND)
     gradients = torch.autograd.grad(ys_BND, xs_BND, [torch.full_like(ys_BND[0], torch.nan), torch.ones_like(ys_BND[1])])
     assert gradients[0].isnan().any()
     assert gradients[1].isfinite().all()
@@ -72,9 +72,9 @@ def test_autocast(dtype: torch.dtype) -> None:
     ours, theirs = (ShuffleExchange(64, 2, backend=backend, device="cuda") for backend in ("fused", "reference"))
     theirs.load_state_dict(ours.state_dict())
     xs_BND = [torch.rand(3, length, 64, device="cuda") * 2 - 1 for length in (64, 16)]
-    exact = theirs.many(xs_BND)
+    exact = theirs.forward_batches(xs_BND)
     with torch.autocast("cuda", dtype):
-        together = ours.many(xs_BND)
+        together = ours.forward_batches(xs_BND)
     for actual, expected in zip(together, exact, strict=True):
         assert actual.dtype == torch.float32
         torch.testing.assert_close(actual, expected, rtol=0, atol=0.03 * expected.abs().max().item())
@@ -105,7 +105,7 @@ def test_merged_groups_compile_whole(recompute: bool) -> None:
     xs_BND = [torch.rand(2, length, 4, device=DEVICE) for length in (4, 8, 3)]
 
     def run(xs_BND: list[Tensor]) -> list[Tensor]:
-        return net.many(xs_BND)
+        return net.forward_batches(xs_BND)
 
     torch.compiler.reset()
     with warnings.catch_warnings():

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from cli.riffle_command import succeed
 
-from riffle.experiments.riddles import prepare_riddles
+from riffle.reproduce.synthetic import prepare_synthetic_corpus
 
 SMALL = (
     *("--features", 32, "--steps", 300, "--precision", "fp32", "--device", "cpu"),
@@ -22,7 +22,7 @@ SMALL = (
 @pytest.fixture(scope="session")
 def riddles(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A prepared corpus of riddles; not to be changed."""
-    return prepare_riddles(tmp_path_factory.mktemp("riddles"))
+    return prepare_synthetic_corpus(tmp_path_factory.mktemp("riddles"))
 
 
 @pytest.fixture(scope="session")

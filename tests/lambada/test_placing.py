@@ -10,14 +10,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from riffle.lambada import Words, placing
-from riffle.lambada.placing import NO_WORD, Examples, Placed
+from riffle.lambada import Vocabulary
+from riffle.lambada import pointing as placing
+from riffle.lambada.pointing import NO_WORD, PassageExamples, PlacedBatch
 from riffle.lambada.sentences import EXAMPLE
-from riffle.lambada.words import BLANK, FIRST_UNKNOWN, MASK
+from riffle.lambada.vocabulary import BLANK, FIRST_UNKNOWN, MASK
 
 KNOWN = ["the", "met", "."]
 POSITIONS = 8
-WORDS = Words(KNOWN, unknowns=POSITIONS)
+WORDS = Vocabulary(KNOWN, unknowns=POSITIONS)
 VOCABULARY = [*KNOWN, "zyx", "qux", "vam", "tor"]
 passages = st.lists(st.lists(st.sampled_from(VOCABULARY), min_size=2, max_size=14), min_size=1, max_size=4)
 
@@ -36,13 +37,13 @@ def expected(text: list[str], before: int, number: dict[str, int]) -> tuple[list
     return ids, words, number[text[-1]], before + len(context)
 
 
-def rows(placed: Placed) -> list[tuple[list[int], list[int], int, int]]:
+def rows(placed: PlacedBatch) -> list[tuple[list[int], list[int], int, int]]:
     return list(zip(*(column.tolist() for column in placed), strict=True))
 
 
 @given(passages)
 def test_at_test_passages_lie_in_the_middle(texts: list[list[str]]) -> None:
-    examples = Examples.of(texts, WORDS, POSITIONS)
+    examples = PassageExamples.of(texts, WORDS, POSITIONS)
     placed = examples.placed(torch.arange(len(texts)))
     number = numbers(texts)
     for text, row in zip(texts, rows(placed), strict=True):
@@ -52,7 +53,7 @@ def test_at_test_passages_lie_in_the_middle(texts: list[list[str]]) -> None:
 
 @given(passages, st.integers(0, 99))
 def test_what_can_be_pointed_at_and_what_is_right(texts: list[list[str]], seed: int) -> None:
-    placed = Examples.of(texts, WORDS, POSITIONS).draw(5, generator=torch.Generator().manual_seed(seed))
+    placed = PassageExamples.of(texts, WORDS, POSITIONS).draw(5, generator=torch.Generator().manual_seed(seed))
     for ids, words, answer, mask in rows(placed):
         assert ids[mask] == MASK
         assert ids.count(MASK) == 1
@@ -68,7 +69,7 @@ def test_what_can_be_pointed_at_and_what_is_right(texts: list[list[str]], seed: 
 def test_in_training_passages_lie_everywhere() -> None:
     texts = [["the", "zyx", "met", "zyx"], [*VOCABULARY, *VOCABULARY]]
     number = numbers(texts)
-    drawn = rows(Examples.of(texts, WORDS, POSITIONS).draw(2000, generator=torch.Generator().manual_seed(0)))
+    drawn = rows(PassageExamples.of(texts, WORDS, POSITIONS).draw(2000, generator=torch.Generator().manual_seed(0)))
     possible = [expected(texts[0], before, number) for before in range(5)] + [expected(texts[1], 0, number)]
     counts = [sum(row == each for row in drawn) for each in possible]
     assert sum(counts) == len(drawn), "nothing else was drawn"
@@ -82,7 +83,7 @@ def test_a_forgotten_word_is_forgotten_throughout_its_passage(texts: list[list[s
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(placing, "COMMON", common)
         generator = torch.Generator().manual_seed(seed)
-        placed = Examples.of(texts, WORDS, POSITIONS).draw(6, forget=0.5, generator=generator)
+        placed = PassageExamples.of(texts, WORDS, POSITIONS).draw(6, forget=0.5, generator=generator)
     known = {number: WORDS.encode([word])[0] for word, number in numbers(texts).items() if word in WORDS}
     for ids, words, _, _ in rows(placed):
         pairs = {(word, number) for word, number in zip(words, ids, strict=True) if word != NO_WORD}
@@ -96,7 +97,7 @@ def test_a_forgotten_word_is_forgotten_throughout_its_passage(texts: list[list[s
 
 def test_some_words_are_forgotten_and_some_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placing, "COMMON", 0)
-    examples = Examples.of([["the", "met", "."]], WORDS, POSITIONS)
+    examples = PassageExamples.of([["the", "met", "."]], WORDS, POSITIONS)
     ids = examples.draw(1000, forget=0.3, generator=torch.Generator().manual_seed(0)).ids
     forgotten = ((ids >= FIRST_UNKNOWN) & (ids < WORDS.first_known)).sum() / (2 * 1000)
     assert 0.25 < forgotten < 0.35
@@ -109,7 +110,7 @@ def test_how_often_answers_are_drawn(flatten: float) -> None:
     stream = torch.tensor([token for answer in answers for token in (4, answer)])
     index = np.zeros(len(answers), dtype=EXAMPLE)
     index["start"], index["length"] = 2 * np.arange(len(answers)), 2
-    examples = Examples(stream, index, WORDS, WORDS.lookup(VOCABULARY), POSITIONS, flatten=flatten)
+    examples = PassageExamples(stream, index, WORDS, WORDS.lookup(VOCABULARY), POSITIONS, flatten=flatten)
     drawn = examples.draw(20_000, generator=torch.Generator().manual_seed(1)).answers
     weight = {answer: answers.count(answer) ** (1 - flatten) for answer in range(4)}
     for answer in range(4):

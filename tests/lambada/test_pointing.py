@@ -12,13 +12,21 @@ from nn.golden import assert_near, load
 from torch import Tensor, nn
 
 from riffle import SequenceModel
-from riffle.lambada import Words
-from riffle.lambada.breakdown import breakdown
-from riffle.lambada.placing import NO_WORD, Examples, Placed
-from riffle.lambada.pointing import Label, Pointed, point, pointer_loss, spread
+from riffle.lambada import Vocabulary
+from riffle.lambada.evaluate import breakdown
+from riffle.lambada.pointing import (
+    NO_WORD,
+    Label,
+    PassageExamples,
+    PlacedBatch,
+    PointerAnswers,
+    answer_examples,
+    pointer_loss,
+    word_probabilities,
+)
 
 POSITIONS = 8
-WORDS = Words(["the", "met", "."], unknowns=POSITIONS)
+WORDS = Vocabulary(["the", "met", "."], unknowns=POSITIONS)
 VOCABULARY = ["the", "met", ".", "zyx", "qux"]
 passages = st.lists(st.lists(st.sampled_from(VOCABULARY), min_size=2, max_size=12), min_size=1, max_size=4)
 
@@ -37,7 +45,7 @@ def softmax(scores: list[float]) -> list[float]:
 
 @given(passages, st.sampled_from([0.0, 0.1]), st.sampled_from(["even", "sum"]), st.integers(0, 9))
 def test_the_loss(texts: list[list[str]], smoothing: float, label: Label, seed: int) -> None:
-    placed = Examples.of(texts, WORDS, POSITIONS).draw(3, generator=torch.Generator().manual_seed(seed))
+    placed = PassageExamples.of(texts, WORDS, POSITIONS).draw(3, generator=torch.Generator().manual_seed(seed))
     score_BN = Scores()(placed.ids)
     losses = pointer_loss(score_BN, placed, smoothing, label).tolist()
     rows = zip(losses, score_BN.tolist(), placed.words.tolist(), placed.answers.tolist(), strict=True)
@@ -56,8 +64,8 @@ def test_the_loss(texts: list[list[str]], smoothing: float, label: Label, seed: 
 
 @given(passages, st.integers(1, 3))
 def test_what_is_chosen(texts: list[list[str]], placements: int) -> None:
-    examples, model = Examples.of(texts, WORDS, POSITIONS), Scores()
-    pointed = point(model, examples, placements=placements, batch=2)
+    examples, model = PassageExamples.of(texts, WORDS, POSITIONS), Scores()
+    pointed = answer_examples(model, examples, placements=placements, batch=2)
     number = {word: at for at, word in enumerate(dict.fromkeys(word for text in texts for word in text))}
     for row, text in enumerate(texts):
         context, answer = text[:-1][-(POSITIONS - 1) :], text[-1]
@@ -68,7 +76,7 @@ def test_what_is_chosen(texts: list[list[str]], placements: int) -> None:
             for at, share in enumerate(softmax(scores[before : before + len(context)])):
                 own[at] += share / placements
         by_word = {word: sum(own[at] for at, each in enumerate(context) if each == word) for word in context}
-        found = spread(model, examples, torch.tensor([row]), placements)
+        found = word_probabilities(model, examples, torch.tensor([row]), placements)
         assert found.own[0].tolist()[: len(context)] == pytest.approx(own[::-1], abs=1e-5)
         assert found.by_word[0].tolist()[: len(context)] == pytest.approx([by_word[w] for w in context[::-1]], abs=1e-5)
         # Floats that are equal in one order of adding may not be in another: the choice has to be one of the best.
@@ -84,7 +92,9 @@ def test_what_is_chosen(texts: list[list[str]], placements: int) -> None:
 
 def test_accuracy_counts_every_passage() -> None:
     three = torch.tensor([7, 8, 9])
-    pointed = Pointed(three, torch.tensor([7, 1, 1]), torch.tensor([7, 8, 1]), torch.ones(3), torch.tensor([3, 1, 0]))
+    pointed = PointerAnswers(
+        three, torch.tensor([7, 1, 1]), torch.tensor([7, 8, 1]), torch.ones(3), torch.tensor([3, 1, 0])
+    )
     assert pointed.accuracy == {"position": pytest.approx(1 / 3), "word": pytest.approx(2 / 3)}
 
 
@@ -93,7 +103,7 @@ def test_the_parts_of_a_breakdown() -> None:
     right = torch.tensor([0, 1, -1, 3, -1, -1])
     distance = torch.tensor([1, 10, 11, 51, 0, 25])
     rank = torch.tensor([0, 99, 100, -1, 10_000, 999])
-    found = breakdown(Pointed(answers, right, answers, torch.ones(6), distance), rank)
+    found = breakdown(PointerAnswers(answers, right, answers, torch.ones(6), distance), rank)
 
     def counts(part: str) -> dict[str, tuple[float, float]]:
         return {label: (score["passages"], score["position"]) for label, score in found[part].items()}
@@ -110,7 +120,7 @@ def test_the_loss_is_that_of_the_released_code(smoothing: float) -> None:
     score_BN = SequenceModel.from_official(golden.under("var/")).eval()(torch.from_numpy(golden["x"]))[..., 2]
     # There every position can be pointed at, blanks too; class 2 marks the answer.
     words_BN = (torch.from_numpy(golden["y"]) == 2).long()
-    placed = Placed(torch.empty(0), words_BN, torch.ones(len(words_BN), dtype=torch.long), torch.empty(0))
+    placed = PlacedBatch(torch.empty(0), words_BN, torch.ones(len(words_BN), dtype=torch.long), torch.empty(0))
     assert placed.inside.all()
     assert_near("loss", pointer_loss(score_BN, placed, smoothing).mean(), golden[f"cost_ls{smoothing:g}"], 1e-5)
     right_B = placed.right.gather(1, score_BN.argmax(dim=1, keepdim=True))[:, 0]

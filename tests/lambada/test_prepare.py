@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from riffle.lambada import Corpus, Filters, Plan, tokenise
-from riffle.lambada.overlap import Runs
+from riffle.lambada import Corpus, PassageFilters, PrepareConfig, tokenise
 from riffle.lambada.prepare import prepare, total_size
+from riffle.lambada.sentences import NgramIndex
 
 from .novels import novel, write_novels
 
@@ -33,14 +33,14 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def plan(sources: Path, out: Path, **changed: Any) -> Plan:
+def plan(sources: Path, out: Path, **changed: Any) -> PrepareConfig:
     settings: dict[str, Any] = {
         "novels": [sources / "novels"],
         "evaluation": [sources / "lambada_development_plain_text.txt"],
         "vectors": sources / "vectors.txt",
         "workers": 1,
     }
-    return Plan(out=out, **(settings | changed))
+    return PrepareConfig(out=out, **(settings | changed))
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +133,7 @@ def test_evaluation_passages_are_kept_out(sources: Path, tmp_path: Path) -> None
     made = Corpus(tmp_path / "out")
     words = [" ".join([*context, answer]) for context, answer in map(made.passage, made.examples("train"))]
     assert words[-1] == "anna saw a boat and bought the boat"
-    runs = Runs([copied.split()], 8)
+    runs = NgramIndex([copied.split()], 8)
     assert not any(runs.within(passage.split()) for passage in words)
 
 
@@ -152,7 +152,7 @@ def test_failures_leave_nothing_behind(sources: Path, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=r"zz\.txt is not UTF-8"):
             prepare(plan(sources, tmp_path / "out", novels=[novels], workers=workers))
     with pytest.raises(ValueError, match="no training passage was found in 4 books"):
-        prepare(plan(sources, tmp_path / "out", filters=Filters(context=5000, longest=5001)))
+        prepare(plan(sources, tmp_path / "out", filters=PassageFilters(context=5000, longest=5001)))
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="there are no novels"):
         prepare(plan(sources, tmp_path / "out", novels=[tmp_path / "empty"]))
@@ -176,11 +176,11 @@ def test_what_is_there_is_kept(sources: Path, tmp_path: Path) -> None:
 
 def test_plans_that_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="nothing to learn from"):
-        Plan(out=tmp_path)
+        PrepareConfig(out=tmp_path)
     with pytest.raises(ValueError, match="validation is 1"):
-        Plan(out=tmp_path, novels=[tmp_path], validation=1)
+        PrepareConfig(out=tmp_path, novels=[tmp_path], validation=1)
     with pytest.raises(ValueError, match="most is 0"):
-        Plan(out=tmp_path, novels=[tmp_path], most=0)
+        PrepareConfig(out=tmp_path, novels=[tmp_path], most=0)
 
 
 def test_corpora_that_are_damaged(sources: Path, tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ import pytest
 from cli.riffle_command import riffle, succeed
 
 from riffle.lambada import load_vectors
-from riffle.lambada.published import PUBLISHED
-from riffle.lambada.table import Vectors, write_vectors
+from riffle.lambada.evaluate import PUBLISHED
+from riffle.lambada.vectors import WordVectors, write_vectors
 
 RIDDLE = "The cook was Alba. The guard was Otto. The smith was Ines. At noon the king waved to"
 LIMIT = 0.9
@@ -63,7 +63,7 @@ def test_the_run_in_the_package_is_found_and_left_alone(
 ) -> None:
     (tmp_path / "weights").mkdir()
     shutil.move(run, tmp_path / "weights" / "lambada")
-    monkeypatch.setattr("riffle.train.reader.SHIPPED", tmp_path / "weights")
+    monkeypatch.setattr("riffle.lambada.evaluate.SHIPPED", tmp_path / "weights")
     monkeypatch.setattr("riffle.train.shipped.SHIPPED", tmp_path / "weights")
     result = succeed("lambada", "eval", "--split", "development", "--json").json
     assert result["run"] == str(tmp_path / "weights" / "lambada")
@@ -143,14 +143,14 @@ def test_runs_that_cannot_read(run: Path, tmp_path: Path, monkeypatch: pytest.Mo
     assert "other was trained to 'reverse', not to read passages" in failure("--run", "other")
     assert "no run folder" in failure("--run", "nowhere")
     shutil.move(run, tmp_path / "elsewhere")
-    monkeypatch.setattr("riffle.train.reader.SHIPPED", tmp_path / "no weights")
+    monkeypatch.setattr("riffle.lambada.evaluate.SHIPPED", tmp_path / "no weights")
     assert "no run below runs reads passages" in failure()
 
 
 def test_words_that_do_not_fit(run: Path) -> None:
     kept = run / "words.safetensors"
     vectors = load_vectors(kept)
-    write_vectors(kept, Vectors(vectors.words[::-1], vectors.table))
+    write_vectors(kept, WordVectors(vectors.words[::-1], vectors.table))
     assert "are not those the weights were trained with" in failure()
     kept.write_bytes(kept.read_bytes()[:-10])
     assert "words.safetensors is damaged" in failure()

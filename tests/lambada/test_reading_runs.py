@@ -9,15 +9,14 @@ import pytest
 import torch
 from train.tiny import assert_finite, assert_same_run, resume, train, train_until
 
-from riffle.config import READING_RIVALS, ModelConfig, Reading, reading, small, with_model
+from riffle.config import LambadaRunConfig, ModelConfig, override
 from riffle.lambada import tokenise
+from riffle.lambada.evaluate import TrainedReader
 from riffle.models.build import READERS
-from riffle.overrides import override
-from riffle.train.check import SHARES, check
-from riffle.train.reader import TrainedReader
-from riffle.train.run import Run
+from riffle.recipes import LAMBADA_BASELINES, lambada, small, with_model
+from riffle.train.objective import make_lambada_objective
+from riffle.train.run import SHARES, Run, check_config
 from riffle.train.step import TrainStep
-from riffle.train.subject import reading_of
 
 SMALLER = {
     "transformer": ["model.layers=2"],
@@ -30,10 +29,10 @@ UNUSED = {"reader.output.bias", "reader.queries.2.backward_.weight_hh_l0"}
 reading takes no step from there."""
 
 
-def experiment_of(kind: str, corpus: Path, *changes: str) -> Reading:
+def experiment_of(kind: str, corpus: Path, *changes: str) -> LambadaRunConfig:
     """A model so small that a test can afford it."""
     changed = override(
-        with_model(reading(), kind),
+        with_model(lambada(), kind),
         [
             *(f"data.corpus={corpus}", "data.bins=32", "data.batch=8", "data.forget=0.2", "data.within=0.25"),
             *("model.features=12", "model.dropout=0.1", "train.precision=fp32", "train.steps=6", "train.warmup=0"),
@@ -42,28 +41,28 @@ def experiment_of(kind: str, corpus: Path, *changes: str) -> Reading:
             *changes,
         ],
     )
-    assert isinstance(changed, Reading)
+    assert isinstance(changed, LambadaRunConfig)
     return changed
 
 
 def test_the_lists_of_readers_agree() -> None:
-    assert [ModelConfig().kind, *READING_RIVALS] == list(READERS)
+    assert [ModelConfig().kind, *LAMBADA_BASELINES] == list(READERS)
 
 
 @pytest.mark.parametrize("name", SHARES)
 def test_a_share_lies_in_0_to_1(name: str, riddles: Path) -> None:
     for value in (-0.1, 1.5):
         with pytest.raises(ValueError, match=rf"data\.{name} must be within 0\.\.1, got {value}"):
-            check(experiment_of("gru", riddles, f"data.{name}={value}"))
+            check_config(experiment_of("gru", riddles, f"data.{name}={value}"))
 
 
 @pytest.mark.parametrize("table", ["frozen", "learned"])
 @pytest.mark.parametrize("kind", READERS)
 def test_every_reader_learns_with_all_its_weights(kind: str, table: str, riddles: Path) -> None:
-    experiment = experiment_of(kind, riddles, f"data.table={table}", "data.words=40", "data.word_dropout=0")
-    subject = reading_of(experiment)
+    config = experiment_of(kind, riddles, f"data.table={table}", "data.words=40", "data.word_dropout=0")
+    objective = make_lambada_objective(config)
     torch.manual_seed(0)
-    step = TrainStep(experiment, subject.build(experiment.model), subject)
+    step = TrainStep(config, objective.build(config.model), objective)
     for _ in range(2):
         step()
     progress = step.read()
@@ -74,7 +73,9 @@ def test_every_reader_learns_with_all_its_weights(kind: str, table: str, riddles
 
 
 def test_a_share_of_the_passages_is_learned_from_and_all_others_are_measured(riddles: Path) -> None:
-    whole, half = (reading_of(experiment_of("shuffle-exchange", riddles, f"data.share={share}")) for share in (1, 0.5))
+    whole, half = (
+        make_lambada_objective(experiment_of("shuffle-exchange", riddles, f"data.share={share}")) for share in (1, 0.5)
+    )
     for split in ("train", "within"):
         kept = half.examples(split).answer_at_E
         assert len(kept) == (len(whole.examples(split)) + 1) // 2
@@ -99,9 +100,9 @@ def test_every_reader_answers(kind: str, riddles: Path, tmp_path: Path) -> None:
 
 def test_a_passage_is_read_alike_wherever_it_stands(riddles: Path) -> None:
     """Of the Gated-Attention Reader, which has no positions."""
-    subject = reading_of(experiment_of("gated-attention-reader", riddles, "model.dropout=0"))
-    model = subject.build(subject.experiment.model).eval()
-    likely = [subject.likely(model, TEXT, placements) for placements in (1, 5)]
+    objective = make_lambada_objective(experiment_of("gated-attention-reader", riddles, "model.dropout=0"))
+    model = objective.build(objective.config.model).eval()
+    likely = [objective.likely(model, TEXT, placements) for placements in (1, 5)]
     for word, probability in likely[0].items():
         assert likely[1][word] == pytest.approx(probability, abs=1e-5)
 
@@ -110,10 +111,10 @@ def test_a_passage_is_read_alike_wherever_it_stands(riddles: Path) -> None:
 def test_a_stopped_run_ends_as_one_that_was_not(
     kind: str, riddles: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    experiment = experiment_of(kind, riddles)
-    train(tmp_path / "whole", experiment)
-    train_until(tmp_path / "parts", 3, monkeypatch, experiment)
-    resume(tmp_path / "parts", experiment)
+    config = experiment_of(kind, riddles)
+    train(tmp_path / "whole", config)
+    train_until(tmp_path / "parts", 3, monkeypatch, config)
+    resume(tmp_path / "parts", config)
     assert_same_run(tmp_path / "whole", tmp_path / "parts")
     assert_finite(tmp_path / "whole")
 
@@ -122,15 +123,15 @@ def test_a_stopped_run_ends_as_one_that_was_not(
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("kind", READERS)
 def test_a_step_is_one_graph_on_a_gpu(kind: str, precision: str, riddles: Path) -> None:
-    experiment = experiment_of(kind, riddles, f"train.precision={precision}")
-    subject = reading_of(experiment, device="cuda")
-    step = TrainStep(experiment, subject.build(experiment.model, device="cuda"), subject)
+    config = experiment_of(kind, riddles, f"train.precision={precision}")
+    objective = make_lambada_objective(config, device="cuda")
+    step = TrainStep(config, objective.build(config.model, device="cuda"), objective)
     for _ in range(8):
         step()
     assert step.graph is not None
     assert step.read().first_bad is None
     assert all(parameter.isfinite().all() for parameter in step.model.parameters())
-    assert 0 <= subject.evaluate(step.model)["development"] <= 1  # type: ignore[arg-type]  # what build made
+    assert 0 <= objective.evaluate(step.model)["development"] <= 1  # type: ignore[arg-type]  # what build made
 
 
 def test_a_reader_is_no_model_for_symbols() -> None:
@@ -141,12 +142,12 @@ def test_a_reader_is_no_model_for_symbols() -> None:
 
 
 def test_a_run_keeps_its_words_and_needs_no_corpus(trained: Path, tmp_path: Path) -> None:
-    experiment = Run(trained).experiment
-    assert isinstance(experiment, Reading)
-    gone = replace(experiment, data=replace(experiment.data, corpus=str(tmp_path / "gone")))
-    assert reading_of(gone, trained).words.known == reading_of(experiment).words.known
+    config = Run(trained).config
+    assert isinstance(config, LambadaRunConfig)
+    gone = replace(config, data=replace(config.data, corpus=str(tmp_path / "gone")))
+    assert make_lambada_objective(gone, trained).words.known == make_lambada_objective(config).words.known
 
 
 def test_one_number_of_positions(riddles: Path) -> None:
     with pytest.raises(ValueError, match=r"data.bins must be one number of positions .*, got \[16, 32\]"):
-        check(experiment_of("shuffle-exchange", riddles, "data.bins=16,32"))
+        check_config(experiment_of("shuffle-exchange", riddles, "data.bins=16,32"))

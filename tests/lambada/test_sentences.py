@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from riffle.lambada.book import Book, Reader
-from riffle.lambada.overlap import Runs
-from riffle.lambada.sentences import Filters, previous_occurrence
+from riffle.lambada.books import Book, BookReader
+from riffle.lambada.sentences import NgramIndex, PassageFilters, previous_occurrence
 
 from .novels import novel
 
@@ -29,8 +28,8 @@ def passages(book: Book) -> list[list[str]]:
 
 def targets(text: str, **filters: int) -> list[str]:
     """The last sentence of every passage of two sentences or more."""
-    rules = Filters(context=1, shortest_target=1, content=False, in_passage=False, **filters)
-    book = Reader(rules).read("a", text)
+    rules = PassageFilters(context=1, shortest_target=1, content=False, in_passage=False, **filters)
+    book = BookReader(rules).read("a", text)
     rows = book.found.examples
     return [" ".join(passage[row["target"] :]) for passage, row in zip(passages(book), rows, strict=True)]
 
@@ -60,7 +59,7 @@ def test_previous_occurrence(ids: list[int]) -> None:
 
 
 def test_passages_are_what_they_promise() -> None:
-    book = Reader(Filters()).read("a", novel(1))
+    book = BookReader(PassageFilters()).read("a", novel(1))
     assert len(book.found.examples) > 20
     for passage, row, distance in zip(passages(book), book.found.examples, book.found.distance, strict=True):
         assert row["target"] >= 50
@@ -73,7 +72,7 @@ def test_passages_are_what_they_promise() -> None:
 
 def test_context_is_the_least_number_of_sentences() -> None:
     text = " ".join(f"Word{i} is here." for i in range(40))
-    rows = Reader(Filters(context=8, in_passage=False, content=False)).read("a", text).found.examples
+    rows = BookReader(PassageFilters(context=8, in_passage=False, content=False)).read("a", text).found.examples
     assert set(rows["target"].tolist()) == {8}  # two sentences of four tokens
     assert len(rows) == 38
 
@@ -83,36 +82,36 @@ def test_context_is_the_least_number_of_sentences() -> None:
     [({"content": False}, True), ({"in_passage": False}, True), ({"stride": 3}, False), ({"longest": 60}, False)],
 )
 def test_filters(changed: dict[str, int], more: bool) -> None:
-    usual = len(Reader(Filters()).read("a", novel(2)).found.examples)
-    other = len(Reader(Filters(**changed)).read("a", novel(2)).found.examples)
+    usual = len(BookReader(PassageFilters()).read("a", novel(2)).found.examples)
+    other = len(BookReader(PassageFilters(**changed)).read("a", novel(2)).found.examples)
     assert other > usual if more else other < usual
 
 
 def test_filters_that_make_no_sense() -> None:
     with pytest.raises(ValueError, match="stride is 0: give at least 1"):
-        Filters(stride=0)
+        PassageFilters(stride=0)
     with pytest.raises(ValueError, match="more than their 50 of context"):
-        Filters(longest=40)
+        PassageFilters(longest=40)
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "...", '"', "word", "A.\n" * 3])
 def test_texts_without_passages(text: str) -> None:
-    assert len(Reader(Filters(), Runs([], 5)).read("a", text).found.examples) == 0
+    assert len(BookReader(PassageFilters(), NgramIndex([], 5)).read("a", text).found.examples) == 0
 
 
 def test_a_reader_remembers_nothing_that_matters() -> None:
-    reader = Reader(Filters())
+    reader = BookReader(PassageFilters())
     reader.read("b", novel(3))
-    again, fresh = reader.read("a", novel(4)), Reader(Filters()).read("a", novel(4))
+    again, fresh = reader.read("a", novel(4)), BookReader(PassageFilters()).read("a", novel(4))
     assert words(again) == words(fresh)
     assert np.array_equal(again.found.examples, fresh.found.examples)
     assert again.length == fresh.length == len(novel(4).split())
 
 
 def test_near_duplicates_are_left_out() -> None:
-    clean = Reader(Filters()).read("a", novel(5))
+    clean = BookReader(PassageFilters()).read("a", novel(5))
     copied = passages(clean)[7]
-    book = Reader(Filters(), Runs([copied], RUN)).read("a", novel(5))
+    book = BookReader(PassageFilters(), NgramIndex([copied], RUN)).read("a", novel(5))
     assert copied in passages(clean)
     assert copied not in passages(book)
     shares = [bool(runs_of(passage) & runs_of(copied)) for passage in passages(clean)]
@@ -127,7 +126,7 @@ def runs_of(passage: list[str]) -> set[tuple[str, ...]]:
 
 
 def test_marks_do_not_hide_a_copy() -> None:
-    runs = Runs([["he", "said", "that", ",", "the", "sea", "was", "calm"]], 5)
+    runs = NgramIndex([["he", "said", "that", ",", "the", "sea", "was", "calm"]], 5)
     assert runs.within(["but", "he", "said", "``", "that", "the", "--", "sea", "''", "was"])
     assert not runs.within(["but", "he", "said", "``", "this", "the", "--", "sea", "''", "was"])
     assert not runs.within(["he"])
@@ -135,4 +134,4 @@ def test_marks_do_not_hide_a_copy() -> None:
 
 def test_runs_of_one_word_are_refused() -> None:
     with pytest.raises(ValueError, match="at least 2"):
-        Runs([], 1)
+        NgramIndex([], 1)

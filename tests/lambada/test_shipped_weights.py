@@ -9,9 +9,9 @@ import pytest
 from cli.riffle_command import succeed
 
 from riffle.lambada import tokenise
-from riffle.train.reader import TrainedReader, find_reader
+from riffle.lambada.evaluate import TrainedReader, find_reader
+from riffle.quantities import format_percent
 from riffle.train.shipped import SHIPPED
-from riffle.wording import percent
 
 FOLDER = SHIPPED / "lambada"
 PASSAGES = {
@@ -42,7 +42,7 @@ def test_it_reads(elsewhere: None) -> None:
     reader = TrainedReader(find_reader(None))
     assert reader.run.folder == FOLDER
     assert sum(parameter.numel() for parameter in reader.model.parameters()) <= 12e6
-    assert "dorrick" not in reader.subject.words, "a name without a vector is found all the same"
+    assert "dorrick" not in reader.objective.words, "a name without a vector is found all the same"
     for answer, text in PASSAGES.items():
         likely = reader.likely(tokenise(text))
         assert max(likely, key=likely.__getitem__) == answer
@@ -57,4 +57,4 @@ def test_it_solves_on_the_command_line(elsewhere: None) -> None:
 def test_its_card_has_its_accuracy() -> None:
     score = json.loads((FOLDER / "evaluation.json").read_text())["splits"]["development"]["passages"]["all"]
     assert score["passages"] == 4869
-    assert f"| development | 4869 | {percent(score['position'])} |" in (FOLDER / "README.md").read_text()
+    assert f"| development | 4869 | {format_percent(score['position'])} |" in (FOLDER / "README.md").read_text()

@@ -10,11 +10,12 @@ import pytest
 from cli.riffle_command import succeed
 from train.tiny import train
 
-from riffle.lambada import Vectors, load_vectors, rounding, tokenise
-from riffle.lambada.table import Bits, read_vectors, write_vectors
-from riffle.train.reader import TrainedReader, read_splits
+from riffle.lambada import WordVectors, load_vectors, tokenise
+from riffle.lambada import vectors as rounding
+from riffle.lambada.evaluate import TrainedReader, read_splits
+from riffle.lambada.ship import reader_card, ship_reader
+from riffle.lambada.vectors import Bits, read_vectors, write_vectors
 from riffle.train.run import Run
-from riffle.train.shipped_reader import reader_card, ship_reader
 
 from .test_reading_runs import experiment_of
 
@@ -25,7 +26,7 @@ TEXT = tokenise("The cook was Alba. The guard was Otto. The smith was Ines. At n
 def test_rounded_tables(bits: Bits, levels: int, tmp_path: Path) -> None:
     table = np.random.default_rng(0).normal(size=(5, 8)).astype(np.float16)
     table[3] = 0
-    write_vectors(tmp_path / "a.safetensors", Vectors(list("abcde"), table), bits=bits)
+    write_vectors(tmp_path / "a.safetensors", WordVectors(list("abcde"), table), bits=bits)
     back = load_vectors(tmp_path / "a.safetensors")
     assert back.words == list("abcde")
     assert back.table.dtype == np.float16
@@ -36,7 +37,7 @@ def test_rounded_tables(bits: Bits, levels: int, tmp_path: Path) -> None:
     ]
     assert (errors[0] <= errors[1] + 1e-4).all(), "no worse than rounding by the largest number"
     assert not back.table[3].any()
-    write_vectors(tmp_path / "wide.safetensors", Vectors(["a"] * 100, np.ones((100, 300), np.float16)), bits=bits)
+    write_vectors(tmp_path / "wide.safetensors", WordVectors(["a"] * 100, np.ones((100, 300), np.float16)), bits=bits)
     assert (tmp_path / "wide.safetensors").stat().st_size < 100 * (300 * bits // 8 + 10)
     assert (load_vectors(tmp_path / "wide.safetensors").table == 1).all()
 
@@ -44,7 +45,7 @@ def test_rounded_tables(bits: Bits, levels: int, tmp_path: Path) -> None:
 def test_a_reader_sees_less_of_rounding_that_knows_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rounding, "CHUNK", 64)  # so that there are several
     random = np.random.default_rng(0)
-    vectors = Vectors([f"w{number}" for number in range(200)], random.normal(size=(200, 20)).astype(np.float16))
+    vectors = WordVectors([f"w{number}" for number in range(200)], random.normal(size=(200, 20)).astype(np.float16))
     reader_OD = random.normal(size=(8, 20)).astype(np.float32)  # it is blind to most directions
     wrong = {}
     for reader in (None, reader_OD):
@@ -59,7 +60,7 @@ def test_a_reader_sees_less_of_rounding_that_knows_it(tmp_path: Path, monkeypatc
 
 def test_an_odd_number_does_not_fit_4_bits(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="vectors of 3 numbers cannot be kept in 4 bits"):
-        write_vectors(tmp_path / "a.safetensors", Vectors(["a"], np.ones((1, 3), np.float16)), bits=4)
+        write_vectors(tmp_path / "a.safetensors", WordVectors(["a"], np.ones((1, 3), np.float16)), bits=4)
 
 
 def test_a_shipped_reader_answers_as_the_run_does(run: Path, riddles: Path) -> None:
@@ -92,7 +93,7 @@ def test_runs_with_weights_for_each_word_are_refused(kind: str, table: str, ridd
 def test_fewer_words(run: Path) -> None:
     succeed("lambada", "ship", run, "small", "--words", "6")
     shipped = TrainedReader(Run(Path("small")))
-    assert shipped.subject.words.known == TrainedReader(Run(run)).subject.words.known[:6]
+    assert shipped.objective.words.known == TrainedReader(Run(run)).objective.words.known[:6]
     assert json.loads(Path("small/config.json").read_text())["data"]["words"] == 6
     assert shipped.likely(TEXT)["otto"] > 0
     found = succeed("lambada", "solve", " ".join(TEXT), "--run", "small", "--json").json

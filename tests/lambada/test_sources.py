@@ -14,8 +14,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from riffle.lambada import download, sources
-from riffle.lambada.passages import read_evaluation, read_passages
+from riffle.lambada import sources
+from riffle.lambada import sources as download
+from riffle.lambada.prepare import read_evaluation, read_passages
 from riffle.lambada.sources import evaluation, novels, size, texts
 
 

@@ -8,14 +8,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from riffle.lambada import FrozenWords, LearnedWords, Vectors, Words
-from riffle.lambada.words import BLANK, FIRST_UNKNOWN, MASK
+from riffle.lambada import FrozenWords, LearnedWords, Vocabulary, WordVectors
+from riffle.lambada.vocabulary import BLANK, FIRST_UNKNOWN, MASK
 
 CORPUS = ["the", "met", "zyx", "qux", "vam", "."]
 
 
 def test_ids_do_not_collide() -> None:
-    words = Words(["the", "met"], unknowns=3)
+    words = Vocabulary(["the", "met"], unknowns=3)
     ids = {BLANK, MASK, *(FIRST_UNKNOWN + i for i in range(3)), *words.encode(["the", "met"])}
     assert ids == set(range(len(words)))
     assert "met" in words
@@ -23,7 +23,7 @@ def test_ids_do_not_collide() -> None:
 
 
 def test_an_unknown_name_can_be_pointed_at() -> None:
-    words = Words(["the", "met", "and"])
+    words = Vocabulary(["the", "met", "and"])
     ids = words.encode(["zyx", "met", "qux", "and", "zyx"])
     assert ids[0] == ids[4]
     assert len({ids[0], ids[2], ids[1], ids[3]}) == 4
@@ -33,7 +33,7 @@ def test_an_unknown_name_can_be_pointed_at() -> None:
 
 @given(st.lists(st.lists(st.integers(-1, 5), min_size=6, max_size=6), min_size=1, max_size=4), st.integers(1, 4))
 def test_whole_batches_get_the_same_ids(rows: list[list[int]], unknowns: int) -> None:
-    words = Words(["the", ".", "met"], unknowns=unknowns)
+    words = Vocabulary(["the", ".", "met"], unknowns=unknowns)
     batch = words.encode_tokens(torch.tensor(rows, dtype=torch.int32), words.lookup(CORPUS))
     for row, ids in zip(rows, batch.tolist(), strict=True):
         assert [number for number in ids if number != BLANK] == words.encode([CORPUS[t] for t in row if t >= 0])
@@ -41,32 +41,32 @@ def test_whole_batches_get_the_same_ids(rows: list[list[int]], unknowns: int) ->
 
 
 def test_an_empty_batch() -> None:
-    words = Words(["the"])
+    words = Vocabulary(["the"])
     lookup = words.lookup(CORPUS)
     assert words.encode_tokens(torch.empty(0, 5, dtype=torch.int32), lookup).shape == (0, 5)
     assert words.encode_tokens(torch.empty(2, 0, dtype=torch.int32), lookup).shape == (2, 0)
 
 
 def test_marks_are_found_under_their_plain_names() -> None:
-    words = Words(['"', "(", "``"], unknowns=1)
+    words = Vocabulary(['"', "(", "``"], unknowns=1)
     assert words.encode(["``", "''", "-lrb-", "-rrb-"]) == [5, 3, 4, FIRST_UNKNOWN]
 
 
 def test_words_that_cannot_be() -> None:
     with pytest.raises(ValueError, match="1 of the known words are there twice"):
-        Words(["a", "b", "a"])
+        Vocabulary(["a", "b", "a"])
     with pytest.raises(ValueError, match="at least 1"):
-        Words(["a"], unknowns=0)
+        Vocabulary(["a"], unknowns=0)
 
 
 @pytest.fixture
-def vectors() -> Vectors:
+def vectors() -> WordVectors:
     table = np.random.default_rng(0).normal(size=(4, 6)).astype(np.float16)
-    return Vectors(["a", "b", "c", "d"], table)
+    return WordVectors(["a", "b", "c", "d"], table)
 
 
-def test_frozen_words(vectors: Vectors) -> None:
-    words = Words(vectors.words, unknowns=8)
+def test_frozen_words(vectors: WordVectors) -> None:
+    words = Vocabulary(vectors.words, unknowns=8)
     embed = FrozenWords(words, vectors, features=5)
     ids = torch.tensor([[BLANK, MASK, *words.encode(["a", "zyx", "qux", "zyx", "d"])]])
     out = embed(ids)[0]
@@ -83,21 +83,21 @@ def test_frozen_words(vectors: Vectors) -> None:
     assert "table" not in embed.state_dict()
 
 
-def test_unknown_vectors_depend_on_nothing_but_the_seed(vectors: Vectors) -> None:
-    words = Words(vectors.words, unknowns=8)
+def test_unknown_vectors_depend_on_nothing_but_the_seed(vectors: WordVectors) -> None:
+    words = Vocabulary(vectors.words, unknowns=8)
     one, two, other = (FrozenWords(words, vectors, 5, seed=seed).table for seed in (1, 1, 2))
     assert one.equal(two)
     assert not one.equal(other)
 
 
-def test_a_table_of_other_words(vectors: Vectors) -> None:
+def test_a_table_of_other_words(vectors: WordVectors) -> None:
     with pytest.raises(ValueError, match="not the first of the table's 4"):
-        FrozenWords(Words(["b", "a"]), vectors, features=5)
-    assert len(FrozenWords(Words(["a", "b"], unknowns=3), vectors, features=5).table) == 7  # a part of the table
+        FrozenWords(Vocabulary(["b", "a"]), vectors, features=5)
+    assert len(FrozenWords(Vocabulary(["a", "b"], unknowns=3), vectors, features=5).table) == 7  # a part of the table
 
 
 def test_learned_words() -> None:
-    words = Words(["a", "b"], unknowns=2)
+    words = Vocabulary(["a", "b"], unknowns=2)
     embed = LearnedWords(words, features=4)
     out = embed(torch.tensor([[BLANK, *words.encode(["a", "zyx"])]]))
     assert out[0, 0].eq(0).all()

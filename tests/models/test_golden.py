@@ -9,7 +9,7 @@ from nn.golden import Golden, assert_near, load
 
 from riffle import SequenceModel
 from riffle.nn.official import write_variables
-from riffle.train.metrics import count, sequence_loss
+from riffle.train.evaluate import count_correct, sequence_loss
 
 DEFAULT, LAMBADA = "model_default_L16_m12_b1_B4", "model_lambada_L16_m12_b2_B4"
 SCOPE = "var_lengths/steps_shuffle_exchange"
@@ -37,7 +37,7 @@ def official_gradients(model: SequenceModel) -> dict[str, torch.Tensor]:
 
 def per_item_accuracy(logits_BNC: torch.Tensor, targets_BN: torch.Tensor) -> np.ndarray:
     """The accuracy of every item by itself, NaN where target and output are all blank."""
-    counts = [count(logits_BNC[[row]], targets_BN[[row]]) for row in range(len(targets_BN))]
+    counts = [count_correct(logits_BNC[[row]], targets_BN[[row]]) for row in range(len(targets_BN))]
     with np.errstate(invalid="ignore"):
         return np.array([c.right for c in counts]) / np.array([c.symbols for c in counts])
 
@@ -112,7 +112,7 @@ def test_accuracy_of_given_scores() -> None:
 
 def test_pooled_counts_of_given_scores() -> None:
     golden = load("cost_default")
-    counts = count(torch.from_numpy(golden["logits"]), torch.from_numpy(golden["y"]))
+    counts = count_correct(torch.from_numpy(golden["logits"]), torch.from_numpy(golden["y"]))
     right, symbols, right_sequences, sequences = (int(number) for number in counts)
     errors, total, wrong_sequences = golden["data_utils_accuracy_errors_total_seqerrors"]
     assert (symbols - right, symbols, sequences - right_sequences) == (errors, total, wrong_sequences)

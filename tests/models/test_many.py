@@ -22,24 +22,24 @@ def test_batches_at_once_and_one_by_one(sharing: str, grad: bool) -> None:
     model = SequenceModel(TASK.symbols, TASK.classes, 8, 2, sharing=sharing).eval()
     batches = [symbols(3, 5), symbols(2, 16), symbols(1, 1), symbols(4, 16)]
     with torch.set_grad_enabled(grad):
-        together = model.many(batches)
+        together = model.forward_batches(batches)
         assert [tuple(scores.shape) for scores in together] == [(*each.shape, TASK.classes) for each in batches]
         for scores_BNC, symbols_BN in zip(together, batches, strict=True):
             torch.testing.assert_close(scores_BNC, model(symbols_BN), rtol=1e-5, atol=1e-6)
-    assert model.many([]) == []
+    assert model.forward_batches([]) == []
 
 
 def test_what_is_no_batch_of_symbols_is_an_error() -> None:
     model = SequenceModel(12, 12, 8)
     with pytest.raises(ValueError, match=r"\[batch, length\] symbols, got shape \(3,\)"):
-        model.many([symbols(2, 4), torch.tensor([1, 2, 3])])
+        model.forward_batches([symbols(2, 4), torch.tensor([1, 2, 3])])
 
 
 def test_one_lookup_and_one_product_for_all() -> None:
     model = SequenceModel(12, 12, 8)
     rows: list[int] = []
     model.output.register_forward_hook(lambda layer, inputs, output: rows.append(len(inputs[0])))
-    model.many([symbols(2, 4), symbols(3, 16)])
+    model.forward_batches([symbols(2, 4), symbols(3, 16)])
     assert rows == [2 * 4 + 3 * 16]
 
 

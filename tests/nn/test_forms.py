@@ -7,11 +7,9 @@ import torch
 
 from riffle import ShuffleExchange
 from riffle.nn import UNITS
-from riffle.nn import in_place as in_place_form
-from riffle.nn.forms import rotate, shuffled
-from riffle.nn.in_place import in_place
-from riffle.nn.layer import switch_of
-from riffle.shuffle import SHARINGS, riffle, unriffle
+from riffle.nn import execute as in_place_form
+from riffle.nn.execute import run_in_place, run_shuffled, switch_of
+from riffle.shuffle import SHARINGS, riffle, rotate, unriffle
 
 BITS = range(1, 7)
 
@@ -36,10 +34,10 @@ def test_both_forms_agree(unit: str, sharing: str, blocks: int, monkeypatch: pyt
         x_BND = torch.rand(2, 2**k, 4, dtype=torch.float64) * 2 - 1
         before = x_BND.clone()
         with torch.no_grad():
-            expected = shuffled(x_BND, net.layers(k), net.units, 0.0, 0.0)
+            expected = run_shuffled(x_BND, net.layers(k), net.units, 0.0, 0.0)
             for pairs in (2**k // 3 + 1, 5, 1024):
                 monkeypatch.setitem(in_place_form.CHUNK_PAIRS, "cpu", pairs)
-                actual = in_place(x_BND, net.layers(k), switch_of(net, x_BND, k))
+                actual = run_in_place(x_BND, net.layers(k), switch_of(net, x_BND, k))
                 torch.testing.assert_close(actual, expected, rtol=0, atol=1e-12 * expected.abs().max().item())
         assert torch.equal(x_BND, before), "the input was overwritten"
 

@@ -58,7 +58,7 @@ def test_output_and_memory(name: str, precision: str) -> None:
         permutations = load_json("shuffle_permutations")[str(golden.meta["length"])]
         layers = net.layers(golden.meta["length"].bit_length() - 1)
         order = {1: permutations["rol"], -1: permutations["ror"], 0: list(range(golden.meta["length"]))}
-        memory = [mem[:, order[layer.turn]] for mem, layer in zip(memory, layers, strict=True)]
+        memory = [mem[:, order[layer.shuffle]] for mem, layer in zip(memory, layers, strict=True)]
     assert_near("memory", torch.stack(memory), golden[f"mem_{precision}"], TOLERANCE[precision])
 
     with torch.no_grad():

@@ -11,8 +11,11 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from riffle import ShuffleExchange
-from riffle.nn import memory, network
-from riffle.nn.memory import Footprint, explain, footprint, free_bytes
+from riffle.cost import MemoryModel, out_of_memory_message
+from riffle.environment import free_bytes
+from riffle.nn import execute as memory
+from riffle.nn import network
+from riffle.nn.execute import memory_model
 
 GIB = 2**30
 
@@ -39,7 +42,7 @@ def run(net: ShuffleExchange, batch: int, cells: int, training: bool) -> None:
 
 
 def estimate(net: ShuffleExchange, batch: int, cells: int, training: bool) -> int:
-    return footprint(net, next(net.parameters()), training).bytes(batch, cells)
+    return memory_model(net, next(net.parameters()), training).bytes(batch, cells)
 
 
 @pytest.fixture
@@ -133,10 +136,10 @@ def test_running_out_of_memory_names_what_would_fit(training: bool, monkeypatch:
 
 
 def test_where_nothing_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    net = Footprint(
+    net = MemoryModel(
         features=64, blocks=1, skips=False, benes=True, dtype=torch.bfloat16, fused=True, training=True, recompute=False
     )
-    message = explain(net, [(64, 8), (64, 64)], 0)
+    message = out_of_memory_message(net, [(64, 8), (64, 64)], 0)
     assert "64 sequences of 8 cells and 64 sequences of 64 cells" in message
     assert "no length would fit at this batch, and a smaller batch or recompute=True need less" in message
 
@@ -153,7 +156,7 @@ def test_other_errors_pass(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("fused", [False, True])
 def test_the_largest_length_is_the_largest(fused: bool, training: bool) -> None:
-    net = Footprint(192, blocks=2, skips=True, benes=True, dtype=torch.bfloat16, fused=fused, training=training)
+    net = MemoryModel(192, blocks=2, skips=True, benes=True, dtype=torch.bfloat16, fused=fused, training=training)
     for free in (1e7, 1e8, 1e9, 1e10):
         length = net.largest_length(free, [(4, 2**30)])
         assert length is not None

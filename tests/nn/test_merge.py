@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from riffle import ShuffleExchange
 from riffle.nn import UNITS
-from riffle.nn.forms import shuffled
-from riffle.nn.layer import merged_switch_of
-from riffle.nn.merge import Cells, MergedLayer, merge, merged
+from riffle.nn.execute import merged_switch_of, run_shuffled
+from riffle.nn.merge import Cells, MergedLayer, merge, run_merged
 from riffle.shuffle import SHARINGS, Layer, schedule
 
 BITS = st.sets(st.integers(1, 6), min_size=1, max_size=4).map(lambda ks: sorted(ks, reverse=True))
@@ -29,7 +28,7 @@ def test_every_layer_once_and_in_order(ks: list[int], blocks: int, sharing: str,
         assert together.first < together.end
         for place, group in enumerate(range(together.first, together.end)):
             layer = schedules[group][together.layers[place]]
-            assert (layer.unit, layer.turn) == (together.unit, together.turn)
+            assert (layer.unit, layer.shuffle) == (together.unit, together.shuffle)
             assert (layer.skip is None) == (together.skip is None)
             if together.skip is not None and layer.skip is not None:
                 assert together.skip[place] == times[group][layer.skip]
@@ -90,8 +89,8 @@ def test_merged_is_the_same_as_one_by_one(ks: list[int], blocks: int, sharing: s
     xs_BND = [torch.rand(1 + index % 3, 2**k, 2, dtype=torch.float64) for index, k in enumerate(ks)]
     units: Any = net.units
     plans = [net.layers(k) for k in ks]
-    together = merged(xs_BND, plans, [0.0] * len(ks), merged_switch_of(net, xs_BND[0]), torch.float64)
-    apart = [shuffled(x_BND, layers, units, 0.0, 0.0) for x_BND, layers in zip(xs_BND, plans, strict=True)]
+    together = run_merged(xs_BND, plans, [0.0] * len(ks), merged_switch_of(net, xs_BND[0]), torch.float64)
+    apart = [run_shuffled(x_BND, layers, units, 0.0, 0.0) for x_BND, layers in zip(xs_BND, plans, strict=True)]
     for actual, expected in zip(together, apart, strict=True):
         torch.testing.assert_close(actual, expected, rtol=0, atol=1e-13)
     gradients = [

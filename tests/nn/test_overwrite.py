@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from riffle import ShuffleExchange
-from riffle.nn import UNITS, in_place
+from riffle.nn import UNITS
+from riffle.nn import execute as in_place
 from riffle.shuffle import SHARINGS
 
 from .test_forms import network

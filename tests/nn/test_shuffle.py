@@ -44,7 +44,7 @@ def test_bits_follow_the_formula(k: int, blocks: int, sharing: str) -> None:
     forward, reverse = list(range(k - 1)), list(range(k - 1, 0, -1))
     layers = schedule(k, blocks, sharing)
     assert [layer.bit for layer in layers] == (forward + reverse) * blocks + [0]
-    assert [layer.turn for layer in layers] == ([1] * (k - 1) + [-1] * (k - 1)) * blocks + [0]
+    assert [layer.shuffle for layer in layers] == ([1] * (k - 1) + [-1] * (k - 1)) * blocks + [0]
     assert len(layers) == 2 * (k - 1) * blocks + 1
 
 
@@ -58,7 +58,7 @@ def test_bits_are_what_the_shuffles_do(k: int, blocks: int, sharing: str, benes:
         for first, second in zip(origin[::2], origin[1::2], strict=True):
             assert second == first | (1 << layer.bit)
             assert not first & (1 << layer.bit)
-        origin = permute(shuffles[layer.turn], origin)
+        origin = permute(shuffles[layer.shuffle], origin)
     assert origin == list(range(2**k)), "not every cell is home in the end"
 
 
@@ -79,8 +79,8 @@ def test_skips_join_the_same_layer_one_block_before(k: int, blocks: int, sharing
 def test_no_skips(k: int, blocks: int, sharing: str) -> None:
     with_skips, without = schedule(k, blocks, sharing), schedule(k, blocks, sharing, skips=False)
     assert all(layer.skip is None for layer in without)
-    assert [(layer.unit, layer.bit, layer.turn) for layer in without] == [
-        (layer.unit, layer.bit, layer.turn) for layer in with_skips
+    assert [(layer.unit, layer.bit, layer.shuffle) for layer in without] == [
+        (layer.unit, layer.bit, layer.shuffle) for layer in with_skips
     ]
 
 
@@ -122,7 +122,7 @@ def test_without_sharing_every_layer_has_its_own_unit(k: int, blocks: int) -> No
 def test_no_benes_never_turns_back() -> None:
     layers = schedule(3, 2, benes=False)
     assert [layer.bit for layer in layers] == [0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2, 0]
-    assert [layer.turn for layer in layers] == [1] * 12 + [0]
+    assert [layer.shuffle for layer in layers] == [1] * 12 + [0]
 
 
 @pytest.mark.parametrize("sharing", SHARINGS)

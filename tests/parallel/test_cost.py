@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from riffle import ShuffleExchange
-from riffle.bench.rows import network_flops
-from riffle.parallel.cost import LAYER_FLOPS, Cost, Machine, Work
+from riffle.cost import LAYER_FLOPS, Machine, ShardedCost, ShardedWork, network_flops
 from riffle.shuffle import schedule
 
 ROOT = Path(__file__).parents[2]
@@ -19,7 +18,7 @@ RESULTS, PAGE = ROOT / "benchmarks" / "results" / "h200.json", ROOT / "docs" / "
 @pytest.mark.parametrize("blocks", [1, 2, 3])
 @pytest.mark.parametrize("k", [2, 5, 12])
 def test_counts_are_those_of_the_network(k: int, blocks: int) -> None:
-    work = Work(length=2**k, features=6, blocks=blocks)
+    work = ShardedWork(length=2**k, features=6, blocks=blocks)
     assert work.layers == len(schedule(k, blocks))
     assert work.parameters == sum(parameter.numel() for parameter in ShuffleExchange(6, blocks).parameters())
     assert LAYER_FLOPS * 6**2 * work.cells * work.layers == network_flops(2**k, 6, blocks)
@@ -27,26 +26,28 @@ def test_counts_are_those_of_the_network(k: int, blocks: int) -> None:
 
 def test_volume_is_the_derived_one() -> None:
     length, features, ranks, blocks = 2**20, 192, 16, 3
-    cost = Cost(Work(length=length, features=features, ranks=ranks, blocks=blocks), Machine())
+    cost = ShardedCost(ShardedWork(length=length, features=features, ranks=ranks, blocks=blocks), Machine())
     assert cost.exchanges == 2 * blocks
     assert cost.sent_numbers == blocks * 2 * (length / ranks) * features * (1 - 1 / ranks)
     assert cost.sent_bytes == 2 * cost.sent_numbers
-    trained = Cost(Work(length=length, features=features, ranks=ranks, blocks=blocks, training=True), Machine())
+    trained = ShardedCost(
+        ShardedWork(length=length, features=features, ranks=ranks, blocks=blocks, training=True), Machine()
+    )
     assert trained.sent_numbers == 2 * cost.sent_numbers
 
 
 def test_one_device_sends_nothing() -> None:
     for training in (False, True):
-        cost = Cost(Work(length=2**20, training=training), Machine())
+        cost = ShardedCost(ShardedWork(length=2**20, training=training), Machine())
         assert cost.sent_bytes == cost.communication_seconds == cost.exchanges == 0
 
 
 def test_more_devices_hold_longer_sequences() -> None:
-    fewest = [Cost(Work(length=2**k), Machine()).fewest_ranks for k in (20, 26, 30, 34)]
+    fewest = [ShardedCost(ShardedWork(length=2**k), Machine()).fewest_ranks for k in (20, 26, 30, 34)]
     assert None not in fewest
     assert fewest == sorted(fewest)
     assert fewest[0] == 1
-    assert Cost(Work(length=2**30), Machine(memory=1e6)).fewest_ranks is None
+    assert ShardedCost(ShardedWork(length=2**30), Machine(memory=1e6)).fewest_ranks is None
 
 
 def ratios(row: str) -> tuple[float, float]:
@@ -54,7 +55,7 @@ def ratios(row: str) -> tuple[float, float]:
     record = json.loads(RESULTS.read_text(encoding="utf-8"))
     measured = record["rows"][row]
     fused = measured["forms"]["fused"]
-    work = Work(
+    work = ShardedWork(
         length=measured["lengths"][0],
         features=measured["features"],
         blocks=measured["blocks"],
@@ -64,7 +65,7 @@ def ratios(row: str) -> tuple[float, float]:
     forward = network_flops(work.length, work.features, work.blocks) * work.batch
     assert measured["flops"] == forward * (3 if work.training else 1)
     product = measured["flops"] / (fused["floor_milliseconds"] / 1e3)  # the rate by which its floor was computed
-    cost = Cost(work, Machine(flops=product, copy=record["runs"][0]["ceilings"]["copy"]))
+    cost = ShardedCost(work, Machine(flops=product, copy=record["runs"][0]["ceilings"]["copy"]))
     return fused["milliseconds"] / 1e3 / cost.seconds, fused["peak_bytes"] / cost.memory_bytes
 
 
@@ -96,4 +97,4 @@ def test_the_page_shows_every_row_that_was_measured() -> None:
 )
 def test_refused(arguments: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Work(**arguments)  # type: ignore[arg-type]
+        ShardedWork(**arguments)  # type: ignore[arg-type]

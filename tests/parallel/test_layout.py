@@ -31,7 +31,7 @@ def test_pairs_are_those_of_the_whole_network(data: st.DataObject) -> None:
         assert 0 <= local.bit < max(1, k - p), "the pair crosses ranks"
         for place in range(2**k):
             assert held[place] ^ held[place ^ 1 << local.bit] == 1 << layer.bit
-        assert (local.unit, local.turn, local.skip) == (layer.unit, layer.turn, layer.skip)
+        assert (local.unit, local.shuffle, local.skip) == (layer.unit, layer.shuffle, layer.skip)
     assert held == list(range(2**k))
 
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from riffle.parallel.cost import Cost, Machine, Work
-from riffle.parallel.measure import measure
+from riffle.bench.sequence_parallel import measure
+from riffle.cost import Machine, ShardedCost, ShardedWork
 
 from . import jobs
 from .ranks import Ranks
@@ -15,7 +15,7 @@ from .ranks import Ranks
 
 def measured(group: dist.ProcessGroup, length: int) -> dict:
     torch.set_num_threads(1)
-    work = Work(length=length, features=32, ranks=dist.get_world_size(group), itemsize=4)
+    work = ShardedWork(length=length, features=32, ranks=dist.get_world_size(group), itemsize=4)
     return measure(group, work, product=256, copied=2**20)
 
 
@@ -33,8 +33,8 @@ def test_times_are_in_the_region_of_the_prediction(ranks: Ranks, size: int) -> N
 @pytest.mark.parametrize("blocks", [1, 2])
 def test_the_volume_is_exactly_the_predicted_one(ranks: Ranks, size: int, blocks: int) -> None:
     length, features, batch = 256, 6, 2
-    work = Work(length=length, features=features, blocks=blocks, ranks=size, batch=batch)
-    predicted = Cost(work, Machine())
+    work = ShardedWork(length=length, features=features, blocks=blocks, ranks=size, batch=batch)
+    predicted = ShardedCost(work, Machine())
     for forward, backward in ranks.run(size, jobs.count, {"features": features, "blocks": blocks}, batch, length):
         assert (len(forward), sum(forward)) == (predicted.exchanges, predicted.sent_numbers)
         assert sum(backward) == predicted.sent_numbers

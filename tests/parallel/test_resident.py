@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from riffle import ShuffleExchange
-from riffle.parallel import resident
+from riffle.bench import resident
 
 
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,8 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from riffle.parallel.deal import Route
-from riffle.parallel.rows import RowGroup, group_rows, route_of
+from riffle.parallel.exchange import Redistribution, RowGroup, group_rows, plan_redistribution
 
 CPU = torch.device("cpu")
 
@@ -20,7 +19,7 @@ Cells = list[tuple[int, int] | None]
 """Row and address of the cell in every place of a rank; None where it is empty."""
 
 
-def followed(held: Sequence[Sequence[tuple[int, int] | None]], routes: list[Route]) -> list[Cells]:
+def followed(held: Sequence[Sequence[tuple[int, int] | None]], routes: list[Redistribution]) -> list[Cells]:
     """What every rank holds after a deal."""
     messages = []
     for cells, route in zip(held, routes, strict=True):
@@ -56,7 +55,7 @@ def test_cells_arrive_where_their_row_runs_and_come_home(data: st.DataObject) ->
 
     every = range(ranks)
     home = [list(product(range(len(sizes)), range(rank * cells, (rank + 1) * cells))) for rank in every]
-    routes = [route_of(sizes, cells, rank, ranks, CPU) for rank in every]
+    routes = [plan_redistribution(sizes, cells, rank, ranks, CPU) for rank in every]
     dealt = followed(home, routes)
     groups = group_rows(sizes, ranks)
     assert sorted(row for group in groups for row in group.rows) == list(range(len(sizes)))
@@ -67,7 +66,7 @@ def test_cells_arrive_where_their_row_runs_and_come_home(data: st.DataObject) ->
 @pytest.mark.parametrize(("sizes", "travels"), [([64, 33], False), ([64, 32], True), ([32], True)])
 def test_rows_of_the_longest_power_stay(sizes: list[int], travels: bool) -> None:
     for rank in range(4):
-        route = route_of(sizes, 16, rank, 4, CPU)
+        route = plan_redistribution(sizes, 16, rank, 4, CPU)
         assert route.travels == travels
         if not travels:
             assert route.sent[rank] == len(route.take) == len(route.put)

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from riffle.nn.lengths import bits
-from riffle.shuffle import SHARINGS
+from riffle.shuffle import SHARINGS, bits
 
 from . import jobs
 from .alone import SPREAD, check

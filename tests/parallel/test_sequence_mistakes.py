@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 
-from riffle.parallel.agreement import weights_checksum
+from riffle.parallel.sharding import weights_checksum
 
 from . import jobs
 from .ranks import Ranks

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from riffle import ShuffleExchange
 from riffle.nn import UNITS
 from riffle.parallel import stream
-from riffle.parallel.visits import visits
+from riffle.parallel.streaming import stream_passes
 from riffle.shuffle import SHARINGS, schedule
 
 from .jobs import inputs, network
@@ -111,7 +111,7 @@ def test_parts_hold_both_cells_of_every_pair(data: st.DataObject) -> None:
     w = data.draw(st.integers(1, k))
     blocks = data.draw(st.integers(1, 3))
     layers = schedule(k, blocks)
-    plan = visits(layers, w)
+    plan = stream_passes(layers, w)
     assert len(plan) == 2 * blocks * (-(-k // w) - 1) + 1
     assert [index for visit in plan for index in visit.layers] == list(range(len(layers)))
     addresses = torch.arange(2**k).view(1, -1, 1)
@@ -128,7 +128,7 @@ def test_parts_hold_both_cells_of_every_pair(data: st.DataObject) -> None:
 def test_two_passes_a_block_however_long(blocks: int) -> None:
     for k in (8, 20, 28, 36):
         for w in (k // 2, k // 2 + 3):
-            plan = visits(schedule(k, blocks), w)
+            plan = stream_passes(schedule(k, blocks), w)
             assert len(plan) == 2 * blocks + 1
             assert min(visit.run + visit.span * (visit.low == 0) for visit in plan) == 2 * w - k, "runs are too short"
 

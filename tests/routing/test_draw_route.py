@@ -9,7 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from riffle.draw_route import draw_route, main
+from riffle.drawings import draw_route, main_route
 from riffle.routing import route
 
 from .test_routing import shuffled
@@ -67,7 +67,7 @@ def test_too_many_messages(tmp_path: Path) -> None:
 
 def test_command(tmp_path: Path) -> None:
     command = typer.Typer()
-    command.command()(main)
+    command.command()(main_route)
     result = CliRunner().invoke(command, [str(tmp_path / "route.png"), "1", "0"])
     assert result.exit_code == 0, result.output
     assert (tmp_path / "route.png").read_bytes().startswith(b"\x89PNG")

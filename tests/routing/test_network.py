@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from riffle import ShuffleExchange
-from riffle.routing import inverse
-from riffle.routing_network import MESSAGE_BITS, decode, encode, permutation_network, read_messages
+from riffle.routing import MESSAGE_BITS, decode, encode, inverse, permutation_network, read_messages
 
 from .test_routing import shuffled
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from riffle.tasks import BLANK, TASKS
 from riffle.tasks.arithmetic import digits_of, number
-from riffle.tasks.digits import multiply, pack, unpack
-from riffle.tasks.text import trim
+from riffle.tasks.base import trim
+from riffle.tasks.padded import multiply, pack, unpack
 
 from .contract import seeded
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from riffle.tasks import TASKS, Task
+from riffle.tasks.base import trim
 from riffle.tasks.brackets import draw_balanced, random_heights
-from riffle.tasks.text import trim
-from riffle.tasks.words import cut, draw_words
+from riffle.tasks.words import draw_words, split_words
 
 from .contract import seeded
 
@@ -111,7 +111,7 @@ def test_dividers_of_words(length: int) -> None:
 
 def test_lists_to_merge_are_sorted_halves() -> None:
     for row in draw(TASKS["merge"], 20)[:500]:
-        words = cut(row, 12)
+        words = split_words(row, 12)
         at = words.index([11])
         first, second = words[:at], words[at + 1 :]
         assert first == sorted(first)

@@ -9,7 +9,7 @@ import pytest
 
 import riffle.tasks
 from riffle.tasks import TASKS, Task
-from riffle.tasks import rows as row_helpers
+from riffle.tasks import padded as row_helpers
 
 from . import contract
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from riffle.config import Experiment
+from riffle.config import RunConfig
 from riffle.train import loop
 from riffle.train.distributed import World
 from riffle.train.run import Run
@@ -78,11 +78,11 @@ def together(size: int, job: Callable[..., Any], *arguments: Any) -> list[Any]:
     return outcomes
 
 
-def train(world: World, folder: Path, experiment: Experiment) -> None:
+def train(world: World, folder: Path, config: RunConfig) -> None:
     """Begin the run in a folder, or go on with it."""
-    world.first(lambda: (Run.resume if folder.exists() else Run.create)(folder, experiment))
+    world.rank0_first(lambda: (Run.resume if folder.exists() else Run.create)(folder, config))
     loop.train(Run(folder), world=world)
-    world.leave()
+    world.close()
 
 
 def _serve(

@@ -11,8 +11,7 @@ from nn.golden import assert_near, load
 from torch import nn
 
 from riffle.config import ModelConfig, TrainConfig
-from riffle.train.adamax import AdaMax
-from riffle.train.optim import base_learning_rate, make_optimizer, shape_gradients
+from riffle.train.optim import AdaMax, base_learning_rate, make_optimizer, shape_gradients
 from riffle.train.schedule import PERIOD, Constant, Plateau, Schedule
 
 CPU = torch.device("cpu")

@@ -15,8 +15,9 @@ import torch
 from safetensors.torch import save_file
 
 import riffle
+from riffle.files import write_atomically
 from riffle.train import checkpoint
-from riffle.train.checkpoint import read_checkpoint, write_atomically, write_checkpoint
+from riffle.train.checkpoint import read_checkpoint, write_checkpoint
 from riffle.train.run import Run
 
 from .tiny import resume, temporary_files, train_until

@@ -12,15 +12,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from riffle.config import DataConfig, Experiment, ModelConfig, TrainConfig, reading, with_model
-from riffle.experiments.riddles import prepare_riddles
-from riffle.overrides import override
-from riffle.train import symbols as symbols_module
+from riffle.config import DataConfig, ModelConfig, RunConfig, TrainConfig, override
+from riffle.recipes import lambada, with_model
+from riffle.reproduce.synthetic import prepare_synthetic_corpus
+from riffle.train import objective as symbols_module
 from riffle.train.checkpoint import read_checkpoint, write_checkpoint
-from riffle.train.distributed import ALONE, RankLost, World, local_device
+from riffle.train.distributed import SINGLE_PROCESS, RankLost, World, local_device
+from riffle.train.evaluate import symbol_loss
 from riffle.train.loop import NonFiniteLoss
 from riffle.train.loop import train as run_training
-from riffle.train.metrics import symbol_loss
 from riffle.train.run import Run
 from riffle.train.step import TrainStep
 
@@ -31,8 +31,8 @@ QUIET = replace(tiny.TINY, model=ModelConfig(features=8, dropout=0.0))
 """Without random masks, the processes have nothing to differ in."""
 
 
-def times_batch(experiment: Experiment, size: int) -> Experiment:
-    return replace(experiment, data=replace(experiment.data, batch=size * experiment.data.batch))
+def times_batch(config: RunConfig, size: int) -> RunConfig:
+    return replace(config, data=replace(config.data, batch=size * config.data.batch))
 
 
 def assert_close(one: Path, other: Path) -> None:
@@ -56,27 +56,27 @@ def test_as_one_process_with_a_larger_batch(size: int, tmp_path: Path) -> None:
 
 def test_a_held_out_row_takes_weight_from_the_rows_of_all_ranks(tmp_path: Path) -> None:
     # One row in 16 is held out, so nearly every batch has ranks with different numbers of trained rows.
-    experiment = replace(QUIET, data=DataConfig(bins=(16,), batch=8), train=replace(QUIET.train, steps=10))
-    together(2, train, tmp_path / "many", experiment)
-    tiny.train(tmp_path / "one", times_batch(experiment, 2))
+    config = replace(QUIET, data=DataConfig(bins=(16,), batch=8), train=replace(QUIET.train, steps=10))
+    together(2, train, tmp_path / "many", config)
+    tiny.train(tmp_path / "one", times_batch(config, 2))
     assert_close(tmp_path / "many", tmp_path / "one")
 
 
 def test_the_neural_gpu_with_its_noise_cost_and_schedule(tmp_path: Path) -> None:
-    experiment = with_model(replace(QUIET, train=replace(QUIET.train, steps=10, evaluate_every=0)), "dngpu")
-    experiment = replace(experiment, model=replace(experiment.model, dropout=0.0))
-    assert experiment.train.gradient_noise
-    assert experiment.train.schedule == "plateau"
-    together(2, train, tmp_path / "many", experiment)
-    tiny.train(tmp_path / "one", times_batch(experiment, 2))
+    config = with_model(replace(QUIET, train=replace(QUIET.train, steps=10, evaluate_every=0)), "dngpu")
+    config = replace(config, model=replace(config.model, dropout=0.0))
+    assert config.train.gradient_noise
+    assert config.train.schedule == "plateau"
+    together(2, train, tmp_path / "many", config)
+    tiny.train(tmp_path / "one", times_batch(config, 2))
     assert float(tiny.state(tmp_path / "many")["model.saturation.period"][1]) > 0
     assert_close(tmp_path / "many", tmp_path / "one")
 
 
 def test_passages_are_shared_out_too(tmp_path: Path) -> None:
-    corpus = prepare_riddles(tmp_path / "riddles")
-    experiment = override(
-        reading(),  # the rate is low: it multiplies what rounding makes of gradients that are 0, those of the last bias
+    corpus = prepare_synthetic_corpus(tmp_path / "riddles")
+    config = override(
+        lambada(),  # the rate is low: it multiplies what rounding makes of gradients that are 0, those of the last bias
         [
             "train.learning_rate=0.0001",
             *(f"data.corpus={corpus}", "data.bins=32", "data.batch=6", "data.word_dropout=0", "data.within=0.25"),
@@ -84,8 +84,8 @@ def test_passages_are_shared_out_too(tmp_path: Path) -> None:
             *("train.log_every=2", "train.evaluate_every=0", "train.checkpoint_every=3"),
         ],
     )
-    together(2, train, tmp_path / "many", experiment)
-    tiny.train(tmp_path / "one", times_batch(experiment, 2))
+    together(2, train, tmp_path / "many", config)
+    tiny.train(tmp_path / "one", times_batch(config, 2))
     assert_close(tmp_path / "many", tmp_path / "one")
 
 
@@ -94,7 +94,7 @@ def test_one_process_is_as_without_a_world(tmp_path: Path) -> None:
     together(1, train, tmp_path / "alone", tiny.TINY)
     tiny.assert_same_run(tmp_path / "plain", tmp_path / "alone")
     rows_BN = torch.zeros(4, 2)
-    assert ALONE.rows(rows_BN)[0] is rows_BN
+    assert SINGLE_PROCESS.rows(rows_BN)[0] is rows_BN
 
 
 def test_ranks_drop_different_features() -> None:
@@ -115,20 +115,20 @@ def test_every_rank_takes_its_own_rows() -> None:
 
 def test_resumed_by_another_number_of_processes(tmp_path: Path) -> None:
     folder, steps = tmp_path / "run", TrainConfig(steps=30, log_every=4, evaluate_every=0, checkpoint_every=10)
-    experiment = replace(tiny.TINY, train=steps)
-    together(2, part_of, folder, experiment, 10)
+    config = replace(tiny.TINY, train=steps)
+    together(2, part_of, folder, config, 10)
     assert {"sums.1", "random.cpu.1"} <= tiny.state(folder).keys()
-    together(4, part_of, folder, experiment, 20)
+    together(4, part_of, folder, config, 20)
     assert {"sums.3", "random.cpu.3"} <= tiny.state(folder).keys()
-    tiny.resume(folder, experiment)
+    tiny.resume(folder, config)
     assert Run(folder).saved_step() == 30
     assert not {"sums.1", "random.cpu.1"} & tiny.state(folder).keys()
     assert [line["step"] for line in tiny.lines(folder)] == [4, 8, 12, 16, 20, 24, 28, 30]
 
 
-def part_of(world: World, folder: Path, experiment: Experiment, until: int) -> None:
+def part_of(world: World, folder: Path, config: RunConfig, until: int) -> None:
     """Train up to a checkpoint, and go no further."""
-    world.first(lambda: (Run.resume if folder.exists() else Run.create)(folder, experiment))
+    world.rank0_first(lambda: (Run.resume if folder.exists() else Run.create)(folder, config))
     run = Run(folder)
     save = run.save
 
@@ -141,7 +141,7 @@ def part_of(world: World, folder: Path, experiment: Experiment, until: int) -> N
     try:
         run_training(run, world=world)
     except KeyboardInterrupt:
-        world.leave()
+        world.close()
 
 
 def test_ranks_with_different_checkpoints_are_refused(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_a_mistake_of_rank_0_ends_all_and_is_told_once(tmp_path: Path) -> None:
 
 
 def begin(world: World, folder: Path) -> None:
-    world.first(lambda: Run.create(folder, QUIET))
+    world.rank0_first(lambda: Run.create(folder, QUIET))
 
 
 def test_each_process_takes_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

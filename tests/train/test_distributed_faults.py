@@ -12,17 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from riffle.config import DataConfig, Experiment, ModelConfig, TrainConfig
+from riffle.config import DataConfig, ModelConfig, RunConfig, TrainConfig
 from riffle.train.distributed import RankLost, World
 from riffle.train.loop import Interrupted
-from riffle.train.record import read_metrics
-from riffle.train.run import Run
+from riffle.train.run import Run, read_metrics
 
 from .processes import PATIENCE, started, together, train
 from .tiny import assert_same_run
 
 KILLS = 20
-EXPERIMENT = Experiment(
+EXPERIMENT = RunConfig(
     task="reverse",
     model=ModelConfig(features=8, dropout=0.2),
     data=DataConfig(bins=(4, 16), batch=4),
@@ -31,12 +30,12 @@ EXPERIMENT = Experiment(
 )
 
 
-def interruptible(world: World, folder: Path, experiment: Experiment) -> int | None:
+def interruptible(world: World, folder: Path, config: RunConfig) -> int | None:
     """Train; gives the step where all were asked to stop."""
     try:
-        train(world, folder, experiment)
+        train(world, folder, config)
     except Interrupted as stop:
-        world.leave()
+        world.close()
         return stop.step
     return None
 

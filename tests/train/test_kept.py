@@ -13,12 +13,11 @@ from torch import Tensor
 from riffle.models.build import build
 from riffle.tasks import get_task
 from riffle.train import loop
-from riffle.train.average import Average
-from riffle.train.choice import Choice
+from riffle.train.ema import EMA, BestWeights
+from riffle.train.objective import SymbolObjective
 from riffle.train.run import Run
 from riffle.train.shipped import card, ship
 from riffle.train.step import TrainStep
-from riffle.train.symbols import Symbols
 from tests.train.tiny import TINY, assert_same_run, lines, resume, state, train, train_until, with_train
 
 
@@ -31,7 +30,7 @@ def weights(run: Any) -> list[Tensor]:
 )
 def test_an_average_is_even_at_first(decay: float, expected: float) -> None:
     model = build(TINY.model, get_task("reverse"))
-    average = Average(model, decay)
+    average = EMA(model, decay)
     for step in range(5):
         with torch.no_grad():
             for parameter in model.parameters():
@@ -42,14 +41,14 @@ def test_an_average_is_even_at_first(decay: float, expected: float) -> None:
 
 
 def test_a_run_is_known_by_its_average(tmp_path: Path) -> None:
-    experiment = with_train(average=0.9)
-    run = train(tmp_path / "run", experiment)
+    config = with_train(average=0.9)
+    run = train(tmp_path / "run", config)
     kept = state(run.folder)
     torch.manual_seed(TINY.train.seed)
     model = build(TINY.model, get_task("reverse"))
-    step = TrainStep(experiment, model, Symbols(experiment))
+    step = TrainStep(config, model, SymbolObjective(config))
     expected = [torch.zeros_like(parameter) for parameter in model.parameters()]
-    for count in range(experiment.train.steps):
+    for count in range(config.train.steps):
         step()
         share = max(1 / (count + 1), 0.1)
         expected = [mean + share * (p.detach() - mean) for mean, p in zip(expected, model.parameters(), strict=True)]
@@ -70,14 +69,14 @@ def test_evaluations_are_of_the_average(tmp_path: Path) -> None:
 
 def test_the_best_is_kept_and_of_equals_the_last() -> None:
     model = build(TINY.model, get_task("reverse"))
-    choice = Choice()
+    choice = BestWeights()
     assert choice.state() == {}
     for step, accuracy in enumerate([0.5, 0.75, 0.75, 0.25]):
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.fill_(step)
         choice.note(step, {"256": accuracy, "512": 1 - accuracy}, model)
-    again = Choice()
+    again = BestWeights()
     again.load_state(choice.state())
     for each in (choice, again):
         assert (each.step, each.accuracy) == (2, 0.75)
@@ -86,7 +85,7 @@ def test_the_best_is_kept_and_of_equals_the_last() -> None:
 
 def test_a_run_is_known_by_its_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     accuracies = iter([0.4, 0.6, 0.5])
-    monkeypatch.setattr(Symbols, "evaluate", lambda self, model: {"16": next(accuracies)})
+    monkeypatch.setattr(SymbolObjective, "evaluate", lambda self, model: {"16": next(accuracies)})
     best = train(tmp_path / "best", with_train(keep="best"))
     monkeypatch.undo()
     there = train_until(tmp_path / "there", 20, monkeypatch)
@@ -104,19 +103,19 @@ def test_a_run_is_known_by_its_best(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("step", [5, 17])
 def test_resumed_runs_are_the_same(tmp_path: Path, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    experiment = with_train(average=0.8, keep="best")
-    train(tmp_path / "whole", experiment)
-    train_until(tmp_path / "parts", step, monkeypatch, experiment)
-    resume(tmp_path / "parts", experiment)
+    config = with_train(average=0.8, keep="best")
+    train(tmp_path / "whole", config)
+    train_until(tmp_path / "parts", step, monkeypatch, config)
+    resume(tmp_path / "parts", config)
     assert_same_run(tmp_path / "whole", tmp_path / "parts")
 
 
 @pytest.mark.gpu
 def test_a_captured_step_averages_as_an_eager_one(tmp_path: Path) -> None:
-    experiment = replace(with_train(average=0.9), model=replace(TINY.model, dropout=0.0, features=32))
+    config = replace(with_train(average=0.9), model=replace(TINY.model, dropout=0.0, features=32))
     found = []
     for graph in (True, False):
-        run = Run.create(tmp_path / str(graph), experiment)
+        run = Run.create(tmp_path / str(graph), config)
         loop.train(run, device="cuda", graph=graph)
         found.append(weights(run))
     for actual, expected in zip(*found, strict=True):

@@ -16,8 +16,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from riffle.train import loop
 from riffle.train import step as step_module
 from riffle.train.loop import Interrupted
-from riffle.train.record import Metrics, read_metrics
-from riffle.train.run import Run
+from riffle.train.run import Metrics, Run, read_metrics
 
 from .tiny import (
     TINY,
@@ -52,7 +51,7 @@ def test_files_of_a_run(undisturbed: Path) -> None:
     assert {"riffle", "python", "torch", "numpy", "safetensors"} <= environment["versions"].keys()
     assert torch.__version__.startswith(environment["versions"]["torch"])
     assert environment["continued_from_step"] == 0
-    assert Run(undisturbed).experiment == TINY
+    assert Run(undisturbed).config == TINY
 
 
 def test_lines_of_metrics(undisturbed: Path) -> None:
@@ -96,18 +95,18 @@ def test_stopping_three_times_changes_nothing(
 
 @pytest.mark.parametrize("changes", [{"noise": 0.01, "dropout": 0.0}, {"blocks": 2, "sharing": "minimal"}], ids=str)
 def test_resuming_other_models(changes: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    experiment = replace(with_train(steps=8, evaluate_every=0), model=replace(TINY.model, **changes))
-    train(tmp_path / "whole", experiment)
-    train_until(tmp_path / "halves", 5, monkeypatch, experiment)
-    resume(tmp_path / "halves", experiment)
+    config = replace(with_train(steps=8, evaluate_every=0), model=replace(TINY.model, **changes))
+    train(tmp_path / "whole", config)
+    train_until(tmp_path / "halves", 5, monkeypatch, config)
+    resume(tmp_path / "halves", config)
     assert_same_run(tmp_path / "whole", tmp_path / "halves")
 
 
 def test_bf16_trains_and_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    experiment = with_train(steps=8, evaluate_every=0, precision="bf16", label_smoothing=0.1)
-    train(tmp_path / "whole", experiment)
-    train_until(tmp_path / "halves", 5, monkeypatch, experiment)
-    resume(tmp_path / "halves", experiment)
+    config = with_train(steps=8, evaluate_every=0, precision="bf16", label_smoothing=0.1)
+    train(tmp_path / "whole", config)
+    train_until(tmp_path / "halves", 5, monkeypatch, config)
+    resume(tmp_path / "halves", config)
     assert_same_run(tmp_path / "whole", tmp_path / "halves")
     assert {t.dtype for name, t in state(tmp_path / "whole").items() if name.startswith("model.")} == {torch.float32}
 

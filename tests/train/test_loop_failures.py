@@ -12,11 +12,10 @@ from pathlib import Path
 import pytest
 from torch import Tensor
 
-from riffle.train import symbols as symbols_module
+from riffle.train import objective as symbols_module
+from riffle.train.evaluate import symbol_loss
 from riffle.train.loop import NonFiniteLoss
-from riffle.train.metrics import symbol_loss
-from riffle.train.record import Metrics, read_metrics
-from riffle.train.run import Run
+from riffle.train.run import Metrics, Run, read_metrics
 
 from .tiny import (
     assert_finite,

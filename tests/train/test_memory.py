@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from riffle.nn import memory, network
+from riffle.nn import execute as memory
+from riffle.nn import network
 from riffle.train import loop
 
 from .tiny import train

@@ -8,43 +8,43 @@ from pathlib import Path
 import pytest
 import torch
 
-from riffle.config import RIVALS, DataConfig, Experiment, ModelConfig, paper, small, with_model
+from riffle.config import DataConfig, ModelConfig, RunConfig, override
 from riffle.models.build import MODELS, OWN_FIELDS, READERS, build
-from riffle.overrides import override
+from riffle.recipes import BASELINES, paper, small, with_model
 from riffle.tasks import TASKS, get_task
-from riffle.train import feasible
-from riffle.train.check import check
+from riffle.train import evaluate as feasible
 from riffle.train.evaluate import evaluate
+from riffle.train.objective import SymbolObjective
+from riffle.train.run import check_config
 from riffle.train.step import TrainStep
-from riffle.train.symbols import Symbols
 from train.tiny import TINY, assert_finite, assert_same_run, resume, train, train_until
 
 TASK = get_task("reverse")
 SMALLER = {"transformer": ["model.layers=2", "model.heads=2"], "universal-transformer": ["model.layers=3"]}
 
 
-def experiment_of(kind: str, *changes: str) -> Experiment:
+def experiment_of(kind: str, *changes: str) -> RunConfig:
     return override(with_model(TINY, kind), ["model.features=8", *SMALLER.get(kind, []), *changes])
 
 
 def test_the_lists_of_models_agree() -> None:
-    assert [ModelConfig().kind, *RIVALS] == list(MODELS)
+    assert [ModelConfig().kind, *BASELINES] == list(MODELS)
     assert list(OWN_FIELDS) == list(READERS)
     for kind in MODELS:
         for recipe in (paper, small):
-            experiment = with_model(recipe("sort"), kind)
-            assert experiment.model.kind == kind
-            check(experiment)
+            config = with_model(recipe("sort"), kind)
+            assert config.model.kind == kind
+            check_config(config)
     with pytest.raises(ValueError, match="unknown model 'mlp'; choose one of shuffle-exchange, dngpu, "):
         with_model(TINY, "mlp")
 
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_a_stopped_run_ends_as_one_that_was_not(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    experiment = experiment_of(kind, "model.halting=true") if "halting" in OWN_FIELDS[kind] else experiment_of(kind)
-    train(tmp_path / "whole", experiment)
-    train_until(tmp_path / "parts", 13, monkeypatch, experiment)
-    resume(tmp_path / "parts", experiment)
+    config = experiment_of(kind, "model.halting=true") if "halting" in OWN_FIELDS[kind] else experiment_of(kind)
+    train(tmp_path / "whole", config)
+    train_until(tmp_path / "parts", 13, monkeypatch, config)
+    resume(tmp_path / "parts", config)
     assert_same_run(tmp_path / "whole", tmp_path / "parts")
     assert_finite(tmp_path / "whole")
 
@@ -65,7 +65,7 @@ def test_a_run_gives_its_model_back(kind: str, tmp_path: Path) -> None:
 def test_many_batches_are_what_each_is_alone(kind: str) -> None:
     model = build(experiment_of(kind).model, TASK).eval()
     batches = [torch.randint(0, TASK.symbols, (rows, width)) for rows, width in ((3, 8), (2, 1), (4, 5))]
-    for together, batch in zip(model.many(batches), batches, strict=True):
+    for together, batch in zip(model.forward_batches(batches), batches, strict=True):
         torch.testing.assert_close(together, model(batch), rtol=1e-4, atol=1e-5)
     assert model.extra_loss().shape == ()
 
@@ -83,7 +83,7 @@ LEARNING = {  # features, steps, learning rate, share of right symbols at the en
 @pytest.mark.parametrize("kind", MODELS)
 def test_a_small_version_learns_to_reverse(kind: str) -> None:
     features, steps, rate, expected = LEARNING[kind]
-    experiment = override(
+    config = override(
         with_model(replace(small("reverse"), data=DataConfig(bins=(4,), batch=32)), kind),
         [
             *(f"model.features={features}", "model.dropout=0", *SMALLER.get(kind, [])),
@@ -91,7 +91,7 @@ def test_a_small_version_learns_to_reverse(kind: str) -> None:
         ],
     )
     torch.manual_seed(0)
-    step = TrainStep(experiment, build(experiment.model, TASK), Symbols(experiment))
+    step = TrainStep(config, build(config.model, TASK), SymbolObjective(config))
     for _ in range(steps - 50):
         step()
     step.read()
@@ -101,9 +101,9 @@ def test_a_small_version_learns_to_reverse(kind: str) -> None:
 
 
 def test_the_neural_gpus_own_loss_weight_and_rate_are_part_of_a_step() -> None:
-    experiment = experiment_of("dngpu")
-    assert (experiment.train.optimizer, experiment.train.schedule) == ("adamax", "plateau")
-    step = TrainStep(experiment, build(experiment.model, TASK), Symbols(experiment))
+    config = experiment_of("dngpu")
+    assert (config.train.optimizer, config.train.schedule) == ("adamax", "plateau")
+    step = TrainStep(config, build(config.model, TASK), SymbolObjective(config))
     step()
     state = step.model.state_dict()
     assert float(state["saturation.period"][2]) == 1
@@ -161,7 +161,7 @@ def test_a_model_too_large_for_memory_is_refused(monkeypatch: pytest.MonkeyPatch
 )
 def test_mistakes_are_named(changes: list[str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        check(experiment_of("dngpu", *changes))
+        check_config(experiment_of("dngpu", *changes))
 
 
 @pytest.mark.gpu
@@ -171,8 +171,8 @@ def test_a_step_is_one_graph_on_a_gpu(kind: str, precision: str) -> None:
     changes = [f"train.precision={precision}", "train.gradient_noise=0.0001", "train.clip=1"]
     if "halting" in OWN_FIELDS[kind]:
         changes.append("model.halting=true")
-    experiment = experiment_of(kind, *changes)
-    step = TrainStep(experiment, build(experiment.model, TASK, device="cuda"), Symbols(experiment))
+    config = experiment_of(kind, *changes)
+    step = TrainStep(config, build(config.model, TASK, device="cuda"), SymbolObjective(config))
     for _ in range(8):
         step()
     assert step.graph is not None

@@ -10,8 +10,7 @@ from torch import nn
 
 from riffle.config import TrainConfig
 from riffle.nn import ShuffleExchange
-from riffle.train.muon import MOMENTUM, SIZE, orthogonal
-from riffle.train.optim import make_optimizer
+from riffle.train.optim import MOMENTUM, SIZE, make_optimizer, orthogonal
 
 from .tiny import assert_same_run, resume, train, train_until, with_train
 
@@ -62,8 +61,8 @@ def test_a_model_without_switches_is_refused() -> None:
 
 
 def test_a_stopped_run_ends_as_one_that_was_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    experiment = with_train(optimizer="muon", average=0.9)
-    train(tmp_path / "whole", experiment)
-    train_until(tmp_path / "parts", 14, monkeypatch, experiment)
-    resume(tmp_path / "parts", experiment)
+    config = with_train(optimizer="muon", average=0.9)
+    train(tmp_path / "whole", config)
+    train_until(tmp_path / "parts", 14, monkeypatch, config)
+    resume(tmp_path / "parts", config)
     assert_same_run(tmp_path / "whole", tmp_path / "parts")

@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass, replace
 
 import pytest
 
-from riffle.config import RECIPES, Experiment, TrainConfig
-from riffle.overrides import differences, fields, from_dict, override
+from riffle.config import RunConfig, TrainConfig, differences, fields, from_dict, override
+from riffle.recipes import RECIPES
 
-BASE = Experiment(task="sort")
+BASE = RunConfig(task="sort")
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_values_have_the_type_of_their_field(assignment: str, section: str, fiel
 def test_only_what_is_named_changes_and_the_last_wins() -> None:
     changed = override(BASE, ["train.steps=1", "model.blocks=2", "train.steps=3", "task=add"])
     assert changed == replace(BASE, task="add", model=replace(BASE.model, blocks=2), train=replace(BASE.train, steps=3))
-    assert Experiment(task="sort") == BASE
+    assert RunConfig(task="sort") == BASE
 
 
 @pytest.mark.parametrize(
@@ -110,12 +110,12 @@ def test_differences() -> None:
 @pytest.mark.parametrize("task", ["sort", "reverse", "multiply"])
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_configurations_survive_json(recipe: str, task: str) -> None:
-    experiment = RECIPES[recipe](task)
-    assert from_dict(Experiment, json.loads(json.dumps(asdict(experiment)))) == experiment
+    config = RECIPES[recipe](task)
+    assert from_dict(RunConfig, json.loads(json.dumps(asdict(config)))) == config
 
 
 def test_unknown_fields_are_refused() -> None:
     with pytest.raises(ValueError, match="unknown field 'colour'; TrainConfig has steps, start, learning_rate, "):
         from_dict(TrainConfig, {"steps": 3, "colour": "red"})
     with pytest.raises(TypeError):
-        from_dict(Experiment, {})
+        from_dict(RunConfig, {})

@@ -10,8 +10,7 @@ from torch.nn import functional
 
 from riffle.config import TrainConfig
 from riffle.models import SequenceModel
-from riffle.train.optim import make_optimizer
-from riffle.train.radam import RAdam
+from riffle.train.optim import RAdam, make_optimizer
 
 
 class Weights(nn.Module):
@@ -55,7 +54,7 @@ def test_twelve_steps_of_training_are_those_of_the_released_code() -> None:
         )
         losses = [
             functional.cross_entropy(scores.flatten(0, 1), answer.flatten())
-            for scores, answer in zip(model.many(inputs), answers, strict=True)
+            for scores, answer in zip(model.forward_batches(inputs), answers, strict=True)
         ]
         optimizer.zero_grad()
         loss = torch.stack(losses).mean()

@@ -61,7 +61,7 @@ def test_what_is_no_run_folder(tmp_path: Path) -> None:
     for content in ("", "{", "[1, 2]", "3", '{"task": "sort", "colour": 3}', '{"task": "sort", "model": null}', "{}"):
         (tmp_path / "config.json").write_text(content)
         with pytest.raises(ValueError, match=r"config\.json is no configuration of a run"):
-            _ = Run(tmp_path).experiment
+            _ = Run(tmp_path).config
 
 
 IMPOSSIBLE = {
@@ -85,10 +85,10 @@ IMPOSSIBLE = {
     ("section", "change"), [(s, change) for s, changes in IMPOSSIBLE.items() for change in changes], ids=str
 )
 def test_impossible_values_are_refused_before_anything_is_written(section: str, change: dict, tmp_path: Path) -> None:
-    experiment = replace(TINY, **{section: replace(getattr(TINY, section), **change)})
+    config = replace(TINY, **{section: replace(getattr(TINY, section), **change)})
     named = {"kind": "model", "noise": "dropout"}.get(name := next(iter(change)), name)
     with pytest.raises(ValueError, match=named) as error:
-        Run.create(tmp_path / "run", experiment)
+        Run.create(tmp_path / "run", config)
     assert "\n" not in str(error.value)
     assert not (tmp_path / "run").exists()
 
@@ -101,16 +101,16 @@ def test_an_unknown_task_is_refused_before_anything_is_written(tmp_path: Path) -
 
 def test_find_run_takes_the_newest_of_the_task(tmp_path: Path) -> None:
     assert find_run("reverse", tmp_path / "nothing") is None
-    experiment = replace(with_train(steps=1, evaluate_every=0), model=ModelConfig(features=2))
+    config = replace(with_train(steps=1, evaluate_every=0), model=ModelConfig(features=2))
     for age, (name, task) in enumerate([("old", "reverse"), ("new", "reverse"), ("other", "sort")]):
-        run = train(tmp_path / name, replace(experiment, task=task))
+        run = train(tmp_path / name, replace(config, task=task))
         os.utime(run.checkpoint, (age, age))
     (tmp_path / "no-run").mkdir()
     (tmp_path / "no-run" / "checkpoint.safetensors").touch()
     (tmp_path / "damaged").mkdir()
     (tmp_path / "damaged" / "checkpoint.safetensors").touch()
     (tmp_path / "damaged" / "config.json").write_text("{")
-    Run.create(tmp_path / "no-checkpoint", experiment)
+    Run.create(tmp_path / "no-checkpoint", config)
     found = find_run("reverse", tmp_path)
     assert found is not None
     assert found.folder == tmp_path / "new"

@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from riffle.solving import solve
 from riffle.tasks import TASKS, get_task
-from riffle.train.checkpoint import read_checkpoint
+from riffle.train.checkpoint import dequantize, quantize, read_checkpoint
 from riffle.train.evaluate import evaluate
-from riffle.train.int8 import restore, shrink
 from riffle.train.run import Run
 from riffle.train.shipped import SHIPPED, card, ship
+from riffle.train.solve import solve
 
 OUTSIDE = ("multiply",)
 """Too large for the wheel."""
@@ -38,14 +37,14 @@ def test_all_of_them_together() -> None:
 @pytest.mark.parametrize("name", SHIPPED_TASKS)
 def test_a_shipped_run(name: str) -> None:
     run = Run(SHIPPED / name)
-    assert run.experiment.task == name
+    assert run.config.task == name
     assert run.checkpoint.stat().st_size <= (12e6 if name in OUTSIDE else 2e6)
     assert (run.folder / "README.md").read_text() == card(run)
     environment = json.loads((run.folder / "environment.json").read_text())
     assert environment["commit"]
     assert environment["command"][0] == "riffle"
     promised = json.loads((run.folder / "evaluation.json").read_text())["scores"]
-    trained = max(run.experiment.data.bins)
+    trained = max(run.config.data.bins)
     for length in (16, trained):
         (score,) = evaluate(run.model(), get_task(name), [length], examples=64, trained_length=trained)
         (card_score,) = (s for s in promised if s["split"] == "uniform" and s["length"] == length)
@@ -71,9 +70,9 @@ def test_inputs_shorter_than_any_trained_network(name: str, words: str, answer: 
 
 def test_shrinking_moves_a_weight_by_half_a_step_at_most() -> None:
     weights = {"matrix": torch.randn(3, 5, 7), "vector": torch.randn(4), "zero": torch.zeros(2, 3)}
-    small = shrink(weights)
+    small = quantize(weights)
     assert small["matrix"].dtype == torch.int8
-    back = restore(small)
+    back = dequantize(small)
     assert back.keys() == weights.keys()
     step = weights["matrix"].abs().amax(-1, keepdim=True) / 127
     assert ((back["matrix"] - weights["matrix"]).abs() <= step / 2 * 1.001).all()

@@ -12,13 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from riffle.config import DataConfig, Experiment, ModelConfig, TrainConfig
-from riffle.train.record import read_metrics
-from riffle.train.run import Run
+from riffle.config import DataConfig, ModelConfig, RunConfig, TrainConfig
+from riffle.train.run import Run, read_metrics
 
 from .tiny import assert_same_run, resume, train
 
-EXPERIMENT = Experiment(
+EXPERIMENT = RunConfig(
     task="reverse",
     model=ModelConfig(features=8, dropout=0.2),
     data=DataConfig(bins=(4, 16), batch=4),

@@ -43,6 +43,6 @@ def test_what_cannot_be_started_with(tmp_path: Path) -> None:
 
 def test_worst_cases_are_refused_where_there_are_none(tmp_path: Path) -> None:
     for task, share in (("rotate", 0.5), ("reverse", 1.5), ("reverse", -0.5)):
-        experiment = replace(TINY, task=task, data=replace(TINY.data, worst=share))
+        config = replace(TINY, task=task, data=replace(TINY.data, worst=share))
         with pytest.raises(ValueError, match=r"data\.worst must be within 0\.\.1, and 0 for a task without"):
-            Run.create(tmp_path / "run", experiment)
+            Run.create(tmp_path / "run", config)

@@ -9,18 +9,18 @@ import torch
 from torch import Tensor, nn
 
 from riffle import SequenceModel
-from riffle.config import DataConfig, Experiment, ModelConfig, TrainConfig, paper
+from riffle.config import DataConfig, ModelConfig, RunConfig, TrainConfig
 from riffle.models.base import SymbolModel
 from riffle.models.build import MODELS, build
+from riffle.recipes import paper
 from riffle.tasks import get_task
-from riffle.train import symbols as symbols_module
-from riffle.train.metrics import count, sequence_loss
+from riffle.train import objective as symbols_module
+from riffle.train.evaluate import count_correct, sequence_loss
+from riffle.train.objective import Count, SymbolObjective
 from riffle.train.optim import base_learning_rate, make_optimizer
 from riffle.train.step import TrainStep
-from riffle.train.subject import Count
-from riffle.train.symbols import Symbols
 
-EXPERIMENT = Experiment(
+EXPERIMENT = RunConfig(
     task="reverse",
     model=ModelConfig(features=8, blocks=2, dropout=0.0),
     data=DataConfig(bins=(4, 16), batch=6),
@@ -29,9 +29,9 @@ EXPERIMENT = Experiment(
 TASK = get_task("reverse")
 
 
-def make_step(experiment: Experiment = EXPERIMENT) -> TrainStep:
+def make_step(config: RunConfig = EXPERIMENT) -> TrainStep:
     torch.manual_seed(0)
-    return TrainStep(experiment, build(experiment.model, TASK), Symbols(experiment))
+    return TrainStep(config, build(config.model, TASK), SymbolObjective(config))
 
 
 @pytest.mark.parametrize("kind", MODELS)
@@ -62,8 +62,8 @@ def test_every_parameter_is_optimised_once() -> None:
 
 
 def test_learning_rate_of_the_paper() -> None:
-    experiment = paper("sort")
-    assert base_learning_rate(experiment.train, experiment.model) == pytest.approx(0.00125 * math.sqrt(96 / 192))
+    config = paper("sort")
+    assert base_learning_rate(config.train, config.model) == pytest.approx(0.00125 * math.sqrt(96 / 192))
     assert base_learning_rate(TrainConfig(), ModelConfig(features=96)) == 0.00125
 
 
@@ -100,7 +100,7 @@ def test_loss_is_the_mean_over_bins_of_what_is_not_held_out(monkeypatch: pytest.
         return torch.arange(len(inputs_BN)) % 2 == 1
 
     monkeypatch.setattr(symbols_module, "held_out", every_other)
-    loss, _ = step.subject.loss(step.model, step.generator)
+    loss, _ = step.objective.loss(step.model, step.generator)
     assert [tuple(inputs_BN.shape) for inputs_BN in asked] == [(6, 4), (6, 16)]
     expected = []
     for inputs_BN in asked:
@@ -112,21 +112,21 @@ def test_loss_is_the_mean_over_bins_of_what_is_not_held_out(monkeypatch: pytest.
 def test_held_out_examples_teach_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     step = make_step()
     monkeypatch.setattr(symbols_module, "held_out", lambda inputs_BN: torch.ones(len(inputs_BN), dtype=torch.bool))
-    step.subject.loss(step.model, step.generator)[0].backward()
+    step.objective.loss(step.model, step.generator)[0].backward()
     assert all((parameter.grad == 0).all() for parameter in step.model.parameters())
 
 
 def test_read_gives_means_and_begins_anew() -> None:
     step = make_step()
     losses = []
-    original = step.subject.loss
+    original = step.objective.loss
 
     def noting(model: SymbolModel, generator: torch.Generator) -> tuple[Tensor, Count]:
         loss, count = original(model, generator)
         losses.append(float(loss.detach()))
         return loss, count
 
-    step.subject.loss = noting  # type: ignore[method-assign]
+    step.objective.loss = noting  # type: ignore[method-assign]
     for _ in range(3):
         step()
     progress = step.read()
@@ -151,7 +151,7 @@ def test_state_holds_only_tensors_and_is_complete() -> None:
 def test_counts_where_target_or_output_is_not_blank() -> None:
     outputs_BN = torch.tensor([[1, 2, 0, 0], [1, 2, 3, 0], [0, 0, 0, 0], [1, 0, 3, 4]])
     targets_BN = torch.tensor([[1, 2, 0, 0], [1, 3, 0, 0], [0, 0, 0, 0], [1, 2, 3, 4]])
-    counts = count(nn.functional.one_hot(outputs_BN, 5).float(), targets_BN)
+    counts = count_correct(nn.functional.one_hot(outputs_BN, 5).float(), targets_BN)
     assert [int(number) for number in counts] == [2 + 1 + 0 + 3, 2 + 3 + 0 + 4, 2, 4]
 
 

@@ -11,14 +11,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from riffle.config import DataConfig, Experiment, ModelConfig, TrainConfig
+from riffle.config import DataConfig, ModelConfig, RunConfig, TrainConfig
 from riffle.train import loop
 from riffle.train.checkpoint import read_checkpoint
-from riffle.train.record import read_metrics
-from riffle.train.run import Run
+from riffle.train.run import Run, read_metrics
 from riffle.train.step import TrainStep
 
-TINY = Experiment(
+TINY = RunConfig(
     task="reverse",
     model=ModelConfig(features=8, dropout=0.2),
     data=DataConfig(bins=(4, 16), batch=4),
@@ -26,12 +25,12 @@ TINY = Experiment(
 )
 
 
-def with_train(**changes: Any) -> Experiment:
+def with_train(**changes: Any) -> RunConfig:
     return replace(TINY, train=replace(TINY.train, **changes))
 
 
-def train(folder: Path, experiment: Experiment = TINY) -> Run:
-    run = Run.create(folder, experiment)
+def train(folder: Path, config: RunConfig = TINY) -> Run:
+    run = Run.create(folder, config)
     loop.train(run)
     return run
 
@@ -48,19 +47,19 @@ def stop_after(step: int, monkeypatch: pytest.MonkeyPatch, number: int = signal.
     monkeypatch.setattr(loop, "TrainStep", Stopped)
 
 
-def train_until(folder: Path, step: int, monkeypatch: pytest.MonkeyPatch, experiment: Experiment = TINY) -> Run:
+def train_until(folder: Path, step: int, monkeypatch: pytest.MonkeyPatch, config: RunConfig = TINY) -> Run:
     """A run that was stopped after a step."""
     with monkeypatch.context() as context:
         stop_after(step, context)
         with pytest.raises(loop.Interrupted):
-            train(folder, experiment)
+            train(folder, config)
     run = Run(folder)
     assert run.saved_step() == step
     return run
 
 
-def resume(folder: Path, experiment: Experiment = TINY) -> Run:
-    run = Run.resume(folder, experiment)
+def resume(folder: Path, config: RunConfig = TINY) -> Run:
+    run = Run.resume(folder, config)
     loop.train(run)
     return run
 

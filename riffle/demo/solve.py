@@ -1,0 +1,164 @@
+"""The trained models the page offers: those below a folder, and those that come with the package.
+
+The tab Solve: a network's answer beside the true one, symbol by symbol.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from functools import cached_property
+from itertools import zip_longest
+from pathlib import Path
+
+import torch
+
+from riffle.demo.svg import escape, in_place, tag
+from riffle.models.base import SymbolModel
+from riffle.tasks import TASKS, Task, get_task
+from riffle.tasks.arithmetic import Arithmetic, MultiplyBCD
+from riffle.tasks.brackets import Dyck
+from riffle.tasks.lookup import MemoryIndex
+from riffle.tasks.symbols import SymbolTask
+from riffle.train.run import Run
+from riffle.train.shipped import SHIPPED
+from riffle.train.solve import Solution, solve
+
+
+class LoadedRun(Run):
+    """A run whose model is read once, on the CPU, and then kept."""
+
+    @cached_property
+    def _kept(self) -> SymbolModel:
+        return super().model()
+
+    def model(self, device: str | torch.device = "cpu") -> SymbolModel:
+        assert str(device) == "cpu", "the page computes on the CPU"
+        return self._kept
+
+    @property
+    def trained_length(self) -> int:
+        """The longest input the model saw in training."""
+        return max(self.config.data.bins)
+
+
+class RunCatalogue:
+    """Models by the name under which the page offers them, the newest first and the shipped ones last."""
+
+    def __init__(self, runs: Path, shipped: Path = SHIPPED) -> None:
+        self.models: dict[str, LoadedRun] = {}
+        for root in (runs, shipped):
+            for run in _below(root):
+                name = f"{run.config.task} (shipped)" if root == shipped else str(run.folder)
+                self.models[name] = run
+        if not self.models:
+            raise ValueError(f"no trained model below {runs}: train one with `riffle train reverse --recipe small`")
+
+    @property
+    def tasks(self) -> list[str]:
+        """The tasks that have a model, in the order of the list of tasks."""
+        trained = {run.config.task for run in self.models.values()}
+        return [name for name in TASKS if name in trained]
+
+    def names(self, task: str) -> list[str]:
+        """The models of a task."""
+        return [name for name, run in self.models.items() if run.config.task == task]
+
+    def get(self, name: str) -> LoadedRun:
+        """The model of that name; an unknown one is answered with those that exist."""
+        if name not in self.models:
+            raise ValueError(f"there is no model {name!r}; models are {', '.join(self.models)}")
+        return self.models[name]
+
+
+def _below(root: Path) -> list[LoadedRun]:
+    """The runs directly below a folder that can be used, the most recently trained first."""
+    checkpoints = sorted(root.glob("*/checkpoint.safetensors"), key=lambda path: path.stat().st_mtime, reverse=True)
+    runs = []
+    for path in checkpoints:
+        with contextlib.suppress(OSError, ValueError):  # a damaged run is no reason to give up
+            run = LoadedRun(path.parent)
+            get_task(run.config.task)
+            runs.append(run)
+    return runs
+
+
+MOST = 4096
+"""The longest input, in symbols."""
+MOST_CHARACTERS = 8 * MOST
+"""The longest text that is read at all."""
+MISSING = "·"
+"""What stands where one of the two answers is shorter."""
+
+
+def check_size(task: Task, words: list[str], most: int = MOST) -> list[int]:
+    """The symbols that were typed; refuses more than the page takes."""
+    characters = sum(map(len, words)) + len(words)
+    if characters > MOST_CHARACTERS:
+        raise ValueError(
+            f"the input is too long: it has {characters} characters, and this page reads at most {most} symbols"
+        )
+    symbols = task.parse(words)
+    if len(symbols) > most:
+        raise ValueError(f"the input is too long: it has {len(symbols)} symbols, and this page takes at most {most}")
+    return symbols
+
+
+def answer(trained: LoadedRun, text: str) -> Solution:
+    """What ``riffle solve`` answers with this run; refuses an input over the page's limit."""
+    words = text.split()
+    check_size(get_task(trained.config.task), words)
+    return solve(trained.config.task, words, trained)
+
+
+@in_place
+def show_answer(trained: LoadedRun, text: str) -> str:
+    """The answer as markup."""
+    solution = answer(trained, text)
+    pairs = compare(get_task(solution.task), solution.output, solution.expected)
+    wrong = sum(got != right for got, right in pairs)
+    cells = (
+        tag("span", f"<b>{escape(got)}</b><i>{escape(right)}</i>", class_=None if got == right else "wrong")
+        for got, right in pairs
+    )
+    return tag(
+        "section",
+        [
+            tag("p", verdict(solution.correct, wrong, len(pairs)), class_="verdict"),
+            tag(
+                "div", tag("span", "<b>network</b><i>true answer</i>", class_="names") + "".join(cells), class_="cells"
+            ),
+        ],
+        class_=f"answer {'right' if solution.correct else 'wrong'}",
+        data_output=solution.output,
+        data_expected=solution.expected,
+    )
+
+
+def verdict(correct: bool, wrong: int, symbols: int) -> str:
+    """One sentence about an answer.
+
+    >>> verdict(True, 0, 8), verdict(False, 2, 8)
+    ('Right: all 8 symbols.', 'Wrong: 2 of 8 symbols.')
+    """
+    if correct:
+        return f"Right: all {symbols} symbols." if symbols > 1 else "Right."
+    if wrong == 0:
+        return "Wrong: in blanks or leading zeros, which are not shown."
+    return f"Wrong: {wrong} of {symbols} symbols." if symbols > 1 else "Wrong."
+
+
+def compare(task: Task, got: str, right: str) -> list[tuple[str, str]]:
+    """Both answers cut into symbols as people read them, side by side; numbers meet at their lowest digit."""
+    ours, theirs = _cut(task, got), _cut(task, right)
+    if isinstance(task, Arithmetic | MultiplyBCD):
+        longest = max(len(ours), len(theirs))
+        ours, theirs = ([MISSING] * (longest - len(row)) + row for row in (ours, theirs))
+    return list(zip_longest(ours, theirs, fillvalue=MISSING))
+
+
+def _cut(task: Task, text: str) -> list[str]:
+    if isinstance(task, Dyck):
+        return [text]
+    if isinstance(task, SymbolTask | MemoryIndex):
+        return text.split()
+    return list(text.replace(" ", "␣"))

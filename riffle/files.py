@@ -1,0 +1,43 @@
+"""riffle.files"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replace ``path`` by ``content`` in one step; after a failure or a power cut the old file is still whole."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        if isinstance(error, OSError):
+            error.filename, error.filename2 = str(path), None  # what the user knows, not our temporary name
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def read_json(path: Path) -> Any:
+    """The content of a file, None where there is none."""
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write a value as indented JSON, atomically."""
+    write_atomically(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())

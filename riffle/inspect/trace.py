@@ -1,0 +1,144 @@
+"""What every switch layer does to one input: state, gates, candidates."""
+
+# B = batch, N = length, W = 2**k cells the network runs on, D = features per cell, P = pairs, E = 2 * D
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from riffle.kernels.reference import read_gates
+from riffle.models.sequence import EMBEDDING_SCALE, SequenceModel
+from riffle.nn.lengths import pad_to
+from riffle.nn.network import ShuffleExchange
+from riffle.nn.switch import PairUnit, SwapGateUnit, SwitchUnit, TwoLayerUnit
+from riffle.shuffle import SHUFFLES, Layer, bits, rotate
+
+
+@dataclass(frozen=True)
+class LayerTrace:
+    """What happens in one switch layer; a gate that the unit does not have is None."""
+
+    layer: Layer
+    """The layer's entry in the schedule: unit, address bit, shuffle, skip connection."""
+    state: Tensor
+    """What enters, ``[B, W, D]``, without the skip connection."""
+    reset: Tensor | None
+    """``[B, W, 2, D]``: how much of the pair's first and second cell the candidate of each cell reads."""
+    update: Tensor | None
+    """``[B, W, D]``: how much of each cell is copied rather than computed."""
+    candidate: Tensor
+    """``[B, W, D]``: the newly computed value."""
+    swap: Tensor | None
+    """``[B, W, D]``, of the ablation "swap-gate" alone: how much is copied straight rather than crosswise."""
+    out: Tensor
+    """What leaves, ``[B, W, D]``, before the shuffle."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What happens in a network, layer by layer."""
+
+    layers: tuple[LayerTrace, ...]
+    """In the order of the schedule."""
+    length: int
+    """Length of the input; cells from here on are padding up to a power of two."""
+    order: str
+    """"in-place", by original addresses, or "shuffled", as the paper draws it; see :func:`trace`."""
+    output: Tensor
+    """The network's output, ``[B, N, D]``."""
+
+
+@torch.no_grad()
+def trace(net: nn.Module, x: Tensor, *, order: str = "in-place") -> Trace:
+    """Run a network as in evaluation mode and keep gates, candidates and state of every layer.
+
+    The units compute what they always compute: nothing is added to the module, nor does its own forward pass change.
+
+    Args:
+        net: A :class:`~riffle.ShuffleExchange`, or a :class:`~riffle.SequenceModel` for the network inside it.
+        x: Its input: cells ``[B, N, D]``, or symbols ``[B, N]``.
+        order: "in-place" puts every cell at its original address, so that the pictures of layers line up;
+            "shuffled" at the place where the shuffles have brought it, so that the cells of a pair are neighbours.
+            Networks made by ``from_official`` are traced with their features in the paper's order.
+    """
+    if order not in ("in-place", "shuffled"):
+        raise ValueError(f"unknown order {order!r}; choose one of in-place, shuffled")
+    network, cells_BWD = network_input(net, x)
+    length, k = x.shape[1], bits(x.shape[1])
+    layers = network.layers(k)
+    traced: list[LayerTrace] = []
+    states: list[Tensor] = []
+    for layer in layers:
+        states.append(cells_BWD)
+        skip_BWD = None if layer.skip is None else states[layer.skip]
+        seen = _trace_layer(layer, network[layer.unit], cells_BWD, skip_BWD)
+        cells_BWD = SHUFFLES[layer.shuffle](seen.out)
+        traced.append(_to_addresses(seen, k) if order == "in-place" else seen)
+    return Trace(tuple(traced), length, order, relabelled(network, cells_BWD)[:, :length])
+
+
+def network_input(net: nn.Module, x: Tensor) -> tuple[ShuffleExchange, Tensor]:
+    """The network, and what enters its first layer."""
+    if isinstance(net, SequenceModel):
+        if x.dim() != 2 or x.shape[1] < 1:
+            raise ValueError(f"the input must be [batch, length] symbols, got shape {tuple(x.shape)}")
+        network = net.network
+        x = torch.tanh(EMBEDDING_SCALE * net.embedding(pad_to(x, 2 ** bits(x.shape[1]))))
+    elif isinstance(net, ShuffleExchange):
+        network = net
+        network._check(x)
+        x = pad_to(x, 2 ** bits(x.shape[1]))
+    else:
+        raise ValueError(f"only a ShuffleExchange or a SequenceModel can be looked into, not a {type(net).__name__}")
+    if network.length is not None and x.shape[1] != 2 ** bits(network.length):
+        raise ValueError(f'sharing="none" runs at one size, {2 ** bits(network.length)} cells, not at {x.shape[1]}')
+    return network, relabelled(network, x)
+
+
+def relabelled(network: ShuffleExchange, x: Tensor) -> Tensor:
+    """Between the released code's order of features and the paper's, where a network takes the former."""
+    return x.roll(x.shape[-1] // 2, -1) if network.order == "official" else x
+
+
+def _trace_layer(layer: Layer, unit: PairUnit, state_BWD: Tensor, skip_BWD: Tensor | None) -> LayerTrace:
+    read_BWD = state_BWD
+    if skip_BWD is not None:
+        assert unit.skip_scale is not None
+        read_BWD = state_BWD + skip_BWD * unit.skip_scale
+    read_BPE = read_BWD.unflatten(1, (-1, 2)).flatten(2)
+    reset_BP2E = update_BPE = swap_BPE = None
+    if isinstance(unit, SwitchUnit):
+        reset_BP2E, update_BPE, candidate_BPE = read_gates(read_BPE, unit.weights())
+        if isinstance(unit, SwapGateUnit):
+            swap_BPE = torch.sigmoid(unit.swap_gate(read_BPE))
+    else:
+        assert isinstance(unit, TwoLayerUnit)
+        candidate_BPE = unit.second(F.relu(unit.first(read_BPE)))
+        if unit.update is not None:
+            update_BPE, candidate_BPE = torch.sigmoid(unit.update(read_BPE)), candidate_BPE.tanh()
+    return LayerTrace(
+        layer=layer,
+        state=state_BWD,
+        reset=None if reset_BP2E is None else reset_BP2E.unflatten(-1, (2, -1)).flatten(1, 2),
+        update=None if update_BPE is None else _as_cells(update_BPE),
+        candidate=_as_cells(candidate_BPE),
+        swap=None if swap_BPE is None else _as_cells(swap_BPE),
+        out=unit(state_BWD, skip_BWD),
+    )
+
+
+def _as_cells(x_BPE: Tensor) -> Tensor:
+    return x_BPE.unflatten(-1, (2, -1)).flatten(1, 2)
+
+
+def _to_addresses(seen: LayerTrace, k: int) -> LayerTrace:
+    """Every cell back to where it entered the network."""
+    values = {
+        field.name: rotate(value, -seen.layer.bit, k)
+        for field in fields(seen)
+        if isinstance(value := getattr(seen, field.name), Tensor)
+    }
+    return replace(seen, **values)  # type: ignore[arg-type]

@@ -1,0 +1,139 @@
+"""The figure of a timing experiment: time over length, and beside it the peak of memory.
+
+The figure of learned accuracy: panels of lines over steps or lengths, each with the spread of its runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from riffle.bench.over_length import names, points, slope
+from riffle.plots import INK, LAST_COLOUR, PALETTE, STYLE, WIRE
+from riffle.reproduce.results import Point, Result
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+COLOURS = (PALETTE[0], PALETTE[2], PALETTE[4], PALETTE[6])
+LINES: dict[str, str] = {"evaluation": "-", "training": "--"}
+MARKS: dict[str, str] = {"evaluation": "o", "training": "s"}
+
+
+def timing_figure(results: Mapping[str, Any], title: str) -> Figure:
+    """Time and memory over length, both axes logarithmic; a slope stands beside each name."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    has_memory = any(points(results, s["model"], s["work"], "peak_bytes") for s in results["series"])
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(13 if has_memory else 7.5, 5.8), facecolor="white", layout="constrained")
+        panels = figure.subplots(1, 2 if has_memory else 1, squeeze=False)[0]
+        _draw_chart(panels[0], results, "milliseconds", 1e-3, "seconds for one sequence")
+        if has_memory:
+            _draw_chart(panels[1], results, "peak_bytes", 1e-9, "peak of memory, GB")
+            limit = results["memory"] or 11
+            panels[1].axhline(limit, color=WIRE, linewidth=1, linestyle=":")
+            panels[1].text(64, limit * 1.1, f"{limit:g} GB", color=WIRE)
+        figure.legend(*panels[0].get_legend_handles_labels(), frameon=False, loc="outside lower center", ncols=2)
+        title = "a quick run of small models" if results["quick"] else title
+        figure.suptitle(f"{title}: {results['device']}, torch {results['versions']['torch']}", fontsize=12)
+    return figure
+
+
+def _draw_chart(axes: Axes, results: Mapping[str, Any], number: str, scale: float, label: str) -> None:
+    colours = dict(zip(names(results), COLOURS, strict=False))
+    for series in results["series"]:
+        model, work = series["model"], series["work"]
+        found = points(results, model, work, number)
+        if not found:
+            continue
+        growth = slope(found)
+        exponent = f", n^{growth:.2f}" if growth is not None else ""
+        axes.plot(
+            list(found),
+            [value * scale for value in found.values()],
+            LINES[work] + MARKS[work],
+            color=colours[model],
+            markersize=4,
+            label=f"{model}, {work}{exponent}",
+        )
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set(xlabel="length", ylabel=label)
+    axes.grid(alpha=0.3)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+
+
+LINE_COLOURS = (PALETTE[0], PALETTE[2], PALETTE[4], PALETTE[6], LAST_COLOUR, INK, WIRE)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A group of runs, or a curve of the paper."""
+
+    label: str
+    points: Sequence[Point]
+    paper: float | None = None
+    """What the paper has in the end, drawn as a cross at the last point."""
+    colour: int = 0
+    """Its place among the colours, the same in all panels."""
+    faint: bool = False
+    """Whether it is dotted: for the paper's curves."""
+
+
+def lines_figure(heading: str, panels: Mapping[str, Sequence[Line]], *, lengths: bool = False) -> Figure:
+    """Panels side by side, accuracy upwards; those that nothing is known of yet are left out, unless all are.
+
+    Args:
+        heading: Above all panels, see :func:`title`.
+        panels: The lines of each panel by its title.
+        lengths: Whether lines go over lengths, on a logarithmic axis; over steps otherwise.
+    """
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    panels = {name: lines for name, lines in panels.items() if any(line.points for line in lines)} or panels
+    columns = 2 if len(panels) == 4 else min(3, len(panels))
+    rows = -(-len(panels) // columns)
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(1.5 + 5 * columns, 0.8 + 4 * rows), facecolor="white", layout="constrained")
+        grid = figure.subplots(rows, columns, squeeze=False).flatten()
+        for axes, (name, drawn) in zip(grid, panels.items(), strict=False):
+            _draw(axes, name, drawn, lengths)
+        for axes in grid[len(panels) :]:
+            axes.set_visible(False)
+        figure.suptitle(heading, fontsize=12)
+    return figure
+
+
+def title(text: str, results: Sequence[Result]) -> str:
+    """The title of a figure: what is shown, and where the runs were made."""
+    places = ", ".join(sorted({result["hardware"] for result in results}))
+    shown = "a quick run of tiny networks" if any(result["quick"] for result in results) else text
+    return f"{shown}: {places or 'nothing measured yet'}"
+
+
+def _draw(axes: Axes, name: str, lines: Sequence[Line], lengths: bool) -> None:
+    for line in lines:
+        if not line.points:
+            continue
+        colour = LINE_COLOURS[line.colour % len(LINE_COLOURS)]
+        xs, means, lows, highs = (list(numbers) for numbers in zip(*line.points, strict=True))
+        mark = "o" if lengths and not line.faint else None
+        axes.plot(xs, means, ":" if line.faint else "-", color=colour, marker=mark, markersize=3, label=line.label)
+        axes.fill_between(xs, lows, highs, color=colour, alpha=0.15, linewidth=0)
+        if line.paper is not None:
+            axes.plot(xs[-1], line.paper, "x", color=colour)
+    if lengths:
+        axes.set_xscale("log", base=2)
+    axes.set(title=name, xlabel="length" if lengths else "step", ylabel="symbols right", ylim=(-0.02, 1.03))
+    axes.grid(alpha=0.3)
+    if any(line.points for line in lines):
+        axes.legend(frameon=False, fontsize=8, loc="best")
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
