@@ -1,4 +1,4 @@
-"""riffle.environment"""
+"""What someone needs to repeat a run: versions, hardware, command and commit; and how much memory is free."""
 
 from __future__ import annotations
 

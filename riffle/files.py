@@ -1,4 +1,4 @@
-"""riffle.files"""
+"""Files that are either whole or not there: written beside the target, synced, renamed."""
 
 from __future__ import annotations
 

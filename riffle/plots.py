@@ -1,4 +1,4 @@
-"""riffle.plots"""
+"""One plotting style: colours, fonts, and figures written to files that do not change from run to run."""
 
 from __future__ import annotations
 

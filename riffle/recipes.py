@@ -1,4 +1,4 @@
-"""riffle.recipes"""
+"""Recipes: functions that fill in the configuration of a run, for this network and for every baseline."""
 
 from __future__ import annotations
 

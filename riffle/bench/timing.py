@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 import torch
 
+from riffle.nn.graphed import WARM_UP, capture
+
 Call = Callable[[], object]
 LONG = 2000.0
 """A call of this many milliseconds on a GPU is timed once."""
@@ -128,33 +130,16 @@ def free_memory() -> None:
         torch.cuda.empty_cache()
 
 
-WARM_UP = 3
-"""Runs before a recording: they compile kernels and let the libraries set themselves up."""
-
-
 def replayed(call: Call, warm_up: int = WARM_UP) -> Call:
     """The call as a recording: made when it is first called, after so many runs, then replayed."""
     recordings: list[torch.cuda.CUDAGraph] = []
 
     def replay() -> None:
         if not recordings:
-            recordings.append(_recorded(call, warm_up))
+            recordings.append(capture(call, warm_up=warm_up)[0])
         recordings[0].replay()
 
     return replay
-
-
-def _recorded(call: Call, warm_up: int) -> torch.cuda.CUDAGraph:
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(warm_up):
-            call()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        call()
-    return graph
 
 
 SUSTAINED = 1500.0

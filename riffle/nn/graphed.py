@@ -3,13 +3,53 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+Result = TypeVar("Result")
 WARM_UP = 3
-"""Runs before a recording: they compile kernels and let the libraries set themselves up."""
+"""Calls before a capture: they compile kernels and let the libraries set themselves up."""
+
+
+def on_side_stream(call: Callable[[], Result]) -> Result:
+    """Run a call on a stream of its own, as CUDA requires of work that will be captured later."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        result = call()
+    torch.cuda.current_stream().wait_stream(stream)
+    return result
+
+
+def capture(
+    call: Callable[[], Result],
+    *,
+    warm_up: int = WARM_UP,
+    pool: Any = None,
+    generators: Sequence[torch.Generator] = (),
+) -> tuple[torch.cuda.CUDAGraph, Result]:
+    """Capture a call as a CUDA graph: the one place where this package does.
+
+    Args:
+        call: Launches kernels and never waits for the device; what it reads and writes must stay where it lies.
+        warm_up: Calls on a side stream before the capture.
+        pool: The memory pool of other graphs to share, from ``torch.cuda.graph_pool_handle``.
+        generators: Random generators besides the default one whose state advances with every replay.
+
+    Returns:
+        The graph, and what the captured call returned: tensors that every replay fills anew.
+    """
+    for _ in range(warm_up):
+        on_side_stream(call)
+    graph = torch.cuda.CUDAGraph()
+    for generator in generators:
+        graph.register_generator_state(generator)
+    with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+        result = call()
+    return graph, result
 
 
 class Recording(NamedTuple):
@@ -85,22 +125,14 @@ class Graphed(nn.Module):
         return not torch.cuda.is_current_stream_capturing()
 
     def _record(self, x: Tensor) -> Recording:
-        graph, static = torch.cuda.CUDAGraph(), x.clone()
+        static = x.clone()
         # What autocast keeps from one run to the next would be outside the recording.
         autocast = torch.autocast(
             "cuda", torch.get_autocast_dtype("cuda"), enabled=torch.is_autocast_enabled("cuda"), cache_enabled=False
         )
         with torch.cuda.device(x.device), autocast:
-            # Work that will be captured has to have run on a stream of its own before.
-            stream = torch.cuda.Stream()
-            stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(stream):
-                for _ in range(WARM_UP):
-                    self.module(static)
-            torch.cuda.current_stream().wait_stream(stream)
             self._pool = self._pool or torch.cuda.graph_pool_handle()
-            with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
-                output = self.module(static)
+            graph, output = capture(lambda: self.module(static), pool=self._pool)
         if not isinstance(output, Tensor):
             raise TypeError(f"only a module that returns one tensor can be recorded, not a {type(output).__name__}")
         self._weights = self._addresses()

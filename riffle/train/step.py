@@ -11,6 +11,7 @@ from torch import Tensor
 
 from riffle.config import RunConfig
 from riffle.models.base import Trainable
+from riffle.nn.graphed import capture, on_side_stream
 from riffle.train.checkpoint import below
 from riffle.train.distributed import SINGLE_PROCESS, World
 from riffle.train.ema import EMA, BestWeights
@@ -72,12 +73,7 @@ class TrainStep:
         if not self.use_graph:
             self._step()
         elif self.calls <= EAGER_STEPS:
-            # Work that will be captured has to have run on a stream of its own before.
-            stream = torch.cuda.Stream()
-            stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(stream):
-                self._step()
-            torch.cuda.current_stream().wait_stream(stream)
+            on_side_stream(self._step)
         else:
             if self.graph is None:
                 self._capture()
@@ -85,11 +81,8 @@ class TrainStep:
             self.graph.replay()
 
     def _capture(self) -> None:
-        self.graph = torch.cuda.CUDAGraph()
-        self.graph.register_generator_state(self.generator)
         self.optimizer.zero_grad(set_to_none=True)
-        with torch.cuda.graph(self.graph):
-            self._step()
+        self.graph, _ = capture(self._step, warm_up=0, generators=[self.generator])
 
     def _step(self) -> None:
         self.schedule.begin(self.step)
