@@ -197,7 +197,8 @@ def refuse_too_heavy(model: SymbolModel, lengths: Sequence[int], examples: int) 
         if too_large or seconds > LONGEST:
             what = "would run out of memory" if too_large else "would take too long"
             raise ValueError(
-                f"{type(model).__name__} at length {length} {what}: about {format_wait(seconds)} for {examples} examples "
+                f"{type(model).__name__} at length {length} {what}: about {format_wait(seconds)} for "
+                f"{examples} examples "
                 f"and "
                 f"{space / 1e9:,.1f} GB of memory, of which {free / 1e9:,.1f} GB are free; choose shorter lengths or "
                 "fewer examples, or insist with --force"
