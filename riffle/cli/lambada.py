@@ -91,9 +91,9 @@ def prepare(
     import os
 
     from riffle.lambada.corpus import refuse_existing
+    from riffle.lambada.passages import PassageFilters
     from riffle.lambada.prepare import PrepareConfig, total_size
     from riffle.lambada.prepare import prepare as run_preparation
-    from riffle.lambada.sentences import PassageFilters
     from riffle.lambada.sources import fetch
 
     refuse_existing(out, overwrite)  # before minutes of work

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from riffle.lambada.corpus import Corpus as Corpus
+    from riffle.lambada.passages import PassageFilters as PassageFilters
     from riffle.lambada.prepare import PrepareConfig as PrepareConfig
-    from riffle.lambada.sentences import PassageFilters as PassageFilters
     from riffle.lambada.tokens import detokenise as detokenise
     from riffle.lambada.tokens import tokenise as tokenise
     from riffle.lambada.vectors import WordVectors as WordVectors
@@ -24,7 +24,7 @@ _HOME = {
     "Corpus": "corpus",
     "FrozenWords": "vocabulary",
     "LearnedWords": "vocabulary",
-    "PassageFilters": "sentences",
+    "PassageFilters": "passages",
     "PrepareConfig": "prepare",
     "Vocabulary": "vocabulary",
     "WordVectors": "vectors",

@@ -21,20 +21,19 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from riffle.lambada.sentences import (
+from riffle.lambada.passages import (
     CLOSING_MARKS,
     END_MARKS,
     FoundPassages,
     NgramIndex,
     PassageFilters,
     find_passages,
-    is_words,
     previous_occurrence,
     sentence_starts,
     word_hash,
 )
 from riffle.lambada.sources import Text
-from riffle.lambada.tokens import FUNCTION_WORDS, cut, unify
+from riffle.lambada.tokens import FUNCTION_WORDS, cut, is_word, unify
 
 PARAGRAPH = "\0"
 _END, _CLOSING, _ANSWERS, _FUNCTION, _WORD = 1, 2, 4, 8, 16
@@ -68,7 +67,7 @@ class BookReader:
 
     Examples::
 
-        >>> book = Reader(Filters(context=2, shortest_target=1)).read("tiny", "The cat sat. I saw the cat.")
+        >>> book = BookReader(PassageFilters(context=2, shortest_target=1)).read("tiny", "The cat sat. I saw the cat.")
         >>> [book.words[index] for index in book.tokens]
         ['the', 'cat', 'sat', '.', 'i', 'saw', 'the', 'cat', '.']
         >>> book.found.examples["length"].tolist()
@@ -172,7 +171,7 @@ def content_answer(word: str) -> bool:
 
 
 def _kind(token: str) -> int:
-    answer, word = bool(_ANSWER.fullmatch(token)), is_words([token])[0]
+    answer, word = bool(_ANSWER.fullmatch(token)), is_word(token)
     marks = _END * (token in END_MARKS) + _CLOSING * (token in CLOSING_MARKS)
     return marks + _ANSWERS * answer + _FUNCTION * (token in FUNCTION_WORDS) + _WORD * word
 

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from riffle.lambada.sentences import EXAMPLE
+from riffle.lambada.passages import EXAMPLE_DTYPE
 
 FORMAT = "riffle-lambada-1"
 
@@ -100,7 +100,7 @@ class Corpus:
         if split not in self.about["splits"]:
             raise ValueError(f"{self.folder} has no split {split!r}; it has {', '.join(self.splits)}")
         examples = self._load(f"{split}.npy")
-        if examples.dtype != EXAMPLE or len(examples) != self.about["splits"][split]:
+        if examples.dtype != EXAMPLE_DTYPE or len(examples) != self.about["splits"][split]:
             raise ValueError(f"{self.folder}/{split}.npy is not the file that was prepared: prepare it again")
         return examples
 
@@ -228,7 +228,7 @@ def _sync(file: Path) -> None:
 
 POSITIONS = 128
 """Positions of the paper's model: of a longer passage only the last so many tokens are read."""
-CLASSES = {"1-100": 100, "101-1,000": 1_000, "1,001-10,000": 10_000, "10,001-100,000": 100_000, "rarer": None}
+RANK_CLASSES = {"1-100": 100, "101-1,000": 1_000, "1,001-10,000": 10_000, "10,001-100,000": 100_000, "rarer": None}
 """Frequency classes of words by their rank in the novels."""
 _BLOCK = 1 << 15
 
@@ -257,8 +257,8 @@ def describe_split(corpus: Corpus, split: str, known_V: NDArray[np.bool_]) -> di
         return {"passages": 0}
     answers, anywhere, reachable = _answers(corpus, examples)
     unknown = ~known_V[answers]
-    limits = [limit for limit in CLASSES.values() if limit is not None]
-    classes = np.bincount(np.searchsorted(limits, answers, side="right"), minlength=len(CLASSES))
+    limits = [limit for limit in RANK_CLASSES.values() if limit is not None]
+    classes = np.bincount(np.searchsorted(limits, answers, side="right"), minlength=len(RANK_CLASSES))
     return {
         "passages": len(examples),
         "mean length": float(examples["length"].mean()),
@@ -267,7 +267,7 @@ def describe_split(corpus: Corpus, split: str, known_V: NDArray[np.bool_]) -> di
         "answerable": float(reachable.mean()),
         "unknown answers": float(unknown.mean()),
         "answerable unknown answers": float((unknown & reachable).mean()),
-        "answers by rank": {name: int(count) for name, count in zip(CLASSES, classes, strict=True)},
+        "answers by rank": {name: int(count) for name, count in zip(RANK_CLASSES, classes, strict=True)},
     }
 
 

@@ -20,11 +20,10 @@ from torch import Tensor
 
 from riffle.config import LambadaRunConfig
 from riffle.environment import environment
-from riffle.lambada.corpus import CLASSES, Corpus
-from riffle.lambada.pointing import PointerAnswers
-from riffle.lambada.prepare import PassageList, read_evaluation
-from riffle.lambada.sentences import is_words
-from riffle.lambada.tokens import tokenise
+from riffle.lambada.corpus import RANK_CLASSES, Corpus
+from riffle.lambada.pointing import Predictions
+from riffle.lambada.prepare import TokenisedPassages, read_evaluation
+from riffle.lambada.tokens import is_word, tokenise
 from riffle.train.objective import make_lambada_objective
 from riffle.train.run import Run, find_run
 from riffle.train.shipped import SHIPPED
@@ -56,7 +55,7 @@ PassageScore = dict[str, float]
 """How many ``passages``, and the share of right answers among them by ``position`` and by ``word``."""
 
 
-def breakdown(pointed: PointerAnswers, rank_E: Tensor) -> dict[str, dict[str, PassageScore]]:
+def breakdown(pointed: Predictions, rank_E: Tensor) -> dict[str, dict[str, PassageScore]]:
     """Accuracy over all passages and over parts of them; a part without passages is left out.
 
     Args:
@@ -67,7 +66,7 @@ def breakdown(pointed: PointerAnswers, rank_E: Tensor) -> dict[str, dict[str, Pa
     answerable_E = pointed.distance > 0
     parts = {
         "passages": {"all": torch.ones_like(answerable_E), "answer in passage": answerable_E},
-        "rank": {**_classes(rank_E, CLASSES), "unknown": rank_E < 0},
+        "rank": {**_classes(rank_E, RANK_CLASSES), "unknown": rank_E < 0},
         "distance": _classes(pointed.distance - 1, DISTANCES),
     }
     return {
@@ -83,8 +82,8 @@ def _classes(number_E: Tensor, limits: Mapping[str, int | None]) -> dict[str, Te
     return {label: class_E == place for place, label in enumerate(limits)}
 
 
-def _score(pointed: PointerAnswers, part_E: Tensor) -> PassageScore:
-    some = PointerAnswers(*(column[part_E] for column in pointed))
+def _score(pointed: Predictions, part_E: Tensor) -> PassageScore:
+    some = Predictions(*(column[part_E] for column in pointed))
     return {"passages": len(some.answers), **some.accuracy}
 
 
@@ -114,7 +113,7 @@ def read_question(text: str) -> list[str]:
     tokens = tokenise(known)
     if not tokens:
         raise ValueError("the passage is empty: give the words before the one to be found")
-    if not any(is_words(tokens)):
+    if not any(map(is_word, tokens)):
         raise ValueError(f"the passage has no words to choose from, only the marks {' '.join(tokens)}: give some words")
     return tokens
 
@@ -127,7 +126,7 @@ def candidates(tokens: Sequence[str], likely: Mapping[str, float], most: int) ->
         likely: Words and how likely they are.
         most: How many words, at most.
     """
-    words = [word for word, worth in zip(likely, is_words(list(likely)), strict=True) if worth]
+    words = [word for word in likely if is_word(word)]
     best = sorted(words, key=lambda word: -likely[word])[:most]
     return [Candidate(word, likely[word], [at for at, token in enumerate(tokens) if token == word]) for word in best]
 
@@ -160,7 +159,7 @@ class TrainedReader:
 
     def evaluate(
         self,
-        passages: PassageList,
+        passages: TokenisedPassages,
         *,
         placements: int = 1,
         on_progress: Callable[[int], None] = lambda examples: None,
@@ -179,7 +178,7 @@ class TrainedReader:
 
     def report(
         self,
-        splits: Mapping[str, PassageList],
+        splits: Mapping[str, TokenisedPassages],
         *,
         placements: int = 1,
         on_progress: Callable[[int], None] = lambda examples: None,
@@ -214,7 +213,7 @@ def find_reader(folder: Path | None) -> Run:
     return run
 
 
-def read_splits(names: Sequence[str], corpus: Path) -> dict[str, PassageList]:
+def read_splits(names: Sequence[str], corpus: Path) -> dict[str, TokenisedPassages]:
     """The passages of files, and of splits of a prepared corpus, by name.
 
     Args:

@@ -1,4 +1,4 @@
-"""Passages of a corpus as a network reads them: placed among its positions, the answer masked; on any device.
+"""Passages of a corpus as a network reads them: batch among its positions, the answer masked; on any device.
 
 What a pointer says: its loss in training, the word it chooses, how many passages it answers.
 """
@@ -25,7 +25,7 @@ COMMON = 1000
 """The most common words, which are never forgotten."""
 
 
-class PlacedBatch(NamedTuple):
+class PassageBatch(NamedTuple):
     """Passages among the positions of a network."""
 
     ids: Tensor
@@ -34,26 +34,26 @@ class PlacedBatch(NamedTuple):
     """The corpus words there, ``[B, N]``; :data:`NO_WORD` where none is and at the answer's place."""
     answers: Tensor
     """The corpus words that were left out, ``[B]``."""
-    mask: Tensor
+    mask_position: Tensor
     """Their places, ``[B]``."""
 
     @property
-    def inside(self) -> Tensor:
+    def pointable(self) -> Tensor:
         """Positions that can be pointed at, ``[B, N]``."""
         return self.words != NO_WORD
 
     @property
-    def right(self) -> Tensor:
+    def is_answer(self) -> Tensor:
         """Where the answer occurs, ``[B, N]``."""
         return self.words == self.answers[:, None]
 
 
-class PassageExamples:
+class PassageDataset:
     """Passages in a stream of tokens on a device, to be drawn at random or taken in order.
 
     Args:
         stream_T: The tokens: numbers of words, of which the lower ones are more common.
-        examples: Where the passages lie, see :data:`riffle.lambada.sentences.EXAMPLE`.
+        examples: Where the passages lie, see :data:`riffle.lambada.passages.EXAMPLE_DTYPE`.
         words: The words the model knows.
         lookup_V: What ``words.lookup`` gives for the words that tokens number.
         positions: Positions of the network; a longer passage keeps its last ones.
@@ -78,9 +78,9 @@ class PassageExamples:
         self.shares_E = _shares(stream_T[self.answer_at_E], flatten)
 
     @classmethod
-    def of(
+    def from_tokens(
         cls, passages: Sequence[Sequence[str]], words: Vocabulary, positions: int, device: Any = "cpu"
-    ) -> PassageExamples:
+    ) -> PassageDataset:
         """Passages given as words, the answer last."""
         different = list(dict.fromkeys(chain.from_iterable(passages)))
         numbers = {word: number for number, word in enumerate(different)}
@@ -90,7 +90,7 @@ class PassageExamples:
     def __len__(self) -> int:
         return len(self.context_E)
 
-    def draw(self, batch: int, *, forget: float = 0.0, generator: torch.Generator) -> PlacedBatch:
+    def sample(self, batch: int, *, forget: float = 0.0, generator: torch.Generator) -> PassageBatch:
         """Random examples at random places; runs inside a captured step.
 
         Args:
@@ -109,12 +109,12 @@ class PassageExamples:
             forgotten_BN = torch.rand(size, generator=generator, device=generator.device) < forget
         return self._place(rows_B, before_B, forgotten_BN)
 
-    def placed(self, rows_B: Tensor, share: float = 0.5) -> PlacedBatch:
+    def batch(self, rows_B: Tensor, share: float = 0.5) -> PassageBatch:
         """Given examples with this share of the free positions before them; by default in the middle."""
         free_B = self.positions - 1 - self.context_E[rows_B]
         return self._place(rows_B, (free_B * share).long())
 
-    def _place(self, rows_B: Tensor, before_B: Tensor, forgotten_BN: Tensor | None = None) -> PlacedBatch:
+    def _place(self, rows_B: Tensor, before_B: Tensor, forgotten_BN: Tensor | None = None) -> PassageBatch:
         context_B1 = self.context_E[rows_B][:, None]
         # How far every position lies before the answer's place.
         ahead_BN = before_B[:, None] + context_B1 - torch.arange(self.positions, device=rows_B.device)
@@ -126,7 +126,7 @@ class PassageExamples:
             forgotten_BN &= words_BN >= COMMON
         ids_BN = self.words.encode_tokens(words_BN, self.lookup_V, forgotten_BN)
         ids_BN = torch.where(ahead_BN == 0, MASK, ids_BN)
-        return PlacedBatch(ids_BN, words_BN, self.stream_T[answer_at_B], before_B + context_B1[:, 0])
+        return PassageBatch(ids_BN, words_BN, self.stream_T[answer_at_B], before_B + context_B1[:, 0])
 
 
 def _shares(answers_E: Tensor, flatten: float) -> Tensor:
@@ -140,17 +140,17 @@ NONE = torch.finfo(torch.float32).min
 """The score of a position that cannot be pointed at."""
 
 
-def pointer_loss(score_BN: Tensor, placed: PlacedBatch, label_smoothing: float = 0.0, label: Label = "even") -> Tensor:
+def pointer_loss(score_BN: Tensor, batch: PassageBatch, label_smoothing: float = 0.0, label: Label = "even") -> Tensor:
     """Softmax cross entropy of every passage over its positions, ``[B]``.
 
     Args:
         score_BN: The scores of the positions.
-        placed: The passages.
+        batch: The passages.
         label_smoothing: The part of the label that is spread over all positions.
         label: "even": spread over the occurrences of the answer, as in the paper. "sum": their probabilities are added
             up, however they share it.
     """
-    inside_BN, right_BN = placed.inside, placed.right
+    inside_BN, right_BN = batch.pointable, batch.is_answer
     log_BN = _log_probability(score_BN, inside_BN)
     if label == "even":
         loss_B = -(_even(right_BN) * log_BN).sum(dim=1)
@@ -159,7 +159,7 @@ def pointer_loss(score_BN: Tensor, placed: PlacedBatch, label_smoothing: float =
     return (1 - label_smoothing) * loss_B - label_smoothing * (_even(inside_BN) * log_BN).sum(dim=1)
 
 
-class WordProbabilities(NamedTuple):
+class ContextProbabilities(NamedTuple):
     """How likely a model finds the words before an answer, counted back from it: first the word just before it."""
 
     words: Tensor
@@ -172,7 +172,7 @@ class WordProbabilities(NamedTuple):
     """The words that were left out, ``[B]``."""
 
 
-class PointerAnswers(NamedTuple):
+class Predictions(NamedTuple):
     """What a model answered to every example; each ``[E]``."""
 
     answers: Tensor
@@ -193,20 +193,20 @@ class PointerAnswers(NamedTuple):
         return {way: float(right_E.double().mean()) for way, right_E in right.items()}
 
 
-Answer = Callable[[nn.Module, PassageExamples, Tensor, int], PointerAnswers]
+Answer = Callable[[nn.Module, PassageDataset, Tensor, int], Predictions]
 """What a model answers to some rows of examples, over so many placements."""
 
 
 @torch.inference_mode()
-def answer_examples(
+def predict(
     model: nn.Module,
-    examples: PassageExamples,
+    examples: PassageDataset,
     *,
     placements: int = 1,
     batch: int = 256,
     on_progress: Callable[[int], None] = lambda examples: None,
     answer: Answer | None = None,
-) -> PointerAnswers:
+) -> Predictions:
     """Let a model answer all examples.
 
     Args:
@@ -226,32 +226,32 @@ def answer_examples(
         parts.append(answer(model, examples, rows_B, placements))
         on_progress(len(rows_B))
     model.train(was_training)
-    return PointerAnswers(*(torch.cat(column).cpu() for column in zip(*parts, strict=True)))
+    return Predictions(*(torch.cat(column).cpu() for column in zip(*parts, strict=True)))
 
 
-def word_probabilities(
-    model: nn.Module, examples: PassageExamples, rows_B: Tensor, placements: int = 1
-) -> WordProbabilities:
+def context_probabilities(
+    model: nn.Module, examples: PassageDataset, rows_B: Tensor, placements: int = 1
+) -> ContextProbabilities:
     """The probabilities of the words of some examples, averaged over places among the positions."""
     back_N = torch.arange(1, examples.positions, device=rows_B.device)
     own_BN = torch.zeros(len(rows_B), len(back_N), device=rows_B.device)
     for number in range(placements):
-        placed = examples.placed(rows_B, (number + 0.5) / placements)
-        log_BN = _log_probability(model(placed.ids), placed.inside)
-        at_BN = placed.mask[:, None] - back_N
-        there_BN = (at_BN >= 0) & placed.inside.gather(1, at_BN.clamp(min=0))
+        batch = examples.batch(rows_B, (number + 0.5) / placements)
+        log_BN = _log_probability(model(batch.ids), batch.pointable)
+        at_BN = batch.mask_position[:, None] - back_N
+        there_BN = (at_BN >= 0) & batch.pointable.gather(1, at_BN.clamp(min=0))
         own_BN += torch.where(there_BN, log_BN.gather(1, at_BN.clamp(min=0)).exp(), 0) / placements
-    words_BN = torch.where(there_BN, placed.words.gather(1, at_BN.clamp(min=0)), -1)
+    words_BN = torch.where(there_BN, batch.words.gather(1, at_BN.clamp(min=0)), -1)
     same_BNN = words_BN[:, :, None] == words_BN[:, None, :]
     by_word_BN = (same_BNN * own_BN[:, None, :]).sum(dim=2)
-    return WordProbabilities(words_BN, own_BN, by_word_BN, placed.answers)
+    return ContextProbabilities(words_BN, own_BN, by_word_BN, batch.answers)
 
 
-def _point(model: nn.Module, examples: PassageExamples, rows_B: Tensor, placements: int) -> PointerAnswers:
-    words_BN, own_BN, by_word_BN, answers_B = word_probabilities(model, examples, rows_B, placements)
+def _point(model: nn.Module, examples: PassageDataset, rows_B: Tensor, placements: int) -> Predictions:
+    words_BN, own_BN, by_word_BN, answers_B = context_probabilities(model, examples, rows_B, placements)
     right_BN = words_BN == answers_B[:, None]
     distance_B = torch.where(right_BN.any(dim=1), right_BN.int().argmax(dim=1) + 1, 0)
-    return PointerAnswers(
+    return Predictions(
         answers=answers_B,
         by_position=_most_likely(own_BN, words_BN),
         by_word=_most_likely(by_word_BN, words_BN),

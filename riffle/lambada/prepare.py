@@ -18,15 +18,15 @@ from numpy.typing import NDArray
 
 from riffle.lambada.books import Book, content_answer, read_books
 from riffle.lambada.corpus import Corpus, Stream, describe, known_words, staged, write_index
-from riffle.lambada.sentences import CLOSING_MARKS, END_MARKS, EXAMPLE, NgramIndex, PassageFilters, word_hash
+from riffle.lambada.passages import CLOSING_MARKS, END_MARKS, EXAMPLE_DTYPE, NgramIndex, PassageFilters, word_hash
 from riffle.lambada.sources import EVALUATION, Text, evaluation, novels, size, texts
 from riffle.lambada.tokens import tokenise
 from riffle.lambada.vectors import WordVectors, load_vectors
 
-PassageList = list[list[str]]
+TokenisedPassages = list[list[str]]
 
 
-def read_passages(text: Text) -> PassageList:
+def read_passages(text: Text) -> TokenisedPassages:
     """The passages of a file; empty lines are passed over.
 
     A file in which every line is lower case was tokenised before and is taken word for word, other text is tokenised.
@@ -42,9 +42,9 @@ def read_passages(text: Text) -> PassageList:
     return passages
 
 
-def read_evaluation(paths: Iterable[Path]) -> dict[str, PassageList]:
+def read_evaluation(paths: Iterable[Path]) -> dict[str, TokenisedPassages]:
     """Passages by split. LAMBADA's file names say which split they are, any other file is named by itself."""
-    splits: dict[str, PassageList] = {}
+    splits: dict[str, TokenisedPassages] = {}
     for path in paths:
         found = list(_named(path))
         if not found:
@@ -56,7 +56,7 @@ def read_evaluation(paths: Iterable[Path]) -> dict[str, PassageList]:
     return splits
 
 
-def _named(path: Path) -> Iterable[tuple[str, PassageList]]:
+def _named(path: Path) -> Iterable[tuple[str, TokenisedPassages]]:
     whole = path.is_dir() or ".tar" in path.name or path.name.endswith(".tgz")
     for text in evaluation(path) if whole else texts(path):
         yield EVALUATION.get(text.stem, text.stem), read_passages(text)
@@ -64,7 +64,7 @@ def _named(path: Path) -> Iterable[tuple[str, PassageList]]:
 
 def index_passages(passages: Sequence[Sequence[str]], begin: int) -> NDArray[np.void]:
     """The examples of passages that lie one behind the other from token ``begin`` of a stream on."""
-    examples = np.empty(len(passages), dtype=EXAMPLE)
+    examples = np.empty(len(passages), dtype=EXAMPLE_DTYPE)
     examples["length"] = [len(passage) for passage in passages]
     examples["start"] = begin + np.cumsum(examples["length"], dtype=np.int64) - examples["length"]
     examples["target"] = [target_start(passage) for passage in passages]
@@ -217,14 +217,16 @@ def _add_book(stream: Stream, book: Book) -> _Indexed:
     return _Indexed(book.name, examples, within)
 
 
-def _add_passages(stream: Stream, passages: PassageList, *, counted: bool) -> NDArray[np.void]:
+def _add_passages(stream: Stream, passages: TokenisedPassages, *, counted: bool) -> NDArray[np.void]:
     words = list(dict.fromkeys(chain.from_iterable(passages)))
     numbers = {word: number for number, word in enumerate(words)}
     tokens = np.array([numbers[word] for word in chain.from_iterable(passages)], dtype=np.int64)
     return index_passages(passages, stream.add(words, tokens, counted=counted))
 
 
-def _wanted(passages: PassageList, runs: NgramIndex, plan: PrepareConfig, counts: Counter[str]) -> PassageList:
+def _wanted(
+    passages: TokenisedPassages, runs: NgramIndex, plan: PrepareConfig, counts: Counter[str]
+) -> TokenisedPassages:
     """The ready-made passages that pass the same filters as those of the novels."""
     wanted = []
     for passage in passages:
@@ -243,7 +245,7 @@ def _split(books: list[_Indexed], share: float) -> dict[str, NDArray[np.void]]:
     """Whole books to either side, chosen by a hash of their names, so that a new book moves hardly any other."""
     held = max(round(share * len(books)), 1) if share and len(books) > 1 else 0
     chosen = set(sorted(range(len(books)), key=lambda number: word_hash(books[number].name))[:held])
-    nothing = np.empty(0, dtype=EXAMPLE)
+    nothing = np.empty(0, dtype=EXAMPLE_DTYPE)
     return {
         "train": np.concatenate([nothing, *(book.examples for i, book in enumerate(books) if i not in chosen)]),
         "validation": np.concatenate([nothing, *(book.examples for i, book in enumerate(books) if i in chosen)]),

@@ -36,7 +36,7 @@ def ship_reader(run: Run, folder: Path, words: int | None = None) -> Run:
             f"{run.folder} has weights for each of its words: only runs on frozen vectors that point can be shipped"
         )
     kept = WordVectors(objective.vectors.words[:words], objective.vectors.table[:words])
-    known = Vocabulary(kept.words, unknowns=objective.positions)
+    known = Vocabulary(kept.words, oov_ids=objective.positions)
     weights = {f"model.{name}": tensor for name, tensor in reader.model.state_dict().items()}
     weights["model.words.fingerprint"] = torch.tensor(known.fingerprint())
     # Where the corpus lay means nothing elsewhere.

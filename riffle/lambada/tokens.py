@@ -77,6 +77,11 @@ def cut(chunk: str) -> list[str]:
     return _pieces(chunk)
 
 
+def is_word(token: str) -> bool:
+    """Whether a token is a word or a number, not punctuation: it has a letter or a digit."""
+    return any(map(str.isalnum, token))
+
+
 def detokenise(tokens: Iterable[str]) -> str:
     """A text a person would read; :func:`tokenise` takes it back to the tokens, but for rare marks.
 

@@ -20,15 +20,15 @@ from torch.nn import functional as F
 from riffle.config import LambadaRunConfig, ModelConfig
 from riffle.lambada.corpus import Corpus
 from riffle.lambada.pointing import (
-    PassageExamples,
-    PlacedBatch,
-    PointerAnswers,
-    answer_examples,
+    PassageBatch,
+    PassageDataset,
+    Predictions,
+    context_probabilities,
     pointer_loss,
-    word_probabilities,
+    predict,
 )
 from riffle.lambada.vectors import WordVectors, load_vectors, write_vectors
-from riffle.lambada.vocabulary import FrozenWords, LearnedWords, Vocabulary, choose_words
+from riffle.lambada.vocabulary import FrozenWords, LearnedWords, Vocabulary, choose_vocabulary
 from riffle.models.build import build_reader
 from riffle.models.pointer import PointerModel, WordModel
 from riffle.train.distributed import SINGLE_PROCESS, World
@@ -79,7 +79,7 @@ class PointerObjective:
         if kept and kept.exists():
             return load_vectors(kept)
         data = self.config.data
-        vectors = choose_words(self.corpus, data.words, pretrained=data.table == "frozen")
+        vectors = choose_vocabulary(self.corpus, data.words, pretrained=data.table == "frozen")
         if kept:
             write_vectors(kept, vectors)
         return vectors
@@ -87,7 +87,7 @@ class PointerObjective:
     @cached_property
     def words(self) -> Vocabulary:
         """Their ids."""
-        return Vocabulary(self.vectors.words, unknowns=self.positions)
+        return Vocabulary(self.vectors.words, oov_ids=self.positions)
 
     def build(self, config: ModelConfig, **factory: Any) -> WordModel:
         """A fresh model."""
@@ -102,22 +102,22 @@ class PointerObjective:
 
     def loss(self, model: WordModel, generator: torch.Generator) -> tuple[Tensor, Count]:
         """The loss of a fresh batch of passages."""
-        placed, weights_B = self.draw(generator)
+        batch, weights_B = self.draw(generator)
         with autocast(self.config.train.precision, generator.device):
-            score_BN = model(placed.ids)
+            score_BN = model(batch.ids)
         smoothing, label = self.config.train.label_smoothing, self.config.data.label
         # A passage without weight has no answer to point at, and its loss may be any number.
-        loss_B = pointer_loss(score_BN, placed, smoothing, label)
+        loss_B = pointer_loss(score_BN, batch, smoothing, label)
         loss = torch.where(weights_B > 0, loss_B * weights_B, 0).sum()
-        score_BN = score_BN.detach().masked_fill(~placed.inside, -torch.inf)
+        score_BN = score_BN.detach().masked_fill(~batch.pointable, -torch.inf)
 
         def count() -> tuple[Tensor, Tensor]:
-            right_B1 = placed.right.gather(1, score_BN.argmax(dim=1, keepdim=True))
+            right_B1 = batch.is_answer.gather(1, score_BN.argmax(dim=1, keepdim=True))
             return right_B1.sum(), (weights_B > 0).sum()
 
         return loss, count
 
-    def draw(self, generator: torch.Generator) -> tuple[PlacedBatch, Tensor]:
+    def draw(self, generator: torch.Generator) -> tuple[PassageBatch, Tensor]:
         """Random passages, some of which end inside a sentence, and their weights in the step's loss, ``[B]``.
 
         Passages that teach something count alike. Every rank draws the passages of all and keeps its own.
@@ -126,18 +126,18 @@ class PointerObjective:
         rows = data.batch * ranks
         inside = round(data.within * rows)
         drawn = [
-            self.examples(split, data.flatten).draw(count, forget=data.forget, generator=generator)
+            self.examples(split, data.flatten).sample(count, forget=data.forget, generator=generator)
             for split, count in (("train", rows - inside), ("within", inside))
             if count
         ]
-        placed = PlacedBatch(*(torch.cat(column) for column in zip(*drawn, strict=True)))
-        taught_B = self.teaches(placed).float()
-        *own, weights_B = self.world.shard_rows(*placed, taught_B * ranks / taught_B.sum().clamp(min=1))
-        return PlacedBatch(*own), weights_B
+        batch = PassageBatch(*(torch.cat(column) for column in zip(*drawn, strict=True)))
+        taught_B = self.teaches(batch).float()
+        *own, weights_B = self.world.shard_rows(*batch, taught_B * ranks / taught_B.sum().clamp(min=1))
+        return PassageBatch(*own), weights_B
 
-    def teaches(self, placed: PlacedBatch) -> Tensor:
+    def teaches(self, batch: PassageBatch) -> Tensor:
         """Which passages have an answer that can be pointed at; a few have it too far back to be read."""
-        return placed.right.any(dim=1)
+        return batch.is_answer.any(dim=1)
 
     def evaluate(self, model: WordModel) -> dict[str, float]:
         """Share of right answers in the validation split and the evaluation sets, by position."""
@@ -148,26 +148,28 @@ class PointerObjective:
     def point(
         self,
         model: WordModel,
-        examples: PassageExamples,
+        examples: PassageDataset,
         *,
         placements: int = 1,
         on_progress: Callable[[int], None] = lambda examples: None,
-    ) -> PointerAnswers:
-        """What a model answers to examples, see :func:`riffle.lambada.pointing.answer_examples`."""
-        return answer_examples(model, examples, placements=placements, on_progress=on_progress)
+    ) -> Predictions:
+        """What a model answers to examples, see :func:`riffle.lambada.pointing.predict`."""
+        return predict(model, examples, placements=placements, on_progress=on_progress)
 
     @torch.inference_mode()
     def likely(self, model: WordModel, tokens: Sequence[str], placements: int = 1) -> dict[str, float]:
         """How likely a model finds the words of a passage to follow it."""
         examples = self.examples_of([[*tokens, ""]])
-        found = word_probabilities(model, examples, torch.zeros(1, dtype=torch.int64, device=self.device), placements)
+        found = context_probabilities(
+            model, examples, torch.zeros(1, dtype=torch.int64, device=self.device), placements
+        )
         return dict(zip(reversed(tokens), found.by_word[0].tolist(), strict=False))  # those read, the last first
 
-    def examples_of(self, passages: Sequence[Sequence[str]]) -> PassageExamples:
+    def examples_of(self, passages: Sequence[Sequence[str]]) -> PassageDataset:
         """Passages given as words, the answer last, on the device."""
-        return PassageExamples.of(passages, self.words, self.positions, self.device)
+        return PassageDataset.from_tokens(passages, self.words, self.positions, self.device)
 
-    def examples(self, split: str, flatten: float = 0.0) -> PassageExamples:
+    def examples(self, split: str, flatten: float = 0.0) -> PassageDataset:
         """The examples of a split, on the device."""
         if (split, flatten) not in self._examples:
             examples = self.corpus.examples(split)
@@ -177,13 +179,13 @@ class PointerObjective:
                 raise ValueError(f"{self.corpus.folder} has no passages in {split!r}: prepare it with other filters")
             if split == "validation":
                 examples = examples[:: max(1, len(examples) // EVALUATED)]
-            self._examples[split, flatten] = PassageExamples(
+            self._examples[split, flatten] = PassageDataset(
                 self._stream, examples, self.words, self._lookup, self.positions, flatten=flatten
             )
         return self._examples[split, flatten]
 
     @cached_property
-    def _examples(self) -> dict[tuple[str, float], PassageExamples]:
+    def _examples(self) -> dict[tuple[str, float], PassageDataset]:
         return {}
 
     @cached_property
@@ -211,27 +213,27 @@ class WordObjective(PointerObjective):
 
     def loss(self, model: WordModel, generator: torch.Generator) -> tuple[Tensor, Count]:
         """Cross entropy over the known words, meaned over the passages whose answer is one."""
-        placed, weights_B = self.draw(generator)
+        batch, weights_B = self.draw(generator)
         with autocast(self.config.train.precision, generator.device):
-            score_BV = model(placed.ids)
-        class_B = self._classes(self._lookup)[placed.answers.long()]
+            score_BV = model(batch.ids)
+        class_B = self._classes(self._lookup)[batch.answers.long()]
         smoothing = self.config.train.label_smoothing
         loss_B = F.cross_entropy(score_BV.float(), class_B, label_smoothing=smoothing, reduction="none")
         right_B = score_BV.detach().argmax(dim=1) == class_B
         return (loss_B * weights_B).sum(), lambda: (right_B.sum(), (weights_B > 0).sum())
 
-    def teaches(self, placed: PlacedBatch) -> Tensor:
+    def teaches(self, batch: PassageBatch) -> Tensor:
         """Which passages have an answer that can be named."""
-        return self._lookup[placed.answers.long()] >= 0
+        return self._lookup[batch.answers.long()] >= 0
 
     def point(
         self,
         model: nn.Module,
-        examples: PassageExamples,
+        examples: PassageDataset,
         *,
         placements: int = 1,
         on_progress: Callable[[int], None] = lambda examples: None,
-    ) -> PointerAnswers:
+    ) -> Predictions:
         """What a model answers to examples; both ways to choose are the same here."""
         class_W = self._classes(examples.lookup_V)
         # Which word of the stream a class is; most are none.
@@ -239,17 +241,17 @@ class WordObjective(PointerObjective):
         known_W = (class_W != _UNKNOWN).nonzero()[:, 0]
         word_V[class_W[known_W]] = known_W
 
-        def answer(model: nn.Module, examples: PassageExamples, rows_B: Tensor, placements: int) -> PointerAnswers:
-            placed = examples.placed(rows_B)
+        def answer(model: nn.Module, examples: PassageDataset, rows_B: Tensor, placements: int) -> Predictions:
+            batch = examples.batch(rows_B)
             probability_BV = self._probability(model, examples, rows_B, placements)
             named_B = word_V[probability_BV.argmax(dim=1)]
-            class_B1 = class_W[placed.answers.long()][:, None]
+            class_B1 = class_W[batch.answers.long()][:, None]
             right_B1 = probability_BV.gather(1, class_B1.clamp(min=0)) * (class_B1 != _UNKNOWN)
-            last_B = (placed.right * torch.arange(1, self.positions + 1, device=rows_B.device)).amax(dim=1)
-            distance_B = torch.where(last_B > 0, placed.mask + 1 - last_B, 0)
-            return PointerAnswers(placed.answers, named_B, named_B, right_B1[:, 0], distance_B)
+            last_B = (batch.is_answer * torch.arange(1, self.positions + 1, device=rows_B.device)).amax(dim=1)
+            distance_B = torch.where(last_B > 0, batch.mask_position + 1 - last_B, 0)
+            return Predictions(batch.answers, named_B, named_B, right_B1[:, 0], distance_B)
 
-        return answer_examples(model, examples, placements=placements, on_progress=on_progress, answer=answer)
+        return predict(model, examples, placements=placements, on_progress=on_progress, answer=answer)
 
     @torch.inference_mode()
     def likely(self, model: nn.Module, tokens: Sequence[str], placements: int = 1) -> dict[str, float]:
@@ -258,10 +260,10 @@ class WordObjective(PointerObjective):
         probability_BV = self._probability(model, self.examples_of([[*tokens, ""]]), row_B, placements)
         return dict(zip(self.words.known, probability_BV[0].tolist(), strict=True))
 
-    def _probability(self, model: nn.Module, examples: PassageExamples, rows_B: Tensor, placements: int) -> Tensor:
+    def _probability(self, model: nn.Module, examples: PassageDataset, rows_B: Tensor, placements: int) -> Tensor:
         """The probability of every known word, averaged over places among the positions."""
         shares = [(number + 0.5) / placements for number in range(placements)]
-        scores = [model(examples.placed(rows_B, share).ids).float().softmax(dim=1) for share in shares]
+        scores = [model(examples.batch(rows_B, share).ids).float().softmax(dim=1) for share in shares]
         return torch.stack(scores).mean(dim=0)
 
     def _classes(self, lookup_W: Tensor) -> Tensor:

@@ -24,38 +24,38 @@ BLANK = 0
 """The id of a position without a word."""
 MASK = 1
 """The id of the position of the answer."""
-FIRST_UNKNOWN = 2
+FIRST_OOV = 2
 """The id of the first unknown word of a passage; the second has the next."""
-PLAIN_UNKNOWN = {"``": '"', "''": '"', "`": "'", "-lrb-": "(", "-rrb-": ")", "-lsb-": "[", "-rsb-": "]", "--": "—"}
+PLAIN_MARKS = {"``": '"', "''": '"', "`": "'", "-lrb-": "(", "-rrb-": ")", "-lsb-": "[", "-rsb-": "]", "--": "—"}
 """Marks under the name that tables have them by which were not trained on tokens of the Penn Treebank."""
 
 
 class Vocabulary:
-    """Ids for words: blank, mask, ``unknowns`` ids for unknown words, then the known words in their order.
+    """Ids for words: blank, mask, ``oov_ids`` ids for unknown words, then the known words in their order.
 
-    An unknown word is numbered within its passage: the first different one gets :data:`FIRST_UNKNOWN`, the second the
+    An unknown word is numbered within its passage: the first different one gets :data:`FIRST_OOV`, the second the
     next id. So the same name twice has the same id, two names have two, and a name can be pointed at, though nothing
-    is known about it. Only a passage of more than ``unknowns`` different unknown words uses ids again.
+    is known about it. Only a passage of more than ``oov_ids`` different unknown words uses ids again.
 
     Args:
         known: The known words, each once.
-        unknowns: Unknown words told apart in one passage. As many as positions always suffice.
+        oov_ids: Unknown words told apart in one passage. As many as positions always suffice.
 
     Examples::
 
-        >>> words = Words(["the", "met"], unknowns=4)
+        >>> words = Vocabulary(["the", "met"], oov_ids=4)
         >>> words.encode("the zyx met the qux zyx".split())
         [6, 2, 7, 6, 3, 2]
     """
 
-    def __init__(self, known: Sequence[str], unknowns: int = 128) -> None:
-        if unknowns < 1:
-            raise ValueError(f"unknowns is {unknowns}: give at least 1")
-        self.known, self.unknowns = list(known), unknowns
+    def __init__(self, known: Sequence[str], oov_ids: int = 128) -> None:
+        if oov_ids < 1:
+            raise ValueError(f"oov_ids is {oov_ids}: give at least 1")
+        self.known, self.oov_ids = list(known), oov_ids
         self._ids = {word: number for number, word in enumerate(self.known, self.first_known)}
         if len(self._ids) < len(self.known):
             raise ValueError(f"{len(self.known) - len(self._ids)} of the known words are there twice")
-        for mark, plain in PLAIN_UNKNOWN.items():
+        for mark, plain in PLAIN_MARKS.items():
             if mark not in self._ids and plain in self._ids:
                 self._ids[mark] = self._ids[plain]
 
@@ -68,11 +68,11 @@ class Vocabulary:
     @property
     def first_known(self) -> int:
         """The id of the first known word."""
-        return FIRST_UNKNOWN + self.unknowns
+        return FIRST_OOV + self.oov_ids
 
     def fingerprint(self) -> int:
         """A number that tells these words from others."""
-        digest = hashlib.blake2b("\n".join([str(self.unknowns), *self.known]).encode(), digest_size=8).digest()
+        digest = hashlib.blake2b("\n".join([str(self.oov_ids), *self.known]).encode(), digest_size=8).digest()
         return int.from_bytes(digest, signed=True)
 
     def encode(self, passage: Sequence[str]) -> list[int]:
@@ -81,7 +81,7 @@ class Vocabulary:
         ids = []
         for word in passage:
             known = self._ids.get(word)
-            ids.append(FIRST_UNKNOWN + seen.setdefault(word, len(seen)) % self.unknowns if known is None else known)
+            ids.append(FIRST_OOV + seen.setdefault(word, len(seen)) % self.oov_ids if known is None else known)
         return ids
 
     def lookup(self, corpus_words: Sequence[str]) -> Tensor:
@@ -112,11 +112,11 @@ class Vocabulary:
             unknown_BN = unknown_BN | forgotten_BN.gather(1, first_BN.long())
         unknown_BN = unknown_BN & ~empty_BN
         rank_BN = (unknown_BN & (first_BN == places_N)).cumsum(dim=1) - 1
-        number_BN = rank_BN.gather(1, first_BN.long()) % self.unknowns
-        return torch.where(unknown_BN, FIRST_UNKNOWN + number_BN, ids_BN).masked_fill(empty_BN, BLANK)
+        number_BN = rank_BN.gather(1, first_BN.long()) % self.oov_ids
+        return torch.where(unknown_BN, FIRST_OOV + number_BN, ids_BN).masked_fill(empty_BN, BLANK)
 
 
-def choose_words(corpus: Corpus, most: int, *, pretrained: bool = True) -> WordVectors:
+def choose_vocabulary(corpus: Corpus, most: int, *, pretrained: bool = True) -> WordVectors:
     """The most common words of a corpus, most common first, with their vectors.
 
     Args:
@@ -135,7 +135,7 @@ def choose_words(corpus: Corpus, most: int, *, pretrained: bool = True) -> WordV
     table = load_vectors(path)
     rows = {word: row for row, word in enumerate(table.words)}
     # A mark that the table has under another name only is looked up by that name, which the corpus need not have.
-    names = dict.fromkeys(word if word in rows else PLAIN_UNKNOWN.get(word, word) for word in corpus.words)
+    names = dict.fromkeys(word if word in rows else PLAIN_MARKS.get(word, word) for word in corpus.words)
     chosen = [word for word in names if word in rows][:most]
     if not chosen:
         raise ValueError(f"no word of {corpus.folder} is in its table of vectors: prepare it with another table")
@@ -149,7 +149,7 @@ SPREAD = 1000
 class FrozenWords(nn.Module):
     r"""Words as :math:`\tanh(W v + b)` of their pretrained vectors :math:`v`, which are not trained.
 
-    A blank is the zero vector. The mask has a vector that is learned. An unknown word has one of ``words.unknowns``
+    A blank is the zero vector. The mask has a vector that is learned. An unknown word has one of ``words.oov_ids``
     frozen random vectors, spread like those of the table, by which it is told from others in its passage.
 
     Args:
@@ -159,14 +159,14 @@ class FrozenWords(nn.Module):
         seed: Chooses the vectors of unknown words.
 
     Shape:
-        - Input: ids :math:`(B, N)`, as :class:`Words` gives them.
+        - Input: ids :math:`(B, N)`, as :class:`Vocabulary` gives them.
         - Output: :math:`(B, N, D)` with :math:`D` = ``features``.
 
     Examples::
 
         >>> import numpy as np
-        >>> vectors = Vectors(["a", "b"], np.ones((2, 5), dtype=np.float16))
-        >>> FrozenWords(Words(vectors.words), vectors, features=8)(torch.tensor([[0, 1, 2, 130]])).shape
+        >>> vectors = WordVectors(["a", "b"], np.ones((2, 5), dtype=np.float16))
+        >>> FrozenWords(Vocabulary(vectors.words), vectors, features=8)(torch.tensor([[0, 1, 2, 130]])).shape
         torch.Size([1, 4, 8])
     """
 
@@ -194,8 +194,8 @@ class FrozenWords(nn.Module):
         generator = torch.Generator().manual_seed(seed)
         # The most common words alone decide, so that a table cut short keeps the vectors of unknown words.
         deviation, mean = torch.std_mean(known[:SPREAD].float(), dim=0, correction=0)
-        unknown = torch.randn(words.unknowns, width, generator=generator) * deviation + mean
-        special = torch.zeros(FIRST_UNKNOWN, width)  # the mask's row is added in forward, where it can be learned
+        unknown = torch.randn(words.oov_ids, width, generator=generator) * deviation + mean
+        special = torch.zeros(FIRST_OOV, width)  # the mask's row is added in forward, where it can be learned
         rows = torch.cat([special.half(), unknown.half(), known])
         # Not part of a checkpoint: it is the same for all models and larger than most of them.
         self.register_buffer("table", rows.to(device), persistent=False)
@@ -233,7 +233,7 @@ class LearnedWords(nn.Module):
 
     Examples::
 
-        >>> LearnedWords(Words(["a", "b"]), features=8)(torch.tensor([[0, 130]])).shape
+        >>> LearnedWords(Vocabulary(["a", "b"]), features=8)(torch.tensor([[0, 130]])).shape
         torch.Size([1, 2, 8])
     """
 

@@ -30,8 +30,8 @@ def prepare_synthetic_corpus(folder: Path, books: int = 4, riddles: int = 150) -
         books: Novels.
         riddles: Riddles in each.
     """
+    from riffle.lambada.passages import PassageFilters
     from riffle.lambada.prepare import PrepareConfig, prepare
-    from riffle.lambada.sentences import PassageFilters
 
     novels, vectors = folder / "novels", folder / "vectors.txt"
     development = folder / "lambada_development_plain_text.txt"

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from riffle.lambada import Vocabulary
 from riffle.lambada import pointing as placing
-from riffle.lambada.pointing import NO_WORD, PassageExamples, PlacedBatch
-from riffle.lambada.sentences import EXAMPLE
-from riffle.lambada.vocabulary import BLANK, FIRST_UNKNOWN, MASK
+from riffle.lambada.passages import EXAMPLE_DTYPE
+from riffle.lambada.pointing import NO_WORD, PassageBatch, PassageDataset
+from riffle.lambada.vocabulary import BLANK, FIRST_OOV, MASK
 
 KNOWN = ["the", "met", "."]
 POSITIONS = 8
-WORDS = Vocabulary(KNOWN, unknowns=POSITIONS)
+WORDS = Vocabulary(KNOWN, oov_ids=POSITIONS)
 VOCABULARY = [*KNOWN, "zyx", "qux", "vam", "tor"]
 passages = st.lists(st.lists(st.sampled_from(VOCABULARY), min_size=2, max_size=14), min_size=1, max_size=4)
 
@@ -37,39 +37,41 @@ def expected(text: list[str], before: int, number: dict[str, int]) -> tuple[list
     return ids, words, number[text[-1]], before + len(context)
 
 
-def rows(placed: PlacedBatch) -> list[tuple[list[int], list[int], int, int]]:
-    return list(zip(*(column.tolist() for column in placed), strict=True))
+def rows(batch: PassageBatch) -> list[tuple[list[int], list[int], int, int]]:
+    return list(zip(*(column.tolist() for column in batch), strict=True))
 
 
 @given(passages)
 def test_at_test_passages_lie_in_the_middle(texts: list[list[str]]) -> None:
-    examples = PassageExamples.of(texts, WORDS, POSITIONS)
-    placed = examples.placed(torch.arange(len(texts)))
+    examples = PassageDataset.from_tokens(texts, WORDS, POSITIONS)
+    batch = examples.batch(torch.arange(len(texts)))
     number = numbers(texts)
-    for text, row in zip(texts, rows(placed), strict=True):
+    for text, row in zip(texts, rows(batch), strict=True):
         free = POSITIONS - 1 - min(len(text) - 1, POSITIONS - 1)
         assert row == expected(text, free // 2, number)
 
 
 @given(passages, st.integers(0, 99))
 def test_what_can_be_pointed_at_and_what_is_right(texts: list[list[str]], seed: int) -> None:
-    placed = PassageExamples.of(texts, WORDS, POSITIONS).draw(5, generator=torch.Generator().manual_seed(seed))
-    for ids, words, answer, mask in rows(placed):
+    batch = PassageDataset.from_tokens(texts, WORDS, POSITIONS).sample(5, generator=torch.Generator().manual_seed(seed))
+    for ids, words, answer, mask in rows(batch):
         assert ids[mask] == MASK
         assert ids.count(MASK) == 1
         filled = [at for at, word in enumerate(words) if word != NO_WORD]
         assert filled == list(range(mask - len(filled), mask)), "the words stand together, the mask behind them"
         assert all((ids[at] == BLANK) == (at not in filled) for at in range(POSITIONS) if at != mask)
         assert answer in numbers(texts).values()
-    assert placed.inside.equal(placed.words != NO_WORD)
-    right = [[word == answer for word in words] for _, words, answer, _ in rows(placed)]
-    assert placed.right.tolist() == right
+    assert batch.pointable.equal(batch.words != NO_WORD)
+    right = [[word == answer for word in words] for _, words, answer, _ in rows(batch)]
+    assert batch.is_answer.tolist() == right
 
 
 def test_in_training_passages_lie_everywhere() -> None:
     texts = [["the", "zyx", "met", "zyx"], [*VOCABULARY, *VOCABULARY]]
     number = numbers(texts)
-    drawn = rows(PassageExamples.of(texts, WORDS, POSITIONS).draw(2000, generator=torch.Generator().manual_seed(0)))
+    drawn = rows(
+        PassageDataset.from_tokens(texts, WORDS, POSITIONS).sample(2000, generator=torch.Generator().manual_seed(0))
+    )
     possible = [expected(texts[0], before, number) for before in range(5)] + [expected(texts[1], 0, number)]
     counts = [sum(row == each for row in drawn) for each in possible]
     assert sum(counts) == len(drawn), "nothing else was drawn"
@@ -83,23 +85,23 @@ def test_a_forgotten_word_is_forgotten_throughout_its_passage(texts: list[list[s
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(placing, "COMMON", common)
         generator = torch.Generator().manual_seed(seed)
-        placed = PassageExamples.of(texts, WORDS, POSITIONS).draw(6, forget=0.5, generator=generator)
+        batch = PassageDataset.from_tokens(texts, WORDS, POSITIONS).sample(6, forget=0.5, generator=generator)
     known = {number: WORDS.encode([word])[0] for word, number in numbers(texts).items() if word in WORDS}
-    for ids, words, _, _ in rows(placed):
+    for ids, words, _, _ in rows(batch):
         pairs = {(word, number) for word, number in zip(words, ids, strict=True) if word != NO_WORD}
         assert len(pairs) == len({word for word, _ in pairs}), "one id for every word"
         assert len(pairs) == len({number for _, number in pairs}), "and one word for every id"
         for word, number in pairs:
-            unknown = FIRST_UNKNOWN <= number < WORDS.first_known
+            unknown = FIRST_OOV <= number < WORDS.first_known
             assert unknown or number == known[word]
             assert not (unknown and word in known and word < common), "the most common words are never forgotten"
 
 
 def test_some_words_are_forgotten_and_some_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placing, "COMMON", 0)
-    examples = PassageExamples.of([["the", "met", "."]], WORDS, POSITIONS)
-    ids = examples.draw(1000, forget=0.3, generator=torch.Generator().manual_seed(0)).ids
-    forgotten = ((ids >= FIRST_UNKNOWN) & (ids < WORDS.first_known)).sum() / (2 * 1000)
+    examples = PassageDataset.from_tokens([["the", "met", "."]], WORDS, POSITIONS)
+    ids = examples.sample(1000, forget=0.3, generator=torch.Generator().manual_seed(0)).ids
+    forgotten = ((ids >= FIRST_OOV) & (ids < WORDS.first_known)).sum() / (2 * 1000)
     assert 0.25 < forgotten < 0.35
 
 
@@ -108,10 +110,10 @@ def test_how_often_answers_are_drawn(flatten: float) -> None:
     draw = random.Random(0)
     answers = draw.choices(range(4), weights=[60, 25, 10, 5], k=200)
     stream = torch.tensor([token for answer in answers for token in (4, answer)])
-    index = np.zeros(len(answers), dtype=EXAMPLE)
+    index = np.zeros(len(answers), dtype=EXAMPLE_DTYPE)
     index["start"], index["length"] = 2 * np.arange(len(answers)), 2
-    examples = PassageExamples(stream, index, WORDS, WORDS.lookup(VOCABULARY), POSITIONS, flatten=flatten)
-    drawn = examples.draw(20_000, generator=torch.Generator().manual_seed(1)).answers
+    examples = PassageDataset(stream, index, WORDS, WORDS.lookup(VOCABULARY), POSITIONS, flatten=flatten)
+    drawn = examples.sample(20_000, generator=torch.Generator().manual_seed(1)).answers
     weight = {answer: answers.count(answer) ** (1 - flatten) for answer in range(4)}
     for answer in range(4):
         share = (drawn == answer).double().mean().item()

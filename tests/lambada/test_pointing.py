@@ -17,16 +17,16 @@ from riffle.lambada.evaluate import breakdown
 from riffle.lambada.pointing import (
     NO_WORD,
     Label,
-    PassageExamples,
-    PlacedBatch,
-    PointerAnswers,
-    answer_examples,
+    PassageBatch,
+    PassageDataset,
+    Predictions,
+    context_probabilities,
     pointer_loss,
-    word_probabilities,
+    predict,
 )
 
 POSITIONS = 8
-WORDS = Vocabulary(["the", "met", "."], unknowns=POSITIONS)
+WORDS = Vocabulary(["the", "met", "."], oov_ids=POSITIONS)
 VOCABULARY = ["the", "met", ".", "zyx", "qux"]
 passages = st.lists(st.lists(st.sampled_from(VOCABULARY), min_size=2, max_size=12), min_size=1, max_size=4)
 
@@ -45,10 +45,10 @@ def softmax(scores: list[float]) -> list[float]:
 
 @given(passages, st.sampled_from([0.0, 0.1]), st.sampled_from(["even", "sum"]), st.integers(0, 9))
 def test_the_loss(texts: list[list[str]], smoothing: float, label: Label, seed: int) -> None:
-    placed = PassageExamples.of(texts, WORDS, POSITIONS).draw(3, generator=torch.Generator().manual_seed(seed))
-    score_BN = Scores()(placed.ids)
-    losses = pointer_loss(score_BN, placed, smoothing, label).tolist()
-    rows = zip(losses, score_BN.tolist(), placed.words.tolist(), placed.answers.tolist(), strict=True)
+    batch = PassageDataset.from_tokens(texts, WORDS, POSITIONS).sample(3, generator=torch.Generator().manual_seed(seed))
+    score_BN = Scores()(batch.ids)
+    losses = pointer_loss(score_BN, batch, smoothing, label).tolist()
+    rows = zip(losses, score_BN.tolist(), batch.words.tolist(), batch.answers.tolist(), strict=True)
     for found, scores, words, answer in rows:
         inside = [at for at, word in enumerate(words) if word != NO_WORD]
         right = [at for at in inside if words[at] == answer]
@@ -64,19 +64,19 @@ def test_the_loss(texts: list[list[str]], smoothing: float, label: Label, seed: 
 
 @given(passages, st.integers(1, 3))
 def test_what_is_chosen(texts: list[list[str]], placements: int) -> None:
-    examples, model = PassageExamples.of(texts, WORDS, POSITIONS), Scores()
-    pointed = answer_examples(model, examples, placements=placements, batch=2)
+    examples, model = PassageDataset.from_tokens(texts, WORDS, POSITIONS), Scores()
+    pointed = predict(model, examples, placements=placements, batch=2)
     number = {word: at for at, word in enumerate(dict.fromkeys(word for text in texts for word in text))}
     for row, text in enumerate(texts):
         context, answer = text[:-1][-(POSITIONS - 1) :], text[-1]
         own = [0.0] * len(context)
         for place in range(placements):
             before = int((POSITIONS - 1 - len(context)) * (place + 0.5) / placements)
-            scores = model(examples.placed(torch.tensor([row]), (place + 0.5) / placements).ids)[0].tolist()
+            scores = model(examples.batch(torch.tensor([row]), (place + 0.5) / placements).ids)[0].tolist()
             for at, share in enumerate(softmax(scores[before : before + len(context)])):
                 own[at] += share / placements
         by_word = {word: sum(own[at] for at, each in enumerate(context) if each == word) for word in context}
-        found = word_probabilities(model, examples, torch.tensor([row]), placements)
+        found = context_probabilities(model, examples, torch.tensor([row]), placements)
         assert found.own[0].tolist()[: len(context)] == pytest.approx(own[::-1], abs=1e-5)
         assert found.by_word[0].tolist()[: len(context)] == pytest.approx([by_word[w] for w in context[::-1]], abs=1e-5)
         # Floats that are equal in one order of adding may not be in another: the choice has to be one of the best.
@@ -92,7 +92,7 @@ def test_what_is_chosen(texts: list[list[str]], placements: int) -> None:
 
 def test_accuracy_counts_every_passage() -> None:
     three = torch.tensor([7, 8, 9])
-    pointed = PointerAnswers(
+    pointed = Predictions(
         three, torch.tensor([7, 1, 1]), torch.tensor([7, 8, 1]), torch.ones(3), torch.tensor([3, 1, 0])
     )
     assert pointed.accuracy == {"position": pytest.approx(1 / 3), "word": pytest.approx(2 / 3)}
@@ -103,7 +103,7 @@ def test_the_parts_of_a_breakdown() -> None:
     right = torch.tensor([0, 1, -1, 3, -1, -1])
     distance = torch.tensor([1, 10, 11, 51, 0, 25])
     rank = torch.tensor([0, 99, 100, -1, 10_000, 999])
-    found = breakdown(PointerAnswers(answers, right, answers, torch.ones(6), distance), rank)
+    found = breakdown(Predictions(answers, right, answers, torch.ones(6), distance), rank)
 
     def counts(part: str) -> dict[str, tuple[float, float]]:
         return {label: (score["passages"], score["position"]) for label, score in found[part].items()}
@@ -120,8 +120,8 @@ def test_the_loss_is_that_of_the_released_code(smoothing: float) -> None:
     score_BN = SequenceModel.from_official(golden.under("var/")).eval()(torch.from_numpy(golden["x"]))[..., 2]
     # There every position can be pointed at, blanks too; class 2 marks the answer.
     words_BN = (torch.from_numpy(golden["y"]) == 2).long()
-    placed = PlacedBatch(torch.empty(0), words_BN, torch.ones(len(words_BN), dtype=torch.long), torch.empty(0))
-    assert placed.inside.all()
-    assert_near("loss", pointer_loss(score_BN, placed, smoothing).mean(), golden[f"cost_ls{smoothing:g}"], 1e-5)
-    right_B = placed.right.gather(1, score_BN.argmax(dim=1, keepdim=True))[:, 0]
+    batch = PassageBatch(torch.empty(0), words_BN, torch.ones(len(words_BN), dtype=torch.long), torch.empty(0))
+    assert batch.pointable.all()
+    assert_near("loss", pointer_loss(score_BN, batch, smoothing).mean(), golden[f"cost_ls{smoothing:g}"], 1e-5)
+    right_B = batch.is_answer.gather(1, score_BN.argmax(dim=1, keepdim=True))[:, 0]
     assert_near("accuracy", right_B.double().mean(), golden["accuracy"], 1e-5)

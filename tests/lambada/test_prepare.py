@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from riffle.lambada import Corpus, PassageFilters, PrepareConfig, tokenise
+from riffle.lambada.passages import NgramIndex
 from riffle.lambada.prepare import prepare, total_size
-from riffle.lambada.sentences import NgramIndex
 
 from .novels import novel, write_novels
 

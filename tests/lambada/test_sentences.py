@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from riffle.lambada.books import Book, BookReader
-from riffle.lambada.sentences import NgramIndex, PassageFilters, previous_occurrence
+from riffle.lambada.passages import NgramIndex, PassageFilters, previous_occurrence
 
 from .novels import novel
 

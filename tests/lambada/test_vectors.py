@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from riffle.lambada import vectors as module
-from riffle.lambada.vectors import Vectors, load_vectors
+from riffle.lambada.vectors import WordVectors, load_vectors
 
 ROWS = "the 1 2 3\nParis -0.5 .25 1e-3\ncafé 4 5 6\n"
 TABLE = np.array([[1, 2, 3], [-0.5, 0.25, 1e-3], [4, 5, 6]], dtype=np.float16)
 
 
-def check(vectors: Vectors) -> None:
+def check(vectors: WordVectors) -> None:
     assert vectors.words == ["the", "paris", "café"]
     np.testing.assert_array_equal(vectors.table, TABLE)
 

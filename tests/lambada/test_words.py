@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from riffle.lambada import FrozenWords, LearnedWords, Vocabulary, WordVectors
-from riffle.lambada.vocabulary import BLANK, FIRST_UNKNOWN, MASK
+from riffle.lambada.vocabulary import BLANK, FIRST_OOV, MASK
 
 CORPUS = ["the", "met", "zyx", "qux", "vam", "."]
 
 
 def test_ids_do_not_collide() -> None:
-    words = Vocabulary(["the", "met"], unknowns=3)
-    ids = {BLANK, MASK, *(FIRST_UNKNOWN + i for i in range(3)), *words.encode(["the", "met"])}
+    words = Vocabulary(["the", "met"], oov_ids=3)
+    ids = {BLANK, MASK, *(FIRST_OOV + i for i in range(3)), *words.encode(["the", "met"])}
     assert ids == set(range(len(words)))
     assert "met" in words
     assert "zyx" not in words
@@ -33,7 +33,7 @@ def test_an_unknown_name_can_be_pointed_at() -> None:
 
 @given(st.lists(st.lists(st.integers(-1, 5), min_size=6, max_size=6), min_size=1, max_size=4), st.integers(1, 4))
 def test_whole_batches_get_the_same_ids(rows: list[list[int]], unknowns: int) -> None:
-    words = Vocabulary(["the", ".", "met"], unknowns=unknowns)
+    words = Vocabulary(["the", ".", "met"], oov_ids=unknowns)
     batch = words.encode_tokens(torch.tensor(rows, dtype=torch.int32), words.lookup(CORPUS))
     for row, ids in zip(rows, batch.tolist(), strict=True):
         assert [number for number in ids if number != BLANK] == words.encode([CORPUS[t] for t in row if t >= 0])
@@ -48,15 +48,15 @@ def test_an_empty_batch() -> None:
 
 
 def test_marks_are_found_under_their_plain_names() -> None:
-    words = Vocabulary(['"', "(", "``"], unknowns=1)
-    assert words.encode(["``", "''", "-lrb-", "-rrb-"]) == [5, 3, 4, FIRST_UNKNOWN]
+    words = Vocabulary(['"', "(", "``"], oov_ids=1)
+    assert words.encode(["``", "''", "-lrb-", "-rrb-"]) == [5, 3, 4, FIRST_OOV]
 
 
 def test_words_that_cannot_be() -> None:
     with pytest.raises(ValueError, match="1 of the known words are there twice"):
         Vocabulary(["a", "b", "a"])
     with pytest.raises(ValueError, match="at least 1"):
-        Vocabulary(["a"], unknowns=0)
+        Vocabulary(["a"], oov_ids=0)
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def vectors() -> WordVectors:
 
 
 def test_frozen_words(vectors: WordVectors) -> None:
-    words = Vocabulary(vectors.words, unknowns=8)
+    words = Vocabulary(vectors.words, oov_ids=8)
     embed = FrozenWords(words, vectors, features=5)
     ids = torch.tensor([[BLANK, MASK, *words.encode(["a", "zyx", "qux", "zyx", "d"])]])
     out = embed(ids)[0]
@@ -84,7 +84,7 @@ def test_frozen_words(vectors: WordVectors) -> None:
 
 
 def test_unknown_vectors_depend_on_nothing_but_the_seed(vectors: WordVectors) -> None:
-    words = Vocabulary(vectors.words, unknowns=8)
+    words = Vocabulary(vectors.words, oov_ids=8)
     one, two, other = (FrozenWords(words, vectors, 5, seed=seed).table for seed in (1, 1, 2))
     assert one.equal(two)
     assert not one.equal(other)
@@ -93,11 +93,11 @@ def test_unknown_vectors_depend_on_nothing_but_the_seed(vectors: WordVectors) ->
 def test_a_table_of_other_words(vectors: WordVectors) -> None:
     with pytest.raises(ValueError, match="not the first of the table's 4"):
         FrozenWords(Vocabulary(["b", "a"]), vectors, features=5)
-    assert len(FrozenWords(Vocabulary(["a", "b"], unknowns=3), vectors, features=5).table) == 7  # a part of the table
+    assert len(FrozenWords(Vocabulary(["a", "b"], oov_ids=3), vectors, features=5).table) == 7  # a part of the table
 
 
 def test_learned_words() -> None:
-    words = Vocabulary(["a", "b"], unknowns=2)
+    words = Vocabulary(["a", "b"], oov_ids=2)
     embed = LearnedWords(words, features=4)
     out = embed(torch.tensor([[BLANK, *words.encode(["a", "zyx"])]]))
     assert out[0, 0].eq(0).all()

@@ -14,13 +14,15 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
+from riffle.lambada.tokens import is_word
+
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 END_MARKS = frozenset({".", "?", "!", "...", "?!", "!?", "!!", "??", "!!!", "???"})
 """Marks that can end a sentence."""
 CLOSING_MARKS = frozenset({"''", "'", "-rrb-", "-rsb-", "-rcb-"})
 """Marks that still belong to the sentence they follow."""
-EXAMPLE = np.dtype([("start", "<i8"), ("length", "<i4"), ("target", "<i4")])
+EXAMPLE_DTYPE = np.dtype([("start", "<i8"), ("length", "<i4"), ("target", "<i4")])
 """One example: its first token in the stream, how many tokens with the answer (the last), where its target begins."""
 
 
@@ -91,7 +93,7 @@ class FoundPassages:
     """Passages of one book and what was left out."""
 
     examples: NDArray[np.void]
-    """The passages that remain, :data:`EXAMPLE` ``[E]``, counted from the first token of the book."""
+    """The passages that remain, :data:`EXAMPLE_DTYPE` ``[E]``, counted from the first token of the book."""
     within: NDArray[np.void]
     """Passages that end inside a sentence, of the same form."""
     distance: Ints
@@ -139,7 +141,7 @@ def find_passages(
         leave_out("answer not in passage", ~present_S)
     examples = _examples(begin_S[targets], answer_S[targets], starts_S[targets])
     distance = np.where(present_S, answer_S - previous_T[answer_S], 0)[targets]
-    within = np.empty(0, dtype=EXAMPLE)
+    within = np.empty(0, dtype=EXAMPLE_DTYPE)
     if filters.within:
         wanted_T = word_T & ~function_T
         wanted_T[answer_S[answer_S >= 0]] = False
@@ -154,7 +156,7 @@ def find_passages(
 
 
 def _examples(begin_E: Ints, answer_E: Ints, start_E: Ints) -> NDArray[np.void]:
-    examples = np.empty(len(begin_E), dtype=EXAMPLE)
+    examples = np.empty(len(begin_E), dtype=EXAMPLE_DTYPE)
     examples["start"], examples["length"], examples["target"] = begin_E, answer_E - begin_E + 1, start_E - begin_E
     return examples
 
@@ -187,10 +189,10 @@ class NgramIndex:
 
     Examples::
 
-        >>> runs = Runs(["a cat sat on the mat".split()], n=3)
+        >>> runs = NgramIndex(["a cat sat on the mat".split()], n=3)
         >>> text = "the cat , sat on it".split()
-        >>> begin, end = runs.find(np.array([word_hash(t) for t in text], dtype=np.uint64), np.array(is_words(text)))
-        >>> begin, end
+        >>> hashes = np.array([word_hash(token) for token in text], dtype=np.uint64)
+        >>> runs.find(hashes, np.array([is_word(token) for token in text]))
         (array([1]), array([4]))
     """
 
@@ -201,7 +203,7 @@ class NgramIndex:
         known: dict[str, int] = {}
         parts = [np.empty(0, dtype=np.uint64)]
         for passage in passages:
-            words = [token for token, word in zip(passage, is_words(passage), strict=True) if word]
+            words = list(filter(is_word, passage))
             for word in words:
                 if word not in known:
                     known[word] = word_hash(word)
@@ -219,7 +221,7 @@ class NgramIndex:
 
         Args:
             hash_T: The hashes of the text's tokens.
-            word_T: Which of them are words, see :func:`is_words`.
+            word_T: Which of them are words, see :func:`is_word`.
         """
         if not len(self):
             return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
@@ -233,9 +235,4 @@ class NgramIndex:
     def within(self, passage: Sequence[str]) -> bool:
         """Whether a passage has one of the runs."""
         hash_T = np.array([word_hash(token) for token in passage], dtype=np.uint64)
-        return bool(len(self.find(hash_T, np.array(is_words(passage), dtype=np.bool_))[0]))
-
-
-def is_words(tokens: Sequence[str]) -> list[bool]:
-    """Which tokens are words and not marks: those with a letter or a digit."""
-    return [any(map(str.isalnum, token)) for token in tokens]
+        return bool(len(self.find(hash_T, np.array([is_word(t) for t in passage], dtype=np.bool_))[0]))
