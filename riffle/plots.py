@@ -1,51 +1,90 @@
-"""One plotting style: colours, fonts, and figures written to files that do not change from run to run."""
+"""The one plotting style: colours, fonts, new figures, and files that are the same bytes every time.
+
+Draw inside ``with style():`` on a :func:`new_figure`, then write it with :func:`save_figure`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
 PALETTE = ("#3b6fb6", "#7fb8e6", "#d9822b", "#f3c262", "#4d9365", "#a5d3a0", "#8059a8", "#c7aae0")
-"""Colours of the units in the order of their first layers, used again where there are more."""
+"""Colours of lines, bars and units, repeated when there are more."""
 LAST_COLOUR = "#c0455e"
-"""The colour of the last layer."""
-INK, WIRE = "#24292f", "#8b949e"
-INCH, DPI = 0.36, 117.5
-"""Inches per unit and pixels per inch: 1600 pixels for the paper's network of 16 cells and two blocks."""
-UNDATED: dict[str, dict[str, Any]] = {".svg": {"Date": None, "Creator": None}, ".png": {"Software": None}}
-"""Leaves the date and the program out of a file, so that the same figure gives the same file."""
+"""Colour of the last layer, and of what stands out."""
+INK, WIRE, GRID = "#24292f", "#8b949e", "#d0d7de"
+"""Colours of text, of wires and reference lines, and of faint rules."""
+STYLE: dict[str, Any] = {"font.family": "sans-serif", "text.color": INK}
+"""The rc settings of every figure."""
+DPI = 150
+METADATA: dict[str, dict[str, Any]] = {".svg": {"Date": None, "Creator": None}, ".png": {"Software": None}}
+"""Leaves date and program version out of the files, so that the same figure gives the same bytes."""
 PNG_COLOURS = 128
-"""Of a PNG."""
 
 
-def save_figure(figure: Any, path: Path, dpi: float = DPI) -> None:
-    """Write a matplotlib figure; a PNG gets a palette, which takes a third of the bytes."""
-    figure.savefig(path, dpi=dpi, metadata=UNDATED.get(path.suffix))
-    if path.suffix == ".png":
-        from PIL import Image
-
-        with Image.open(path) as image:
-            few = image.convert("RGB").quantize(PNG_COLOURS, dither=Image.Dither.NONE)
-        few.save(path, optimize=True)
-
-
-STYLE: dict[Any, Any] = {
-    "font.family": "sans-serif",
-    "font.size": 10,
-    "text.color": INK,
-    "svg.hashsalt": "riffle",
-    "svg.fonttype": "none",  # text that can be found and copied, at half the size
-}
-
-
-def save_all(figure: Figure, *paths: Path) -> None:
-    """Write a figure into every file given."""
+def style(font_size: float = 10, **extra: Any) -> AbstractContextManager[None]:
+    """The rc settings to draw a figure in; ``**{"axes.titlesize": 11}`` adds others."""
     import matplotlib
 
-    with matplotlib.rc_context(STYLE):
+    settings: dict[Any, Any] = {**STYLE, "font.size": font_size, **extra}
+    return matplotlib.rc_context(settings)
+
+
+def new_figure(width: float, height: float, layout: Literal["constrained"] | None = "constrained") -> Figure:
+    """An empty white figure of ``width`` by ``height`` inches, which no global state of pyplot keeps alive."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), facecolor="white", layout=layout)
+
+
+def style_axes(axes: Axes) -> None:
+    """A faint grid, and no frame at the top and on the right."""
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def unit_colours(units: Iterable[str]) -> dict[str, str]:
+    """The colour of each unit of a network, in the order of their first layers.
+
+    >>> unit_colours(["0_forward", "0_forward", "0_reverse", "last"])
+    {'0_forward': '#3b6fb6', '0_reverse': '#7fb8e6', 'last': '#c0455e'}
+    """
+    return {
+        unit: LAST_COLOUR if unit == "last" else PALETTE[index % len(PALETTE)]
+        for index, unit in enumerate(dict.fromkeys(units))
+    }
+
+
+def save_figure(figure: Figure, *paths: Path, dpi: float = DPI, text_as_paths: bool = False) -> None:
+    """Write a figure to every file given; a PNG gets a palette, which takes a third of the bytes.
+
+    Args:
+        figure: The figure.
+        *paths: Files that end in ``.svg``, ``.png`` or another suffix that matplotlib knows.
+        dpi: Pixels per inch of a PNG.
+        text_as_paths: Whether an SVG draws its text as outlines, the same with every installed font. Otherwise the text
+            can be searched and copied, and the file is half as large.
+    """
+    import matplotlib
+
+    fonttype = "path" if text_as_paths else "none"
+    with matplotlib.rc_context({"svg.hashsalt": "riffle", "svg.fonttype": fonttype}):
         for path in paths:
-            save_figure(figure, path, 150)
+            figure.savefig(path, dpi=dpi, metadata=METADATA.get(path.suffix))
+            if path.suffix == ".png":
+                _reduce_colours(path)
+
+
+def _reduce_colours(path: Path) -> None:
+    from PIL import Image
+
+    with Image.open(path) as image:
+        indexed = image.convert("RGB").quantize(PNG_COLOURS, dither=Image.Dither.NONE)
+    indexed.save(path, optimize=True)

@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from riffle.bench.plot import DPI, SIZE
 from riffle.cost import Machine, ShardedCost, ShardedWork
-from riffle.plots import DPI, INK, LAST_COLOUR, PALETTE, WIRE, save_figure
+from riffle.plots import INK, LAST_COLOUR, PALETTE, WIRE, new_figure, save_figure, style
 
-SIZE = (1600 / DPI, 740 / DPI)
 LONGEST, MOST = 36, 10
 """Address bits of the longest sequence drawn, and of the largest number of devices."""
 SHORTEST = 20
@@ -23,11 +23,8 @@ def draw(path: Path, work: ShardedWork, machine: Machine) -> None:
         work: The network; its own length and number of devices are marked.
         machine: The devices.
     """
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    with matplotlib.rc_context({"svg.hashsalt": "riffle", "font.family": "DejaVu Sans", "font.size": 14}):
-        figure = Figure(figsize=SIZE, facecolor="white", layout="constrained")
+    with style(font_size=14):
+        figure = new_figure(*SIZE)
         times, shares = figure.subplots(1, 2)
         for index, p in enumerate(range(0, MOST + 1, 2)):
             costs = [
@@ -54,7 +51,7 @@ def draw(path: Path, work: ShardedWork, machine: Machine) -> None:
         figure.suptitle(
             f"{work.features} maps, {blocks}: solid where it fits, dotted where it does not", color=INK, fontsize=14
         )
-        save_figure(figure, path)
+        save_figure(figure, path, dpi=DPI, text_as_paths=True)
 
 
 def _line(axes: Any, costs: list[ShardedCost], values: list[float], colour: str) -> None:

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from riffle.plots import DPI, INK, LAST_COLOUR, PALETTE, WIRE, save_figure
+from riffle.plots import INK, LAST_COLOUR, PALETTE, WIRE, new_figure, save_figure, style, style_axes
 from riffle.quantities import format_length, format_milliseconds
 
+DPI = 117.5
 SIZE = (1600 / DPI, 740 / DPI)
 """Inches; what is 14 points high is still legible at half of it, the width of a page."""
 FLOOR = "its floor: FLOPs at a matrix product's rate"
@@ -37,19 +38,15 @@ def draw(record: Mapping[str, Any], *paths: Path) -> bool:
     Returns:
         Whether there was anything to draw.
     """
-    import matplotlib
-    from matplotlib.figure import Figure
-
     panels = [panel for panel in (_curve(record["curve"]), _attention(record["attention"])) if panel]
     if not panels:
         return False
-    with matplotlib.rc_context({"svg.hashsalt": "riffle", "font.family": "DejaVu Sans", "font.size": 14}):
-        figure = Figure(figsize=SIZE, facecolor="white", layout="constrained")
+    with style(font_size=14):
+        figure = new_figure(*SIZE)
         for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
             _draw_panel(axes, panel)
         figure.suptitle(record["device"], color=INK, fontsize=14)
-        for path in paths:
-            save_figure(figure, path)
+        save_figure(figure, *paths, dpi=DPI, text_as_paths=True)
     return True
 
 
@@ -117,8 +114,7 @@ def _draw_panel(axes: Any, panel: Panel) -> None:
     axes.set_title(panel.title, color=INK, fontsize=14)
     axes.set_xlabel("cells", color=INK)
     axes.tick_params(colors=INK)
-    axes.grid(alpha=0.3)
-    axes.spines[["top", "right"]].set_visible(False)
+    style_axes(axes)
     axes.legend(loc="upper left", frameon=False, labelcolor=INK, fontsize=13)
 
 

@@ -102,29 +102,28 @@ def worst_case_table(scores: Sequence[Score]) -> Table:
 
 def plot_scores(path: Path, title: str, scores: Sequence[Score], trained_length: int) -> None:
     """Draw accuracy over length, with the trained lengths shaded."""
-    import matplotlib
+    from riffle.plots import PALETTE, new_figure, save_figure, style, style_axes
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
     lengths = sorted({score.length for score in scores})
-    axes.axvspan(min(lengths) / 2**0.5, trained_length * 2**0.25, color="0.93", zorder=0)
-    axes.text(min(lengths) / 2**0.4, 0.02, "trained", color="0.4", fontsize=9)
-    for index, split in enumerate(dict.fromkeys(score.split for score in scores)):
-        mine = sorted((score for score in scores if score.split == split), key=lambda score: score.length)
-        xs = [score.length for score in mine]
-        symbols, sequences = [s.symbol_accuracy for s in mine], [s.sequence_accuracy for s in mine]
-        if split == "uniform":
-            axes.plot(xs, symbols, "o-", color="C0", linewidth=2, zorder=4, label="symbols right")
-            axes.plot(xs, sequences, "o--", color="C0", markersize=4, zorder=3, label="whole sequences right")
-        else:
-            axes.plot(xs, symbols, "x:", color=f"C{index}", markersize=4, label=f"symbols, {split}")
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(lengths, [str(length) for length in lengths])
-    axes.set(xlim=(min(lengths) / 2**0.5, max(lengths) * 2**0.5), ylim=(-0.02, 1.03))
-    axes.set(xlabel="length of the input", ylabel="accuracy", title=title)
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=9, loc="best")
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
+    with style():
+        figure = new_figure(8, 4.5)
+        axes = figure.add_subplot()
+        axes.axvspan(min(lengths) / 2**0.5, trained_length * 2**0.25, color="0.93", zorder=0)
+        axes.text(min(lengths) / 2**0.4, 0.02, "trained", color="0.4", fontsize=9)
+        for index, split in enumerate(dict.fromkeys(score.split for score in scores)):
+            of_split = sorted((score for score in scores if score.split == split), key=lambda score: score.length)
+            xs, symbols = [score.length for score in of_split], [score.symbol_accuracy for score in of_split]
+            if split == "uniform":
+                sequences = [score.sequence_accuracy for score in of_split]
+                axes.plot(xs, symbols, "o-", color=PALETTE[0], linewidth=2, zorder=4, label="symbols right")
+                axes.plot(xs, sequences, "o--", color=PALETTE[0], markersize=4, zorder=3, label="whole sequences right")
+            else:
+                colour = PALETTE[(index + 1) % len(PALETTE)]
+                axes.plot(xs, symbols, "x:", color=colour, markersize=4, label=f"symbols, {split}")
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(lengths, [str(length) for length in lengths])
+        axes.set(xlim=(min(lengths) / 2**0.5, max(lengths) * 2**0.5), ylim=(-0.02, 1.03))
+        axes.set(xlabel="length of the input", ylabel="accuracy", title=title)
+        style_axes(axes)
+        axes.legend(fontsize=9, loc="best")
+        save_figure(figure, path)

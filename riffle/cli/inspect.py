@@ -46,6 +46,7 @@ def inspect(
 
     from riffle.inspect import dependence, errors_over_length, source_positions, strongest_source, trace
     from riffle.inspect.figures import dependence_figure, errors_figure, gates_figure, states_figure
+    from riffle.plots import save_figure
     from riffle.tasks import get_task
     from riffle.train.evaluate import predict, strip
     from riffle.train.run import Run
@@ -87,7 +88,7 @@ def inspect(
     if all(layer.update is not None for layer in seen.layers):
         figures["gates"] = gates_figure(seen)
     for name, figure in figures.items():
-        figure.savefig(folder / f"{name}.png", dpi=120)
+        save_figure(figure, folder / f"{name}.png", dpi=120)
 
     got, right = predict(model, symbols), strip(task.answer(row.cpu())[0].tolist())
     sources = source_positions(task, symbols)

@@ -1,6 +1,6 @@
 """Pictures of what :mod:`riffle.inspect` finds: gates, states, the dependence map, where errors fall.
 
-Every function gives a matplotlib figure, for ``figure.savefig(path)`` or for a notebook to show.
+Every function gives a matplotlib figure, for :func:`riffle.plots.save_figure` or for a notebook to show.
 """
 
 # N = length, D = features per cell
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from riffle.inspect.trace import Trace
-from riffle.plots import INK, LAST_COLOUR, PALETTE
+from riffle.plots import GRID, INK, LAST_COLOUR, PALETTE, new_figure, style, unit_colours
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,11 +23,8 @@ WIDTH = 8.0
 """Inches across a column of layers."""
 LAYER = 0.56
 """Inches down for each layer."""
-GRID = "#d0d7de"
-STYLE: dict[Any, Any] = {
-    "font.family": "DejaVu Sans",
-    "font.size": 9,
-    "text.color": INK,
+FONT_SIZE = 9
+SETTINGS: dict[str, Any] = {
     "axes.labelcolor": INK,
     "axes.edgecolor": GRID,
     "axes.titlesize": 11,
@@ -59,8 +56,9 @@ def dependence_figure(dependence_NN: Tensor, *, title: str = "what each output d
     from matplotlib.ticker import MaxNLocator
 
     length = len(dependence_NN)
-    with _style():
-        figure, axes = _figure(6.4, 5.6)
+    with style(FONT_SIZE, **SETTINGS):
+        figure = new_figure(6.4, 5.6)
+        axes = figure.add_subplot()
         norm = PowerNorm(0.5, 0, float(dependence_NN.max()))
         image = axes.imshow(_array(dependence_NN), cmap=_ink(), norm=norm, interpolation="nearest", aspect="equal")
         axes.set(title=title, xlabel="input position", ylabel="output position")
@@ -79,8 +77,9 @@ def errors_figure(
     """The map of :func:`riffle.inspect.errors_over_length`: lengths down, relative positions across."""
     from matplotlib.colors import LogNorm
 
-    with _style():
-        figure, axes = _figure(WIDTH, 1.5 + 0.36 * len(lengths))
+    with style(FONT_SIZE, **SETTINGS):
+        figure = new_figure(WIDTH, 1.5 + 0.36 * len(lengths))
+        axes = figure.add_subplot()
         cmap = _ink().with_extremes(under="white", bad=GRID)
         extent = (0, 1, len(lengths) - 0.5, -0.5)
         image = axes.imshow(
@@ -111,13 +110,10 @@ def errors_figure(
 def _column(trace: Trace, shown: list[Tensor], title: str, number: str, cmap: str, limits: tuple[float, float]) -> Any:
     """One image ``[N, D]`` for each layer below the other, with the layer's unit and address bit beside it."""
     layers = [seen.layer for seen in trace.layers]
-    units = list(dict.fromkeys(layer.unit for layer in layers))
-    colours = {unit: LAST_COLOUR if unit == "last" else PALETTE[i % len(PALETTE)] for i, unit in enumerate(units)}
+    colours = unit_colours(layer.unit for layer in layers)
     features_D = _order(trace)
-    with _style():
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(WIDTH, 1.1 + LAYER * len(layers)), facecolor="white", layout="constrained")
+    with style(FONT_SIZE, **SETTINGS):
+        figure = new_figure(WIDTH, 1.1 + LAYER * len(layers))
         layout: Any = figure.get_layout_engine()
         layout.set(h_pad=0.02, hspace=0.0, w_pad=0.06)
         rows = figure.subplots(len(layers), 1, sharex=True, squeeze=False)[:, 0]
@@ -158,19 +154,6 @@ def _swatch(axes: Any, colour: str) -> Any:
     from matplotlib.patches import Rectangle
 
     return Rectangle((-0.022, 0.0), 0.012, 1.0, facecolor=colour, clip_on=False, transform=axes.transAxes)
-
-
-def _figure(width: float, height: float) -> tuple[Any, Any]:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), facecolor="white", layout="constrained")
-    return figure, figure.add_subplot()
-
-
-def _style() -> Any:
-    import matplotlib
-
-    return matplotlib.rc_context(STYLE)
 
 
 def _ink() -> Any:

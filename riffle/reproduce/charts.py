@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from riffle.bench.over_length import names, points, slope
-from riffle.plots import INK, LAST_COLOUR, PALETTE, STYLE, WIRE
+from riffle.plots import INK, LAST_COLOUR, PALETTE, WIRE, new_figure, style, style_axes
 from riffle.reproduce.results import Point, Result
 
 if TYPE_CHECKING:
@@ -25,12 +25,9 @@ MARKS: dict[str, str] = {"evaluation": "o", "training": "s"}
 
 def timing_figure(results: Mapping[str, Any], title: str) -> Figure:
     """Time and memory over length, both axes logarithmic; a slope stands beside each name."""
-    import matplotlib
-    from matplotlib.figure import Figure
-
     has_memory = any(points(results, s["model"], s["work"], "peak_bytes") for s in results["series"])
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(13 if has_memory else 7.5, 5.8), facecolor="white", layout="constrained")
+    with style():
+        figure = new_figure(13 if has_memory else 7.5, 5.8)
         panels = figure.subplots(1, 2 if has_memory else 1, squeeze=False)[0]
         _draw_chart(panels[0], results, "milliseconds", 1e-3, "seconds for one sequence")
         if has_memory:
@@ -64,9 +61,7 @@ def _draw_chart(axes: Axes, results: Mapping[str, Any], number: str, scale: floa
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set(xlabel="length", ylabel=label)
-    axes.grid(alpha=0.3)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    style_axes(axes)
 
 
 LINE_COLOURS = (PALETTE[0], PALETTE[2], PALETTE[4], PALETTE[6], LAST_COLOUR, INK, WIRE)
@@ -94,14 +89,11 @@ def lines_figure(heading: str, panels: Mapping[str, Sequence[Line]], *, lengths:
         panels: The lines of each panel by its title.
         lengths: Whether lines go over lengths, on a logarithmic axis; over steps otherwise.
     """
-    import matplotlib
-    from matplotlib.figure import Figure
-
     panels = {name: lines for name, lines in panels.items() if any(line.points for line in lines)} or panels
     columns = 2 if len(panels) == 4 else min(3, len(panels))
     rows = -(-len(panels) // columns)
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(1.5 + 5 * columns, 0.8 + 4 * rows), facecolor="white", layout="constrained")
+    with style():
+        figure = new_figure(1.5 + 5 * columns, 0.8 + 4 * rows)
         grid = figure.subplots(rows, columns, squeeze=False).flatten()
         for axes, (name, drawn) in zip(grid, panels.items(), strict=False):
             _draw(axes, name, drawn, lengths)
@@ -132,8 +124,6 @@ def _draw(axes: Axes, name: str, lines: Sequence[Line], lengths: bool) -> None:
     if lengths:
         axes.set_xscale("log", base=2)
     axes.set(title=name, xlabel="length" if lengths else "step", ylabel="symbols right", ylim=(-0.02, 1.03))
-    axes.grid(alpha=0.3)
+    style_axes(axes)
     if any(line.points for line in lines):
         axes.legend(frameon=False, fontsize=8, loc="best")
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from riffle.config import RUN_CONFIGS, RunConfig, fields, from_dict
-from riffle.plots import save_all
+from riffle.plots import save_figure
 from riffle.reproduce import get_figure
 
 Result = dict[str, Any]
@@ -131,5 +131,5 @@ def draw_figure(name: str, root: Path) -> tuple[Path, Path]:
     folder = root / name
     folder.mkdir(parents=True, exist_ok=True)
     paths = folder / "figure.svg", folder / "figure.png"
-    save_all(get_figure(name).figure(read_figure_results(name, root)), *paths)
+    save_figure(get_figure(name).figure(read_figure_results(name, root)), *paths)
     return paths

@@ -15,7 +15,7 @@ import torch
 from riffle.bench.over_length import Series, limit_memory, measure_series, points, slope
 from riffle.environment import environment
 from riffle.files import write_json
-from riffle.plots import save_all
+from riffle.plots import save_figure
 
 
 def measure_figure(
@@ -119,5 +119,5 @@ def draw_timing(figure: ModuleType, path: Path) -> tuple[Path, Path]:
     results = read_timing(path)
     stem = path.stem.replace("results", "figure")
     paths = path.with_name(f"{stem}.svg"), path.with_name(f"{stem}.png")
-    save_all(figure.figure(results), *paths)
+    save_figure(figure.figure(results), *paths)
     return paths

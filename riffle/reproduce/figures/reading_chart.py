@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from riffle.plots import PALETTE, STYLE
+from riffle.plots import PALETTE, new_figure, style, style_axes
 from riffle.quantities import format_percent
 from riffle.reproduce.charts import title as titled
 from riffle.reproduce.figures.readers import SPLIT, accuracies
@@ -18,11 +18,8 @@ if TYPE_CHECKING:
 
 def reading_figure(results: Sequence[Result], what: str) -> Figure:
     """A bar for each group of runs, and beside it accuracy over steps."""
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(12, 4.8), facecolor="white", layout="constrained")
+    with style():
+        figure = new_figure(12, 4.8)
         bars, curves = figure.subplots(1, 2)
         found = {group: statistics.mean(accuracies(results, group)) for group in by_group(results)}
         colours = {group: PALETTE[place % len(PALETTE)] for place, group in enumerate(found)}
@@ -37,8 +34,6 @@ def reading_figure(results: Sequence[Result], what: str) -> Figure:
             curves.plot([line["step"] for line in points], shares, "o-", markersize=3, color=colours[run["group"]])
         curves.set(xlabel="step", ylabel="accuracy, %")
         for axes in (bars, curves):
-            axes.grid(alpha=0.3)
-            for side in ("top", "right"):
-                axes.spines[side].set_visible(False)
+            style_axes(axes)
         figure.suptitle(titled(what, results), fontsize=12)
     return figure
