@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from riffle.plots import INK, LAST_COLOUR, WIRE, new_figure, save_figure, style, unit_colours
-from riffle.routing import route, trace
+from riffle.routing import message_positions, route
 from riffle.shuffle import SHUFFLES, Layer, Sharing, schedule
 
 COLUMN, BOX, STUB = 2.7, 1.05, 1.2
@@ -93,7 +93,7 @@ def draw_route(permutation: Sequence[int], path: str | Path) -> None:
     cells = len(permutation)
     if cells > MAX_MESSAGES:
         raise ValueError(f"a drawing shows up to {MAX_MESSAGES} messages, got {cells}")
-    layers, positions = schedule(cells.bit_length() - 1), trace(settings)
+    layers, positions = schedule(cells.bit_length() - 1), message_positions(settings)
     distance = 2.2 + 0.1 * min(cells, 32)  # long shuffles need room, or their wires are too steep
     columns = [distance * index for index in range(len(layers))]
     start, end = columns[0] - BOX / 2 - STUB, columns[-1] + BOX / 2 + STUB

@@ -1,56 +1,59 @@
-"""Numbers as people read them.
-
-Measurements as people read them.
-
-Sizes, rates and times as people type them: ``2^30``, ``400Gb``, ``5us``.
-"""
+"""Numbers as people read them (``format_*``) and type them (``parse_*``: ``2^30``, ``400Gb``, ``5us``)."""
 
 from __future__ import annotations
 
 import re
 
+DASH = "\N{EN DASH}"
+"""Stands for a value that was not measured."""
+EXPONENTS = {"": 0, "k": 3, "K": 3, "M": 6, "G": 9, "T": 12, "P": 15, "m": -3, "u": -6, "µ": -6, "n": -9}
+NUMBER = r"\s*(\d+\.?\d*|\.\d+)\s*"
+
 
 def format_percent(share: float) -> str:
-    """A share as a percentage that says 100% only of everything.
+    """A share as a percentage, truncated, so that only 1 gives 100%.
 
-    >>> percent(1.0), percent(0.99999), percent(0.5216)
+    >>> format_percent(1.0), format_percent(0.99999), format_percent(0.5216)
     ('100%', '99.99%', '52.16%')
     """
-    # Cut, not rounded, but 0.5216 has to be itself although its binary form is a little less.
+    # 1e-6: the binary form of 0.5216 is slightly less, and must not become 52.15%.
     return "100%" if share == 1 else f"{int(share * 1e4 + 1e-6) / 100:.2f}%"
 
 
-def format_wait(seconds: float) -> str:
-    """A time that one may have to wait.
+def format_share(fraction: float) -> str:
+    """A fraction as a rounded percentage, with tenths below ten percent.
 
-    >>> span(0.4), span(50), span(5400), span(4e6)
+    >>> format_share(0.412), format_share(0.0163)
+    ('41%', '1.6%')
+    """
+    return f"{fraction * 100:.0f}%" if fraction >= 0.0995 else f"{fraction * 100:.1f}%"
+
+
+def format_wait(seconds: float) -> str:
+    """A waiting time in the largest unit that fits, at least one second.
+
+    >>> format_wait(0.4), format_wait(50), format_wait(5400), format_wait(4e6)
     ('1 second', '50 seconds', '1.5 hours', '46 days')
     """
-    for unit, size in (("day", 86_400), ("hour", 3600), ("minute", 60)):
-        if seconds >= size:
-            number = f"{seconds / size:.2g}" if seconds < 10 * size else f"{seconds / size:,.0f}"
-            return f"{number} {unit}{'' if number == '1' else 's'}"
-    number = f"{max(seconds, 1):.0f}"
-    return f"{number} second{'' if number == '1' else 's'}"
-
-
-DASH = "\N{EN DASH}"
-"""What stands where nothing was measured."""
+    units = (("day", 86_400), ("hour", 3600), ("minute", 60))
+    unit, size = next((each for each in units if seconds >= each[1]), ("second", 1))
+    number = f"{seconds / size:.2g}" if size > 1 and seconds < 10 * size else f"{max(seconds, 1) / size:,.0f}"
+    return f"{number} {unit}{'' if number == '1' else 's'}"
 
 
 def format_milliseconds(milliseconds: float) -> str:
-    """A time with three digits.
+    """A time with three digits, in seconds from 1000 ms.
 
-    >>> duration(0.2314), duration(55.07), duration(372.1), duration(11240)
+    >>> format_milliseconds(0.2314), format_milliseconds(55.07), format_milliseconds(372.1), format_milliseconds(11240)
     ('0.231 ms', '55.1 ms', '372 ms', '11.2 s')
     """
     return f"{milliseconds:.3g} ms" if milliseconds < 999.5 else f"{milliseconds / 1e3:.3g} s"
 
 
 def format_bytes(size: int | None) -> str:
-    """Bytes as gigabytes of 10^9, or megabytes where they are few; a dash where they were not measured.
+    """Bytes as gigabytes of 10^9, or as megabytes below a tenth of one; a dash for None.
 
-    >>> memory(2_700_000_000), memory(35_600_000), memory(None)
+    >>> format_bytes(2_700_000_000), format_bytes(35_600_000), format_bytes(None)
     ('2.7 GB', '36 MB', '–')
     """
     if size is None:
@@ -58,23 +61,22 @@ def format_bytes(size: int | None) -> str:
     return f"{size / 1e9:.1f} GB" if size >= 1e8 else f"{size / 1e6:.0f} MB"
 
 
-def format_share(fraction: float) -> str:
-    """A fraction of the floor; tenths below ten percent.
+def format_length(length: int) -> str:
+    """A sequence length, with the binary prefix K or M if it is a multiple.
 
-    >>> share(0.412), share(0.0163)
-    ('41%', '1.6%')
+    >>> format_length(128), format_length(1024), format_length(2**21)
+    ('128', '1K', '2M')
     """
-    return f"{fraction * 100:.0f}%" if fraction >= 0.0995 else f"{fraction * 100:.1f}%"
-
-
-EXPONENTS = {"": 0, "k": 3, "K": 3, "M": 6, "G": 9, "T": 12, "P": 15, "m": -3, "u": -6, "µ": -6, "n": -9}
-NUMBER = r"\s*(\d+\.?\d*|\.\d+)\s*"
+    for size, prefix in ((2**20, "M"), (2**10, "K")):
+        if length >= size and length % size == 0:
+            return f"{length // size}{prefix}"
+    return str(length)
 
 
 def parse_count(text: str) -> int:
-    """A number of things, as a number or a power.
+    """A whole number, in digits or as a power.
 
-    >>> count("2^30"), count("1,024"), count("2**4")
+    >>> parse_count("2^30"), parse_count("1,024"), parse_count("2**4")
     (1073741824, 1024, 16)
     """
     match = re.fullmatch(r"\s*(\d+)\s*(?:\^|\*\*)\s*(\d{1,3})\s*", text)
@@ -82,14 +84,14 @@ def parse_count(text: str) -> int:
         return int(match[1]) ** int(match[2])
     plain = text.replace(",", "").replace("_", "").strip()
     if not plain.isdigit():
-        raise ValueError(f"{text!r} is no number of things: write 1048576 or 2^20")
+        raise ValueError(f"{text!r} is no whole number: write 1048576 or 2^20")
     return int(plain)
 
 
 def parse_bytes(text: str) -> float:
-    """Bytes, or bytes a second: B is a byte, b a bit, and ``/s`` or ``ps`` may follow.
+    """Bytes, or bytes per second: B is a byte, b a bit, and ``/s`` or ``ps`` may follow.
 
-    >>> size("400Gb"), size("50GB/s"), size("141GB")
+    >>> parse_bytes("400Gb"), parse_bytes("50GB/s"), parse_bytes("141GB")
     (50000000000.0, 50000000000.0, 141000000000.0)
     """
     match = re.fullmatch(NUMBER + r"([kKMGTP]?)(b|B|bit|bits)(?:/s|ps)?\s*", text)
@@ -99,9 +101,9 @@ def parse_bytes(text: str) -> float:
 
 
 def parse_flops(text: str) -> float:
-    """FLOP a second.
+    """FLOP per second.
 
-    >>> rate("679T"), rate("1.5PFLOP/s")
+    >>> parse_flops("679T"), parse_flops("1.5PFLOP/s")
     (679000000000000.0, 1500000000000000.0)
     """
     match = re.fullmatch(NUMBER + r"([kKMGTP]?)(?:FLOPs?|FLOPS)?(?:/s)?\s*", text)
@@ -111,9 +113,9 @@ def parse_flops(text: str) -> float:
 
 
 def parse_seconds(text: str) -> float:
-    """A time.
+    """A time in seconds.
 
-    >>> seconds("5us"), seconds("2ms")
+    >>> parse_seconds("5us"), parse_seconds("2ms")
     (5e-06, 0.002)
     """
     match = re.fullmatch(NUMBER + r"([munµ]?)s\s*", text)
@@ -123,17 +125,5 @@ def parse_seconds(text: str) -> float:
 
 
 def _scaled(match: re.Match[str]) -> float:
-    """The number with its prefix, rounded once."""
+    """The number with its SI prefix; one conversion, so it is rounded once."""
     return float(f"{match[1]}e{EXPONENTS[match[2]]}")
-
-
-def format_length(length: int) -> str:
-    """A length as people say it.
-
-    >>> short(128), short(1024), short(2**21)
-    ('128', '1K', '2M')
-    """
-    for size, letter in ((2**20, "M"), (2**10, "K")):
-        if length >= size and length % size == 0:
-            return f"{length // size}{letter}"
-    return str(length)

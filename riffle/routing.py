@@ -1,26 +1,22 @@
-"""Routing: switch settings that make one Beneš block carry out any permutation, found by the looping algorithm.
+"""Routing: any permutation as switch settings of one Beneš block, and a network with hand-set weights that obeys them.
 
 The wiring is that of :func:`riffle.shuffle.schedule` with one block: ``2 * k - 1`` layers of ``n / 2`` switches on
-``n = 2**k`` cells, the first ``k - 1`` of them followed by an unriffle, the next ``k - 1`` by a riffle. Switch ``q`` of
-a layer joins positions ``2 * q`` and ``2 * q + 1``; its setting is True where it exchanges the two. Pure Python.
+``n = 2**k`` cells, the first ``k - 1`` followed by an unriffle, the next ``k - 1`` by a riffle. Switch ``q`` of a layer
+joins positions ``2 * q`` and ``2 * q + 1``; its setting is True if it exchanges the two. The message that enters at
+``i`` comes out at ``permutation[i]``. :func:`route` finds the settings by the looping algorithm.
 
-A permutation says where messages go: the message that enters at ``i`` comes out at ``permutation[i]``.
+:func:`permutation_network` proves that a shuffle-exchange network contains every permutation. A cell holds values of -1
+and 1: :data:`MESSAGE_BITS` bits of a message and then, slot by slot, the settings of the switches on that message's
+path, 1 for exchange. Two messages that meet in a switch bring the same setting for it, in slot 0. In every layer
 
-A network that carries out every permutation: its weights are set by hand, the routing comes in with the messages.
+- the *reset gates* read slot 0: each candidate reads only its own cell of the pair if the setting is -1, and only the
+  other cell if it is 1;
+- the *candidates* copy message bit to message bit and slot ``j + 1`` to slot ``j``, so that the next switch finds its
+  setting in slot 0; the saturated tanh gives exactly -1 or 1, so errors do not accumulate;
+- the *update gate* is closed: the candidates are the output.
 
-This is the proof in code that a neural shuffle-exchange network contains every permutation. A cell holds numbers that
-are -1 or 1: :data:`MESSAGE_BITS` bits of a message and then, slot by slot, the settings of the switches on that
-message's way through the network, 1 where the switch exchanges. Two messages that meet in a switch bring the same
-setting for it, in slot 0. The unit does three things:
-
-- the *reset gates* read slot 0. Each candidate reads only its own cell of the pair where the setting is -1, and only
-  the other cell where it is 1;
-- the *candidates* copy what is let through: message bit to message bit, slot ``j + 1`` to slot ``j``. The tanh makes a
-  whole -1 or 1 of it again, so that errors die out in every layer, and the next switch finds its setting in slot 0;
-- the *update gate* is shut, so that the candidates are the output.
-
-All layers do the same, whatever the length, so one unit serves the whole network, in sharing "block" as three equal
-copies. Only the number of slots depends on the longest sequence.
+Only the number of slots depends on the longest sequence. torch is imported on first use, since it takes ten times as
+long to import as ``riffle route`` takes to run.
 """
 
 # B = batch, N = 2**k messages, D = MESSAGE_BITS + 2 * k features per cell, E = 2 * D, L = 2 * k - 1 layers
@@ -29,27 +25,32 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from operator import index
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
-from riffle.nn.network import ShuffleExchange
-from riffle.nn.switch import SwitchUnit
+    from riffle.nn.network import ShuffleExchange
+    from riffle.nn.switch import SwitchUnit
+
 
 Item = TypeVar("Item")
 Settings = tuple[tuple[bool, ...], ...]
-"""A setting for every switch of every layer: ``settings[layer][switch]``, True where it exchanges its pair."""
+"""A setting for every switch of every layer: ``settings[layer][switch]``, True if it exchanges its pair."""
+MESSAGE_BITS = 16
+"""The first features of a cell, lowest bit first: a message is a whole number below 65536."""
+SATURATED = 40.0
+"""Size of the weights: sigmoid(-40) is below half a unit of float64 rounding, so gates are exactly open or closed."""
 
 
 def route(permutation: Sequence[int]) -> Settings:
     """The switch settings that carry out a permutation of ``2**k`` messages, in O(n log n).
 
-    Peel off the first and the last layer, which both join the cells that differ in address bit 0. What lies between
-    them are two networks of half the size, one on the even and one on the odd cells. The two messages of a first
-    switch have to go through different ones of these, and so have the two messages that meet in a last switch.
-    :func:`_split` finds such a division; it sets both layers, and what remains is one smaller permutation for each of
-    the two networks. Level by level, all networks of one size at a time, there is no recursion.
+    The first and the last layer both join the cells that differ in address bit 0. Between them are two networks of half
+    the size, one on the even and one on the odd cells. The two messages of a first switch have to take different ones
+    of these, and so have the two messages that meet in a last switch. :func:`_split` finds such a division; it sets
+    both layers and leaves one smaller permutation for each network. All networks of one size are split together, so
+    there is no recursion.
 
     Args:
         permutation: ``permutation[i]`` is where the message that enters at ``i`` comes out; 2, 4, 8, ... of them.
@@ -63,36 +64,28 @@ def route(permutation: Sequence[int]) -> Settings:
     outward: list[tuple[bool, ...]] = []
     inward: list[tuple[bool, ...]] = []
     while len(parts[0]) > 2:
-        first: list[bool] = []
-        last: list[bool] = []
-        halves: tuple[list[list[int]], list[list[int]]] = ([], [])
-        for part in parts:
-            part_first, part_last, even, odd = _split(part)
-            first += part_first
-            last += part_last
-            halves[0].append(even)
-            halves[1].append(odd)
-        outward.append(tuple(first))
-        inward.append(tuple(last))
-        # The unriffle brings the even cells of all networks before the odd ones, so that switches stay in this order.
-        parts = halves[0] + halves[1]
+        splits = [_split(part) for part in parts]
+        outward.append(tuple(setting for first, _, _, _ in splits for setting in first))
+        inward.append(tuple(setting for _, last, _, _ in splits for setting in last))
+        # The unriffle moves the even cells of all networks before the odd ones, so switches stay in this order.
+        parts = [even for _, _, even, _ in splits] + [odd for _, _, _, odd in splits]
     middle = tuple(part[0] == 1 for part in parts)
     return (*outward, middle, *reversed(inward))
 
 
 def apply(settings: Sequence[Sequence[bool]], items: Sequence[Item]) -> list[Item]:
-    """Send items through the network, set like this, with every shuffle in between.
+    """Send items through the network with these settings, shuffles included.
 
     >>> apply([[True]], "ab")
     ['b', 'a']
     """
-    return deque(states(settings, items), maxlen=1)[0]
+    return deque(wire_contents(settings, items), maxlen=1)[0]
 
 
-def states(settings: Sequence[Sequence[bool]], items: Sequence[Item]) -> Iterator[list[Item]]:
-    """What stands on the wires before every layer, and at last what comes out.
+def wire_contents(settings: Sequence[Sequence[bool]], items: Sequence[Item]) -> Iterator[list[Item]]:
+    """The items on the wires before every layer, and finally those that come out.
 
-    >>> for wires in states(route([3, 1, 0, 2]), "abcd"):
+    >>> for wires in wire_contents(route([3, 1, 0, 2]), "abcd"):
     ...     print(*wires)
     a b c d
     a c b d
@@ -114,25 +107,25 @@ def states(settings: Sequence[Sequence[bool]], items: Sequence[Item]) -> Iterato
         yield wires.copy()
 
 
-def trace(settings: Sequence[Sequence[bool]]) -> list[list[int]]:
-    """The way of every message: ``trace(settings)[layer][i]`` is where message ``i`` stands before that layer.
+def message_positions(settings: Sequence[Sequence[bool]]) -> list[list[int]]:
+    """The path of every message: element ``[layer][i]`` is the wire of message ``i`` before that layer.
 
-    One more row at the end says where the messages come out, which is the permutation.
+    The last row, after all layers, is the permutation.
 
-    >>> trace(route([3, 1, 0, 2]))
+    >>> message_positions(route([3, 1, 0, 2]))
     [[0, 1, 2, 3], [0, 2, 1, 3], [2, 1, 0, 3], [3, 1, 0, 2]]
     """
     cells = 2 * len(settings[0]) if settings else 0
-    return [inverse(wires) for wires in states(settings, range(cells))]
+    return [inverse(wires) for wires in wire_contents(settings, range(cells))]
 
 
 def permutation_of(settings: Sequence[Sequence[bool]]) -> list[int]:
-    """The permutation that switches set like this carry out, the inverse of :func:`route`.
+    """The permutation that these settings carry out, the inverse of :func:`route`.
 
     >>> permutation_of(route([3, 1, 0, 2]))
     [3, 1, 0, 2]
     """
-    return trace(settings)[-1]
+    return message_positions(settings)[-1]
 
 
 def inverse(permutation: Sequence[int]) -> list[int]:
@@ -147,13 +140,88 @@ def inverse(permutation: Sequence[int]) -> list[int]:
     return entered
 
 
+def parse_permutation(text: str) -> list[int]:
+    """The numbers of a typed permutation; :func:`route` checks whether they are one.
+
+    >>> parse_permutation("3, 1 0 2")
+    [3, 1, 0, 2]
+    """
+    words = text.replace(",", " ").split()
+    wrong = [word for word in words if not (word.isdecimal() and len(word) < 10)]
+    if wrong:
+        raise ValueError(f"a permutation consists of whole numbers from 0, got {wrong[0]!r}: for example 3 1 0 2")
+    return [int(word) for word in words]
+
+
+def permutation_network(k: int) -> ShuffleExchange:
+    """A network that carries out any permutation of up to ``2**k`` messages, given in its input by :func:`encode`.
+
+    The result is exact: a saturated unit maps cells of -1 and 1 to cells of -1 and 1.
+
+    Args:
+        k: The longest sequence has ``2**k`` messages; shorter ones use the same weights.
+
+    >>> net = permutation_network(3)
+    >>> decode(net(encode([10, 20, 30, 40], [3, 1, 0, 2], k=3)))
+    [30, 20, 40, 10]
+    """
+    from riffle.nn.network import ShuffleExchange
+
+    if k < 1:
+        raise ValueError(f"k must be at least 1, for two messages, got {k}")
+    net = ShuffleExchange(MESSAGE_BITS + 2 * k).eval().requires_grad_(False)
+    for unit in net.units.values():
+        _set_weights(unit)  # type: ignore[arg-type]
+    return net
+
+
+def encode(items: Sequence[int], permutation: Sequence[int], k: int | None = None) -> Tensor:
+    """Messages with the settings that bring each to its exit, as cells of :func:`permutation_network`.
+
+    Args:
+        items: The messages, whole numbers from 0 to 65535, 2, 4, 8, ... of them.
+        permutation: Message ``i`` is to come out at ``permutation[i]``.
+        k: The network's ``k``, if it is made for longer sequences than this one.
+
+    Returns:
+        ``[1, N, D]``
+    """
+    import torch
+
+    settings = route(permutation)
+    if len(items) != len(permutation):
+        raise ValueError(f"{len(items)} items cannot be permuted by a permutation of {len(permutation)}")
+    if not all(0 <= item < 2**MESSAGE_BITS for item in items):
+        raise ValueError(f"an item is a whole number from 0 to {2**MESSAGE_BITS - 1}")
+    needed = len(permutation).bit_length() - 1
+    if k is not None and k < needed:
+        raise ValueError(f"a network of k={k} permutes up to {2**k} messages, got {len(permutation)}")
+    # Whether the switch that a message passes in a layer exchanges; the last row of positions is after all layers.
+    positions = message_positions(settings)[:-1]
+    exchanges_LN = [[layer[wire // 2] for wire in wires] for layer, wires in zip(settings, positions, strict=True)]
+    on_ND = torch.zeros(len(items), MESSAGE_BITS + 2 * (k or needed), dtype=torch.bool)
+    on_ND[:, :MESSAGE_BITS] = (torch.tensor(items).unsqueeze(1) >> torch.arange(MESSAGE_BITS)) & 1
+    on_ND[:, MESSAGE_BITS : MESSAGE_BITS + len(settings)] = torch.tensor(exchanges_LN).T
+    return torch.where(on_ND, 1.0, -1.0).unsqueeze(0)
+
+
+def decode(y_BND: Tensor) -> list[int]:
+    """The messages in the order in which they come out, from the output for one sequence."""
+    import torch
+
+    if y_BND.dim() != 3 or len(y_BND) != 1:
+        raise ValueError(f"decode reads the output for one sequence, [1, N, D], got {list(y_BND.shape)}")
+    bits_ND = y_BND[0, :, :MESSAGE_BITS] > 0
+    return (bits_ND << torch.arange(MESSAGE_BITS, device=y_BND.device)).sum(-1).tolist()
+
+
 def _split(permutation: list[int]) -> tuple[list[bool], list[bool], list[int], list[int]]:
-    """The looping algorithm: settings of the first and the last layer, and what is left for the even and odd network.
+    """The looping algorithm: settings of the first and last layer, and the permutations of the even and odd network.
 
     Start at a first switch and send its upper message through the even network, the lower one through the odd one. The
-    lower one arrives at some last switch by the odd network, so the message it meets there has to take the even one,
-    and its neighbour in the first layer the odd one again. Go on until the loop is back where it started, then start
-    the next loop at a switch that is not yet set.
+    lower one arrives at some last switch from the odd network, so the message it meets there has to take the even one,
+    and that message's neighbour in the first layer the odd one again. Continue until the loop closes, then start the
+    next loop at a switch that is not yet set.
     """
     cells = len(permutation)
     entered = inverse(permutation)
@@ -165,8 +233,8 @@ def _split(permutation: list[int]) -> tuple[list[bool], list[bool], list[int], l
             lower = upper ^ 1
             up, down = permutation[upper], permutation[lower]
             even[upper >> 1], odd[lower >> 1] = up >> 1, down >> 1
-            first[upper >> 1] = upper & 1 == 1  # exchanged, where the message for the even network comes in below
-            last[down >> 1] = down & 1 == 0  # and where the one from the odd network is to come out above
+            first[upper >> 1] = upper & 1 == 1  # exchanged if the message for the even network enters below
+            last[down >> 1] = down & 1 == 0  # and if the message from the odd network is to come out above
             upper = entered[down ^ 1]
     return first, last, even, odd
 
@@ -199,91 +267,24 @@ def _check_settings(settings: Sequence[Sequence[bool]], cells: int) -> None:
     layers = 2 * (cells.bit_length() - 1) - 1
     widths = [len(layer) for layer in settings]
     if widths != [cells // 2] * layers:
-        sizes = sorted(set(widths))
-        raise ValueError(
-            f"{cells} items need {layers} layers of {cells // 2} settings, "
-            f"got {len(widths)} of {' and '.join(map(str, sizes)) or 'none'}"
-        )
+        sizes = " and ".join(map(str, sorted(set(widths)))) or "none"
+        raise ValueError(f"{cells} items need {layers} layers of {cells // 2} settings, got {len(widths)} of {sizes}")
 
 
-MESSAGE_BITS = 16
-"""The first features of a cell, lowest bit first: a message is a whole number below 65536."""
-SATURATED = 40.0
-"""The size of the weights: sigmoid(-40) is less than half a float64's rounding, so gates are open or shut exactly."""
+def _set_weights(unit: SwitchUnit) -> None:
+    """Weights by which a unit obeys the setting in slot 0, as the module describes."""
+    import torch
 
-
-def permutation_network(k: int) -> ShuffleExchange:
-    """A network that carries out any permutation of up to ``2**k`` messages, given in its input by :func:`encode`.
-
-    The result is exact, not close: a saturated unit maps cells of -1 and 1 to cells of -1 and 1.
-
-    Args:
-        k: The longest sequence has ``2**k`` messages; shorter ones run on the same weights.
-
-    >>> net = permutation_network(3)
-    >>> decode(net(encode([10, 20, 30, 40], [3, 1, 0, 2], k=3)))
-    [30, 20, 40, 10]
-    """
-    if k < 1:
-        raise ValueError(f"k must be at least 1, for two messages, got {k}")
-    net = ShuffleExchange(MESSAGE_BITS + 2 * k)
-    for unit in net.units.values():
-        assert isinstance(unit, SwitchUnit)
-        _set_by_hand(unit)
-    return net.eval().requires_grad_(False)
-
-
-def encode(items: Sequence[int], permutation: Sequence[int], k: int | None = None) -> Tensor:
-    """Messages together with the settings that bring each to its place, as cells of :func:`permutation_network`.
-
-    Args:
-        items: The messages, whole numbers from 0 to 65535, 2, 4, 8, ... of them.
-        permutation: Message ``i`` is to come out at ``permutation[i]``.
-        k: The network's ``k``, where it is made for longer sequences than this one.
-
-    Returns:
-        ``[1, N, D]``
-    """
-    settings = route(permutation)
-    if len(items) != len(permutation):
-        raise ValueError(f"{len(items)} items cannot be permuted by a permutation of {len(permutation)}")
-    if not all(0 <= item < 2**MESSAGE_BITS for item in items):
-        raise ValueError(f"an item is a whole number from 0 to {2**MESSAGE_BITS - 1}")
-    needed = len(permutation).bit_length() - 1
-    if k is not None and k < needed:
-        raise ValueError(f"a network of k={k} permutes up to {2**k} messages, got {len(permutation)}")
-    # Whether the switch that a message passes in a layer exchanges; the last row of the trace is behind all layers.
-    exchanges_LN = [[layer[wire // 2] for wire in way] for layer, way in zip(settings, trace(settings), strict=False)]
-    on_ND = torch.zeros(len(items), MESSAGE_BITS + 2 * (k or needed), dtype=torch.bool)
-    on_ND[:, :MESSAGE_BITS] = (torch.tensor(items).unsqueeze(1) >> torch.arange(MESSAGE_BITS)) & 1
-    on_ND[:, MESSAGE_BITS : MESSAGE_BITS + len(settings)] = torch.tensor(exchanges_LN).T
-    return torch.where(on_ND, 1.0, -1.0).unsqueeze(0)
-
-
-def decode(y_BND: Tensor) -> list[int]:
-    """The messages in the order in which they come out, from the output for one sequence."""
-    if y_BND.dim() != 3 or len(y_BND) != 1:
-        raise ValueError(f"decode reads the output for one sequence, [1, N, D], got {list(y_BND.shape)}")
-    return read_messages(y_BND)[0].tolist()
-
-
-def read_messages(y_BND: Tensor) -> Tensor:
-    """The messages of many sequences, ``[B, N]``."""
-    return ((y_BND[..., :MESSAGE_BITS] > 0) << torch.arange(MESSAGE_BITS, device=y_BND.device)).sum(-1)
-
-
-@torch.no_grad()
-def _set_by_hand(unit: SwitchUnit) -> None:
     features = unit.features
     for parameter in unit.parameters():
         parameter.zero_()
     resets, update = slice(0, 4 * features), slice(4 * features, 6 * features)
     slot_0 = [MESSAGE_BITS, features + MESSAGE_BITS]
-    # A row for each candidate: how the setting, read from both cells, opens the gates on the first and second cell.
+    # For each candidate a row: how the setting, read from both cells, opens the gates on the first and second cell.
     opens = torch.tensor([[-0.5, 0.5], [0.5, -0.5]]).repeat_interleave(features).view(-1, 1)
     unit.gates.weight[resets, slot_0] = SATURATED * opens
     unit.gates.bias[update] = -SATURATED
     sources = [*range(MESSAGE_BITS), *range(MESSAGE_BITS + 1, features)]
     for target, source in enumerate(sources):
         unit.candidates_weight[:, target, [source, features + source]] = SATURATED
-    unit.candidates_bias[:, -1] = -SATURATED  # behind the last setting comes another "straight"
+    unit.candidates_bias[:, -1] = -SATURATED  # the slot behind the last setting gets "straight"

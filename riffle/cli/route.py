@@ -104,9 +104,9 @@ def _table(settings: Settings) -> Table:
 
     Above the switches stands the address bit in which the cells differ that their layer joins.
     """
-    from riffle.routing import states
+    from riffle.routing import wire_contents
 
-    *before, out = states(settings, range(2 * len(settings[0])))
+    *before, out = wire_contents(settings, range(2 * len(settings[0])))
     table = Table(box=None, header_style="bold", padding=(0, 1, 0, 0), pad_edge=False)
     for layer, bit in enumerate(_bits(settings)):
         table.add_column("bit" if layer == 0 else "", justify="right")

@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 
 from riffle.demo.svg import EDGE, Grid, curve, escape, in_place, tag
-from riffle.routing import Settings, route, trace
+from riffle.routing import Settings, message_positions, route
 from riffle.shuffle import schedule
 
 MOST = 64
@@ -48,7 +48,7 @@ def show_route(text: str) -> str:
 
 def draw(permutation: Sequence[int], settings: Settings) -> str:
     """Every message a line of its own colour, every crossed switch filled."""
-    cells, ways = len(permutation), trace(settings)
+    cells, ways = len(permutation), message_positions(settings)
     layers = schedule(cells.bit_length() - 1)
     grid = Grid(len(settings), cells)
     parts = [

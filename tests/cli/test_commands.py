@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from riffle import SequenceModel
-from riffle.cli.display import percent
+from riffle.quantities import format_percent
 from riffle.tasks import TASKS
 from riffle.train.checkpoint import read_checkpoint, write_checkpoint
 from riffle.train.run import Run
@@ -108,7 +108,7 @@ def test_eval(run: Path) -> None:
     again = succeed(*arguments, "--no-worst-case", "--plot", run / "other.svg")
     uniform = [s for s in result["scores"] if s["split"] == "uniform"]
     for score in uniform:
-        shown = [percent(score["symbol_accuracy"]), percent(score["sequence_accuracy"])]
+        shown = [format_percent(score["symbol_accuracy"]), format_percent(score["sequence_accuracy"])]
         assert any(all(part in line for part in (f" {score['length']} ", *shown)) for line in again.out.splitlines())
     assert "worst" not in again.out
     assert (run / "other.svg").exists()

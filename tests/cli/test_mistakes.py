@@ -67,7 +67,7 @@ MISTAKES = {
     "input that is a folder": (("solve", "reverse", "--input", "runs"), ["Is a directory", "runs"]),
     "empty input": (("solve", "reverse", "--input", os.devnull), [f"{os.devnull} is empty"]),
     "part of three": (("solve", "reverse", "1", "--stream", "--part", "3"), ["power of two of cells", "got 3"]),
-    "part of letters": (("solve", "reverse", "1", "--stream", "--part", "x"), ["'x' is no number", "2^20"]),
+    "part of letters": (("solve", "reverse", "1", "--stream", "--part", "x"), ["'x' is no whole number", "2^20"]),
     "no such scratch": (("solve", "reverse", "1", "--stream", "--scratch", "no"), ["No such file", "no"]),
     "output in a missing folder": (("solve", "reverse", "1", "--out", "no/x.txt"), ["no/x.txt"]),
     "no examples": (("eval", RUN, "--examples", "0"), ["--examples"]),

@@ -71,7 +71,7 @@ def test_a_plot(tmp_path: Path) -> None:
     ("option", "message"),
     [
         ("--gpus 3", "power of two of devices, got 3"),
-        ("--length 5x", "'5x' is no number of things"),
+        ("--length 5x", "'5x' is no whole number"),
         ("--link fast", "'fast' is no number of bits or bytes"),
         ("--latency 5", "'5' is no time"),
         ("--flops many", "'many' is no number of FLOP"),

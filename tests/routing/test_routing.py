@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from riffle.routing import Settings, apply, inverse, permutation_of, route, states, trace
+from riffle.routing import Settings, apply, inverse, message_positions, permutation_of, route, wire_contents
 from riffle.shuffle import schedule
 
 
@@ -90,7 +90,7 @@ def test_long_permutations(k: int, kind: str) -> None:
 def test_the_way_of_every_message() -> None:
     permutation = shuffled(64)
     settings = route(permutation)
-    ways, wires = trace(settings), list(states(settings, range(64)))
+    ways, wires = message_positions(settings), list(wire_contents(settings, range(64)))
     assert len(ways) == len(wires) == len(settings) + 1
     for way, line in zip(ways, wires, strict=True):
         assert [line[position] for position in way] == list(range(64))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cli.riffle_command import succeed
 
-from riffle.routing import route, trace
+from riffle.routing import message_positions, route
 
 PAGE = Path(__file__).parents[2] / "docs" / "routing.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -32,7 +32,7 @@ def test_the_command_prints_what_the_page_shows() -> None:
 def test_the_loops_are_those_of_the_example() -> None:
     """Each row of the table: the message, its exit, and the network that the settings send it through."""
     permutation = [5, 3, 6, 2, 0, 1, 7, 4]
-    behind_first = trace(route(permutation))[1]
+    behind_first = message_positions(route(permutation))[1]
     rows = re.findall(r"^\| (\d) \| (\d) \| (even|odd) \|", TEXT, re.MULTILINE)
     assert sorted(int(message) for message, _, _ in rows) == list(range(8))
     for message, end, network in rows:
