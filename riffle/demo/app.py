@@ -13,11 +13,10 @@ import torch
 from riffle.demo.lengths import LENGTHS, show_lengths
 from riffle.demo.routes import random_permutation, show_route
 from riffle.demo.server import MARK
-from riffle.demo.solve import MOST, LoadedRun, RunCatalogue, answer, show_answer
+from riffle.demo.solve import MOST, LoadedRun, RunCatalogue, answer, random_input, show_answer
 from riffle.demo.svg import escape, tag
 from riffle.demo.switches import MOST as MOST_DRAWN
 from riffle.demo.switches import layers_of, show_switches
-from riffle.demo.writing import random_input
 from riffle.tasks import get_task
 
 if TYPE_CHECKING:

@@ -15,10 +15,7 @@ import torch
 from riffle.demo.svg import escape, in_place, tag
 from riffle.models.base import SymbolModel
 from riffle.tasks import TASKS, Task, get_task
-from riffle.tasks.arithmetic import Arithmetic, MultiplyBCD
-from riffle.tasks.brackets import Dyck
-from riffle.tasks.lookup import MemoryIndex
-from riffle.tasks.symbols import SymbolTask
+from riffle.tasks.base import trim
 from riffle.train.run import Run
 from riffle.train.shipped import SHIPPED
 from riffle.train.solve import Solution, solve
@@ -90,6 +87,17 @@ MISSING = "·"
 """What stands where one of the two answers is shorter."""
 
 
+def random_input(task: Task, length: int, *, generator: torch.Generator) -> str:
+    """A random input as one would type it; the task's example where the length is too short for the task."""
+    symbols = trim(task.sample(1, length, generator=generator).inputs[0].tolist())
+    text = task.write(symbols)
+    try:
+        can_be_typed = trim(task.parse(text.split())) == symbols
+    except ValueError:
+        can_be_typed = False
+    return text if can_be_typed else " ".join(task.example)
+
+
 def check_size(task: Task, words: list[str], most: int = MOST) -> list[int]:
     """The symbols that were typed; refuses more than the page takes."""
     characters = sum(map(len, words)) + len(words)
@@ -149,16 +157,8 @@ def verdict(correct: bool, wrong: int, symbols: int) -> str:
 
 def compare(task: Task, got: str, right: str) -> list[tuple[str, str]]:
     """Both answers cut into symbols as people read them, side by side; numbers meet at their lowest digit."""
-    ours, theirs = _cut(task, got), _cut(task, right)
-    if isinstance(task, Arithmetic | MultiplyBCD):
-        longest = max(len(ours), len(theirs))
-        ours, theirs = ([MISSING] * (longest - len(row)) + row for row in (ours, theirs))
-    return list(zip_longest(ours, theirs, fillvalue=MISSING))
-
-
-def _cut(task: Task, text: str) -> list[str]:
-    if isinstance(task, Dyck):
-        return [text]
-    if isinstance(task, SymbolTask | MemoryIndex):
-        return text.split()
-    return list(text.replace(" ", "␣"))
+    outputs = [task.pieces(got), task.pieces(right)]
+    if task.right_aligned:
+        longest = max(map(len, outputs))
+        outputs = [[MISSING] * (longest - len(output)) + output for output in outputs]
+    return list(zip_longest(*outputs, fillvalue=MISSING))

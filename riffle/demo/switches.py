@@ -8,7 +8,6 @@ import torch
 
 from riffle.demo.solve import LoadedRun, check_size
 from riffle.demo.svg import BOX, EDGE, PITCH, TOP, Grid, curve, escape, in_place, shuffle, tag
-from riffle.demo.writing import label
 from riffle.inspect import Trace, trace
 from riffle.shuffle import Layer
 from riffle.tasks import Task, get_task
@@ -89,10 +88,10 @@ def draw(task: Task, symbols: Sequence[int], outputs: Sequence[int], seen: Trace
     for wire in range(cells):
         y = grid.wire(wire) + 5
         typed = symbols[wire] if wire < len(symbols) else 0
-        parts.append(grid.text(EDGE / 2 - 6, y, label(task, typed), class_="symbol"))
+        parts.append(grid.text(EDGE / 2 - 6, y, task.label(typed), class_="symbol"))
         if upto == len(layers) and wire < len(outputs):
             good = outputs[wire] == (right[wire] if wire < len(right) else 0)
-            shown = label(task, outputs[wire])
+            shown = task.label(outputs[wire])
             parts.append(grid.text(grid.width - EDGE / 2 + 6, y, shown, class_=f"symbol {'good' if good else 'bad'}"))
     parts.append(grid.captions(layers, upto - 1))
     return grid.drawing(parts, f"The network on {len(symbols)} symbols, the first {upto} layers coloured", "switches")

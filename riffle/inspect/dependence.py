@@ -19,7 +19,7 @@ from riffle.models.sequence import SequenceModel
 from riffle.nn.execute import run_shuffled
 from riffle.shuffle import bits
 from riffle.tasks.base import BLANK, Task
-from riffle.tasks.symbols import SymbolTask
+from riffle.tasks.sequences import SymbolTask
 from riffle.train.data import sample_held_out
 from riffle.train.evaluate import CELLS_PER_BATCH, CELLS_PER_BATCH_DEVICE
 

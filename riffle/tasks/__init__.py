@@ -10,56 +10,40 @@ from __future__ import annotations
 
 import difflib
 
-from riffle.tasks.arithmetic import Add, AddBase4, AddDecimal, Multiply, MultiplyBase4, MultiplyBCD, MultiplyDecimal
+from riffle.tasks import arithmetic, brackets, lookup, sequences, words
 from riffle.tasks.base import BLANK, Batch, Task
-from riffle.tasks.brackets import Dyck, DyckContinue
-from riffle.tasks.division import Divide
-from riffle.tasks.lookup import MemoryIndex, Search
-from riffle.tasks.sequences import (
-    BitReversal,
-    Duplicate,
-    Identity,
-    Increment,
-    Left,
-    Reverse,
-    ReversePairs,
-    Right,
-    Rotate,
-)
-from riffle.tasks.sorting import KeyValueSort, Sort
-from riffle.tasks.words import Merge, WordSort
 
 __all__ = ["BLANK", "TASKS", "Batch", "Task", "get_task"]
 _ALL: tuple[Task, ...] = (
     # the five tasks of the paper
-    Duplicate(),
-    Reverse(),
-    Sort(),
-    Add(),
-    Multiply(),
+    sequences.Duplicate(),
+    sequences.Reverse(),
+    sequences.Sort(),
+    arithmetic.Add(),
+    arithmetic.Multiply(),
     # sequences and sorting
-    Identity(),
-    Left(),
-    Right(),
-    ReversePairs(),
-    BitReversal(),
-    Rotate(),
-    KeyValueSort(),
-    WordSort(),
-    Merge(),
+    sequences.Identity(),
+    sequences.Left(),
+    sequences.Right(),
+    sequences.ReversePairs(),
+    sequences.BitReversal(),
+    sequences.Rotate(),
+    sequences.KeyValueSort(),
+    words.WordSort(),
+    words.Merge(),
     # lookup and brackets
-    Search(),
-    MemoryIndex(),
-    Dyck(),
-    DyckContinue(),
+    lookup.Search(),
+    lookup.MemoryIndex(),
+    brackets.Dyck(),
+    brackets.DyckContinue(),
     # numbers
-    Increment(),
-    AddBase4(),
-    AddDecimal(),
-    MultiplyBase4(),
-    MultiplyDecimal(),
-    MultiplyBCD(),
-    Divide(),
+    sequences.Increment(),
+    arithmetic.AddBase4(),
+    arithmetic.AddDecimal(),
+    arithmetic.MultiplyBase4(),
+    arithmetic.MultiplyDecimal(),
+    arithmetic.MultiplyBCD(),
+    arithmetic.Divide(),
 )
 TASKS: dict[str, Task] = {task.name: task for task in _ALL}
 """Every task by its name."""

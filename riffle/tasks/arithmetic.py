@@ -1,139 +1,133 @@
-"""Addition and multiplication of two long numbers in base 2, 4 or 10.
+"""Two long numbers: addition and multiplication in base 2, 4 or 10, binary-coded decimal products, binary division.
 
-Multiplication of decimal numbers whose digits are written as four bits each (binary-coded decimal).
+The lowest digit comes first in a row of symbols; people type and read numbers as usual, the highest digit first.
 """
 
-# B = batch, N = width of the padded rows
 # B = batch, N = width of the padded rows, K = decimal digits
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from riffle.tasks.base import BLANK, SHOW_BLANK, SHOW_UNKNOWN, Task, parse_two_numbers, render_number, trim
-from riffle.tasks.padded import columns, first_column, keep, multiply, pack, row_lengths, settle, take, uniform, unpack
+from riffle.tasks.digits import digits_of, divide, multiply, number_of, operands, pack, propagate_carries, unpack
+from riffle.tasks.rows import columns, crop, randint, randint_below, row_lengths, take
 from riffle.tasks.worst_cases import Split, addition_splits, multiplication_splits
 
-PLUS, TIMES = 11, 12
+
+def significant_digits(digits_BN: Tensor, inputs_BN: Tensor) -> Tensor:
+    """How many digits remain without leading zeros, at least one, but none where the input is blank, int64 ``[B]``."""
+    return torch.minimum(row_lengths(digits_BN).clamp(min=1), row_lengths(inputs_BN))
 
 
-def operands(rows_BN: Tensor, separator: int) -> tuple[Tensor, Tensor]:
-    """The digits (symbol - 1) before and after the separator, each int64 ``[B, N]`` and filled up with zeros."""
-    column_N = columns(rows_BN)
-    at_B1 = first_column(rows_BN == separator)[:, None]
-    before_BN = torch.where(column_N < at_B1, rows_BN, 0)
-    after_BN = torch.where(column_N + at_B1 + 1 < rows_BN.shape[1], take(rows_BN, column_N + at_B1 + 1), 0)
-    return (before_BN - 1).clamp(min=0), (after_BN - 1).clamp(min=0)
+class TwoNumbers(Task):
+    """A task on two numbers with a separator between them; digit ``d`` is symbol ``d + 1``, the lowest digit first.
 
-
-def number(digits: Sequence[int], base: int) -> int:
-    """The value of digits with the lowest first."""
-    value = 0
-    for digit in reversed(digits):
-        value = value * base + digit
-    return value
-
-
-def digits_of(value: int, base: int, at_least: int = 1) -> list[int]:
-    """The digits of a number with the lowest first, filled up with zeros to ``at_least``."""
-    digits: list[int] = []
-    while value or len(digits) < at_least:
-        value, digit = divmod(value, base)
-        digits.append(digit)
-    return digits
-
-
-@dataclass(frozen=True)
-class Arithmetic(Task):
-    """Two numbers of ``k = (length - 1) // 2`` digits with a separator between them.
-
-    Digit ``d`` is symbol ``d + 1`` and the lowest digit comes first. People write and read numbers as usual, the
-    highest digit first; the shorter one is filled up with zeros.
+    People type the numbers with the highest digit first; the shorter one is padded with zeros.
     """
 
     base: ClassVar[int]
     separator: ClassVar[int]
     signs: ClassVar[str]
+    """What may stand between the numbers in place of a space."""
+    right_aligned = True
     symbols: int = 13
     classes: int = 13
 
-    def draw(self, lengths_B: Tensor, width: int, *, generator: torch.Generator) -> Tensor:
-        digits_B = (lengths_B - 1) // 2
-        rows_BN = uniform(1, self.base + 1, (lengths_B.shape[0], width), generator)
-        rows_BN = torch.where(columns(rows_BN) == digits_B[:, None], self.separator, rows_BN)
-        return keep(rows_BN, 2 * digits_B + 1)
+    def encode(self, digits: Sequence[int]) -> list[int]:
+        """The symbols of a number."""
+        return [digit + 1 for digit in digits]
 
-    @abstractmethod
-    def combine(self, a: int, b: int) -> int:
-        """The number to answer, for :meth:`solve`."""
+    def decode(self, symbols: Sequence[int]) -> list[int]:
+        """The digits of a number, the inverse of :meth:`encode`."""
+        return [symbol - 1 for symbol in symbols]
 
-    def solve(self, symbols: list[int]) -> list[int]:
-        if not symbols:
-            return []
-        at = symbols.index(self.separator)
-        a, b = ([symbol - 1 for symbol in part] for part in (symbols[:at], symbols[at + 1 :]))
-        value = self.combine(number(a, self.base), number(b, self.base))
-        return [digit + 1 for digit in digits_of(value, self.base, self.answer_digits(len(symbols)))]
-
-    def answer_digits(self, length: int) -> int:
-        """How many digits an answer has at least, zeros included, for :meth:`solve`."""
-        return 1
+    def numbers(self, symbols: list[int]) -> tuple[list[int], list[int]]:
+        """The digits of both numbers of an input."""
+        at = symbols.index(self.separator) if self.separator in symbols else len(symbols)
+        return self.decode(symbols[:at]), self.decode(symbols[at + 1 :])
 
     def parse(self, words: Sequence[str]) -> list[int]:
         a, b = parse_two_numbers(words, self.base, self.signs, self.syntax)
         digits = max(len(a), len(b))
-        a, b = a + [0] * (digits - len(a)), b + [0] * (digits - len(b))
-        return [digit + 1 for digit in a] + [self.separator] + [digit + 1 for digit in b]
+        a, b = (number + [0] * (digits - len(number)) for number in (a, b))
+        return [*self.encode(a), self.separator, *self.encode(b)]
+
+    def write(self, symbols: list[int]) -> str:
+        return " ".join("".join(map(str, reversed(digits))) for digits in self.numbers(symbols))
+
+    def label(self, symbol: int) -> str:
+        if symbol == self.separator:
+            return self.signs[0]
+        return str(symbol - 1) if symbol != BLANK else super().label(symbol)
 
     def render(self, output: list[int]) -> str:
         return render_number(output, self.base)
 
 
-@dataclass(frozen=True)
-class Addition(Arithmetic):
-    """The sum of two numbers, without leading zeros."""
+class Arithmetic(TwoNumbers):
+    """Two numbers of ``k = (length - 1) // 2`` digits each, and one number that answers them."""
 
-    separator = PLUS
-    signs = "+"
+    leading_zeros: ClassVar[bool] = False
+    """Whether the answer is padded with zeros to the length of the input."""
+
+    def draw(self, lengths_B: Tensor, width: int, *, generator: torch.Generator) -> Tensor:
+        digits_B = (lengths_B - 1) // 2
+        rows_BN = randint(1, self.base + 1, (lengths_B.shape[0], width), generator)
+        rows_BN = torch.where(columns(rows_BN) == digits_B[:, None], self.separator, rows_BN)
+        return crop(rows_BN, 2 * digits_B + 1)
+
+    @abstractmethod
+    def combine_digits(self, a_BN: Tensor, b_BN: Tensor) -> Tensor:
+        """The digits of the number to answer, for :meth:`answer`."""
+
+    @abstractmethod
+    def combine(self, a: int, b: int) -> int:
+        """The number to answer, for :meth:`solve`."""
 
     def answer(self, inputs_BN: Tensor) -> Tensor:
-        a_BN, b_BN = operands(inputs_BN, self.separator)
-        sum_BN = settle(a_BN + b_BN, self.base)
-        return keep(sum_BN + 1, significant(sum_BN, inputs_BN))
+        digits_BN = self.combine_digits(*operands(inputs_BN, self.separator))
+        padded = self.leading_zeros
+        return crop(digits_BN + 1, row_lengths(inputs_BN) if padded else significant_digits(digits_BN, inputs_BN))
+
+    def solve(self, symbols: list[int]) -> list[int]:
+        if not symbols:
+            return []
+        value = self.combine(*(number_of(digits, self.base) for digits in self.numbers(symbols)))
+        return self.encode(digits_of(value, self.base, len(symbols) if self.leading_zeros else 1))
+
+
+class Addition(Arithmetic):
+    """The sum of two numbers."""
+
+    separator = 11
+    signs = "+"
+
+    def combine_digits(self, a_BN: Tensor, b_BN: Tensor) -> Tensor:
+        return propagate_carries(a_BN + b_BN, self.base)
 
     def combine(self, a: int, b: int) -> int:
         return a + b
 
 
-@dataclass(frozen=True)
 class Multiplication(Arithmetic):
-    """The product of two numbers, filled up with zeros to the length of the input."""
+    """The product of two numbers."""
 
-    separator = TIMES
+    separator = 12
     signs = "*x"
+    leading_zeros = True
 
-    def answer(self, inputs_BN: Tensor) -> Tensor:
-        product_BN = multiply(*operands(inputs_BN, self.separator), self.base)
-        return keep(product_BN + 1, row_lengths(inputs_BN))
+    def combine_digits(self, a_BN: Tensor, b_BN: Tensor) -> Tensor:
+        return multiply(a_BN, b_BN, self.base)
 
     def combine(self, a: int, b: int) -> int:
         return a * b
 
-    def answer_digits(self, length: int) -> int:
-        return length
 
-
-def significant(digits_BN: Tensor, inputs_BN: Tensor) -> Tensor:
-    """How many digits are left without leading zeros, at least one, but none where the input is blank."""
-    return torch.minimum(row_lengths(digits_BN).clamp(min=1), row_lengths(inputs_BN))
-
-
-@dataclass(frozen=True)
 class Add(Addition):
     """Binary addition."""
 
@@ -149,7 +143,6 @@ class Add(Addition):
         return addition_splits(self.separator)
 
 
-@dataclass(frozen=True)
 class AddBase4(Addition):
     """Addition in base 4."""
 
@@ -161,7 +154,6 @@ class AddBase4(Addition):
     classes: int = 5
 
 
-@dataclass(frozen=True)
 class AddDecimal(Addition):
     """Decimal addition."""
 
@@ -173,7 +165,6 @@ class AddDecimal(Addition):
     classes: int = 11
 
 
-@dataclass(frozen=True)
 class Multiply(Multiplication):
     """Binary multiplication."""
 
@@ -189,7 +180,6 @@ class Multiply(Multiplication):
         return multiplication_splits(self.separator)
 
 
-@dataclass(frozen=True)
 class MultiplyBase4(Multiplication):
     """Multiplication in base 4."""
 
@@ -201,7 +191,6 @@ class MultiplyBase4(Multiplication):
     classes: int = 5
 
 
-@dataclass(frozen=True)
 class MultiplyDecimal(Multiplication):
     """Decimal multiplication; unlike in the other bases the product has no leading zeros."""
 
@@ -210,79 +199,128 @@ class MultiplyDecimal(Multiplication):
     example = ("1987", "44")
     syntax = "type two decimal numbers, for example: 1987 44 or '1987*44'"
     base = 10
+    leading_zeros = False
     classes: int = 11
-
-    def answer(self, inputs_BN: Tensor) -> Tensor:
-        product_BN = multiply(*operands(inputs_BN, self.separator), self.base)
-        return keep(product_BN + 1, significant(product_BN, inputs_BN))
-
-    def answer_digits(self, length: int) -> int:
-        return 1
 
 
 BITS = 4
-END = 2  # added to the last bit of a digit, so that the ends of digits can be seen
+END = 2
+"""Added to the last bit of a binary-coded digit, so that the network can see where digits end."""
 
 
-def encode(digits: Sequence[int]) -> list[int]:
-    """Decimal digits as symbols: four bits each, the lowest first, bit ``d`` as ``d + 1``, the last as ``d + 3``."""
-    return [(digit >> bit) % 2 + 1 + END * (bit == BITS - 1) for digit in digits for bit in range(BITS)]
+class MultiplyBCD(TwoNumbers):
+    """Multiply two decimal numbers of ``k = (length - 1) // 8`` digits, each digit as four bits.
 
-
-def decode(symbols: Sequence[int]) -> list[int]:
-    """The digits of symbols that :func:`encode` wrote."""
-    groups = [symbols[i : i + BITS] for i in range(0, len(symbols), BITS)]
-    return [number([(symbol - 1) % 2 for symbol in group], 2) for group in groups]
-
-
-@dataclass(frozen=True)
-class MultiplyBCD(Task):
-    """Multiply two decimal numbers of ``k = (length - 1) // 8`` digits, four symbols to a digit.
-
-    The lowest digit comes first, and in it the lowest bit. The answer has ``2 * k`` digits, leading zeros included.
-    People write and read decimal numbers, ``12 7`` and ``84``.
+    The lowest digit comes first, and in it the lowest bit: bit ``d`` is symbol ``d + 1``, the last of a digit
+    ``d + 3``. The answer has ``2 * k`` digits, leading zeros included. People type and read decimal numbers, ``12 7``
+    and ``84``.
     """
 
     name = "multiply-bcd"
     summary = "Multiply two decimal numbers, four bits to a digit."
     example = ("12", "7")
     syntax = "type two decimal numbers, for example: 12 7 or '12*7'"
-    symbols: int = 13
+    base = 10
+    separator = 12
+    signs = "*x"
     classes: int = 5
+    label = Task.label
+
+    def encode(self, digits: Sequence[int]) -> list[int]:
+        return [(digit >> bit) % 2 + 1 + END * (bit == BITS - 1) for digit in digits for bit in range(BITS)]
+
+    def decode(self, symbols: Sequence[int]) -> list[int]:
+        bits = [(symbol - 1) % 2 for symbol in symbols]
+        return [number_of(bits[i : i + BITS], 2) for i in range(0, len(bits), BITS)]
 
     def draw(self, lengths_B: Tensor, width: int, *, generator: torch.Generator) -> Tensor:
         digits_B = (lengths_B - 1) // (2 * BITS)
-        drawn_BK = uniform(0, 10, (lengths_B.shape[0], -(-width // BITS)), generator)
+        drawn_BK = randint(0, 10, (lengths_B.shape[0], -(-width // BITS)), generator)
         symbols_BN = unpack(drawn_BK, 2, BITS)[:, :width] + 1
         column_N = columns(symbols_BN)
         symbols_BN = symbols_BN + END * (column_N % BITS == BITS - 1)
         at_B1 = BITS * digits_B[:, None]
         rows_BN = take(symbols_BN, column_N - (column_N > at_B1).long())
-        return keep(torch.where(column_N == at_B1, TIMES, rows_BN), 2 * BITS * digits_B + 1)
+        return crop(torch.where(column_N == at_B1, self.separator, rows_BN), 2 * BITS * digits_B + 1)
 
     def answer(self, inputs_BN: Tensor) -> Tensor:
-        a_BK, b_BK = (pack(bits_BN % 2, 2, BITS) for bits_BN in operands(inputs_BN, TIMES))
+        a_BK, b_BK = (pack(bits_BN % 2, 2, BITS) for bits_BN in operands(inputs_BN, self.separator))
         product_BN = unpack(multiply(a_BK, b_BK, 10), 2, BITS)[:, : inputs_BN.shape[1]] + 1
         product_BN = product_BN + END * (columns(product_BN) % BITS == BITS - 1)
-        return keep(product_BN, row_lengths(inputs_BN) - 1)
+        return crop(product_BN, row_lengths(inputs_BN) - 1)
+
+    def solve(self, symbols: list[int]) -> list[int]:
+        a, b = self.numbers(symbols)
+        digits = len(a) + len(b)
+        return self.encode(digits_of(number_of(a, 10) * number_of(b, 10), 10, digits)) if digits else []
+
+    def render(self, output: list[int]) -> str:
+        output = trim(output)
+        known = {tuple(self.encode([digit])): str(digit) for digit in range(10)} | {(BLANK,) * BITS: SHOW_BLANK}
+        groups = [tuple(output[i : i + BITS]) for i in range(0, len(output), BITS)]
+        text = "".join(known.get(group, SHOW_UNKNOWN) for group in reversed(groups))
+        return text.lstrip("0") or text[-1:]
+
+
+REMAINDER = 3
+NONZERO = 30
+"""The lowest bits of a divisor, among which a drawn one has at least one set."""
+
+
+class Divide(TwoNumbers):
+    """Divide one binary number by another.
+
+    An input of length ``l`` has a divisor of 1 to ``(l - 1) // 2`` bits, not zero, and a dividend that takes the other
+    cells; inputs shorter than 3 are blank. The answer is the quotient without leading zeros, the symbol
+    :data:`REMAINDER`, and the remainder, padded with zeros to the length of the input. People type ``1001 11``, and
+    read ``11 remainder 0``.
+    """
+
+    name = "divide"
+    summary = "Divide two binary numbers, giving quotient and remainder."
+    example = ("11001", "110")
+    syntax = "type two binary numbers, for example: 11001 110 or 11001/110"
+    base = 2
+    separator = 12
+    signs = "/"
+    right_aligned = False
+    classes: int = 4
+
+    def draw(self, lengths_B: Tensor, width: int, *, generator: torch.Generator) -> Tensor:
+        divisor_B = 1 + randint_below((lengths_B - 1) // 2, generator)
+        at_B1 = (lengths_B - 1 - divisor_B)[:, None]
+        low_B = 1 + randint_below((1 << divisor_B.clamp(max=NONZERO)) - 1, generator)  # 1 to 2^bits - 1
+        rows_BN = randint(1, 3, (lengths_B.shape[0], width), generator)
+        bit_BN = columns(rows_BN) - at_B1 - 1
+        low_BN = 1 + (low_B[:, None] >> bit_BN.clamp(0, NONZERO)) % 2
+        rows_BN = torch.where((bit_BN >= 0) & (bit_BN < NONZERO), low_BN, rows_BN)
+        rows_BN = torch.where(bit_BN == -1, self.separator, rows_BN)
+        return crop(rows_BN, torch.where(lengths_B < 3, 0, lengths_B))
+
+    def answer(self, inputs_BN: Tensor) -> Tensor:
+        quotient_BN, rest_BN = divide(*operands(inputs_BN, self.separator))
+        after_BN = columns(inputs_BN) - significant_digits(quotient_BN, inputs_BN)[:, None]
+        output_BN = torch.where(after_BN < 0, quotient_BN, take(rest_BN, after_BN - 1)) + 1
+        return crop(torch.where(after_BN == 0, REMAINDER, output_BN), row_lengths(inputs_BN))
 
     def solve(self, symbols: list[int]) -> list[int]:
         if not symbols:
             return []
-        at = symbols.index(TIMES)
-        a, b = decode(symbols[:at]), decode(symbols[at + 1 :])
-        digits = len(a) + len(b)
-        return encode(digits_of(number(a, 10) * number(b, 10), 10, digits)) if digits else []
+        a, b = (number_of(digits, 2) for digits in self.numbers(symbols))
+        quotient, rest = divmod(a, b)
+        output = [*self.encode(digits_of(quotient, 2)), REMAINDER]
+        return output + self.encode(digits_of(rest, 2, len(symbols) - len(output)))
 
     def parse(self, words: Sequence[str]) -> list[int]:
-        a, b = parse_two_numbers(words, 10, "*x", self.syntax)
-        digits = max(len(a), len(b))
-        a, b = a + [0] * (digits - len(a)), b + [0] * (digits - len(b))
-        return [*encode(a), TIMES, *encode(b)]
+        a, b = parse_two_numbers(words, 2, self.signs, self.syntax)
+        if not any(b):
+            raise ValueError(f"cannot divide by {''.join(map(str, b))}; {self.syntax}")
+        return [*self.encode(a + [0] * (len(b) - len(a))), self.separator, *self.encode(b)]
 
     def render(self, output: list[int]) -> str:
         output = trim(output)
-        known = {tuple(encode([digit])): str(digit) for digit in range(10)} | {(BLANK,) * BITS: SHOW_BLANK}
-        groups = [tuple(output[i : i + BITS]) for i in range(0, len(output), BITS)]
-        text = "".join(known.get(group, SHOW_UNKNOWN) for group in reversed(groups))
-        return text.lstrip("0") or text[-1:]
+        if REMAINDER not in output:
+            return super().render(output)
+        at = output.index(REMAINDER)
+        quotient, rest = (render_number(part, 2) or SHOW_BLANK for part in (output[:at], output[at + 1 :]))
+        return f"{quotient} remainder {rest}"

@@ -1,6 +1,6 @@
-"""What a task is: inputs to draw, answers to give, and how a person types and reads them.
+"""What a task is: inputs to draw, their answers, and how people type and read them; helpers to parse and render text.
 
-How a person writes symbols and numbers, and how outputs are shown; nothing here raises on an output.
+Parsing raises ``ValueError`` with what is accepted; rendering shows any output, right or wrong, and never raises.
 """
 
 # B = batch, N = width of the padded rows; symbol 0 is the blank everywhere
@@ -10,7 +10,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, dataclass_transform
 
 import torch
 from torch import Tensor
@@ -27,14 +27,15 @@ class Batch(NamedTuple):
     """Symbols it should answer, int64 ``[B, N]``."""
 
 
+@dataclass_transform(frozen_default=True)
 @dataclass(frozen=True)
 class Task(ABC):
-    """One algorithmic task.
+    """One algorithmic task; every subclass is made a frozen dataclass.
 
     A task says four things: how to draw inputs (:meth:`draw`), the vectorised answer (:meth:`answer`), an independent
-    plain-Python answer that checks it (:meth:`solve`), and how a person writes the symbols (:meth:`parse`,
-    :meth:`render`). ``draw`` and ``answer`` run on the generator's device without waiting for it, so that they can be
-    part of a captured training step: no ``.item()``, no data-dependent shapes, no loop over examples.
+    plain-Python answer that checks it (:meth:`solve`), and how people type inputs (:meth:`parse`, :meth:`write`) and
+    read outputs (:meth:`render`). ``draw`` and ``answer`` run on the generator's device without synchronising, so that
+    they can be part of a captured training step: no ``.item()``, no data-dependent shapes, no loop over examples.
     """
 
     name: ClassVar[str]
@@ -47,10 +48,15 @@ class Task(ABC):
     """What :meth:`parse` accepts, in one clause; its error messages end with it."""
     reach: ClassVar[int] = 1
     """How many times as many cells as its input an answer can take."""
+    right_aligned: ClassVar[bool] = False
+    """Whether rendered outputs are compared from their last character on, as numbers are."""
     symbols: int
     """Size of the input alphabet, blank included."""
     classes: int
     """Size of the output alphabet, blank included."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True)(cls)
 
     @abstractmethod
     def draw(self, lengths_B: Tensor, width: int, *, generator: torch.Generator) -> Tensor:
@@ -79,6 +85,18 @@ class Task(ABC):
     def render(self, output: list[int]) -> str:
         """An output (any symbols of the output alphabet, right or wrong) as a person would write it."""
 
+    def write(self, symbols: list[int]) -> str:
+        """What a person would type for these symbols, the inverse of :meth:`parse`; by default what is rendered."""
+        return self.render(symbols)
+
+    def label(self, symbol: int) -> str:
+        """One symbol of an input or output in a drawing, by default its number; a blank is a dot."""
+        return str(symbol) if symbol != BLANK else "·"
+
+    def pieces(self, rendered: str) -> list[str]:
+        """The pieces of a rendered output that are compared one by one, by default its characters."""
+        return list(rendered.replace(" ", SHOW_SPACE))
+
     @property
     def splits(self) -> Mapping[str, Callable[[Tensor, torch.Generator], Tensor]]:
         """Worst cases by name: ``split(inputs, generator)`` turns drawn inputs into worst cases of the same lengths."""
@@ -96,13 +114,12 @@ class Task(ABC):
         return Batch(inputs_BN, self.answer(inputs_BN))
 
 
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
-SHOW_BLANK = "_"
-SHOW_UNKNOWN = "?"
+DIGITS = "0123456789"
+SHOW_BLANK, SHOW_UNKNOWN, SHOW_SPACE = "_", "?", "␣"
 
 
 def tokens(words: Sequence[str]) -> list[str]:
-    """What was typed, cut at blanks and commas: ``["7 3,9", "1"]`` gives ``["7", "3", "9", "1"]``."""
+    """What was typed, split at white space and commas: ``["7 3,9", "1"]`` gives ``["7", "3", "9", "1"]``."""
     return re.findall(r"[^\s,]+", " ".join(words))
 
 
@@ -116,14 +133,6 @@ def parse_symbol(token: str, highest: int, syntax: str) -> int:
     return symbol
 
 
-def parse_symbols(words: Sequence[str], highest: int, syntax: str) -> list[int]:
-    """At least one symbol 1..highest."""
-    symbols = [parse_symbol(token, highest, syntax) for token in tokens(words)]
-    if not symbols:
-        raise ValueError(f"there is no symbol in the input; {syntax}")
-    return symbols
-
-
 def parse_pair(token: str, highest: int, syntax: str) -> list[int]:
     """A ``key:value`` pair of symbols 1..highest."""
     parts = token.split(":")
@@ -133,10 +142,9 @@ def parse_pair(token: str, highest: int, syntax: str) -> list[int]:
 
 
 def parse_number(text: str, base: int, syntax: str) -> list[int]:
-    """The digits of a number written with the highest digit first; the list has the lowest first."""
-    accepted = "0123456789"[:base]
+    """The digits, lowest first, of a number that is typed with the highest first."""
     for char in text:
-        if char not in accepted:
+        if char not in DIGITS[:base]:
             raise ValueError(f"{char!r} in {text!r} is not a digit 0..{base - 1}; {syntax}")
     return [int(char) for char in reversed(text)]
 
@@ -172,5 +180,5 @@ def render_chars(output: Sequence[int], alphabet: str) -> str:
 
 def render_number(output: Sequence[int], base: int) -> str:
     """Digits ``d`` given as symbols ``d + 1``, lowest first, as a number with the highest first."""
-    text = render_chars(output, "0123456789"[:base])[::-1]
+    text = render_chars(output, DIGITS[:base])[::-1]
     return text.lstrip("0") or text[-1:]

@@ -1,40 +1,38 @@
-"""Rows of brackets, a whole batch at once: random nesting, who closes whom, and whether all of it fits.
+"""Nested brackets: whether they are balanced, and how open ones close.
 
 Bracket kind ``k`` (from 0) opens with symbol ``2 * k + 1`` and closes with ``2 * k + 2``. The height of a cell is how
-many brackets are open before it; a pair of brackets encloses the level of heights it opens up.
-
-Nested brackets: are they balanced, and how do open ones close?
+many brackets are open before it. The level of a bracket is how many are open inside it, itself included: the height
+after the one that opens and before the one that closes.
 """
 
 # B = batch, N = width of the padded rows, M = N + 1 heights before and after every cell
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from riffle.tasks.base import BLANK, Task, render_chars, render_symbols
-from riffle.tasks.padded import coin, columns, delay, keep, row_lengths, take, uniform, uniform_below
+from riffle.tasks.rows import bernoulli, columns, crop, randint, randint_below, row_lengths, shift_right, take
 
 
 def random_heights(batch: int, width: int, kinds: int, generator: torch.Generator) -> Tensor:
     """Heights 0, 1, ... of endless random nesting, int64 ``[B, M]``.
 
     At every cell each kind of bracket opens, or the innermost open bracket closes, all with the same probability. So
-    heights are a random walk that must go up from 0. The walk over some cells maps height ``h`` to
-    ``max(h + total, h is odd ? odd : even)``: it moves by ``total`` unless it meets 0, where it joins the walk that
-    came from the lowest height of the same parity, 0 or 1. Such maps compose to one another, and that gives all
-    heights in a logarithmic number of steps.
+    heights are a random walk that is reflected at 0. The walk over some cells maps height ``h`` to
+    ``max(h + total, odd if h is odd else even)``: it moves by ``total`` unless it meets 0, where it joins the walk that
+    started at the lowest height of the same parity, 0 or 1. A composition of such maps is such a map, so a scan that
+    doubles its reach gives all heights in a logarithmic number of steps.
     """
-    total_BN = torch.where(coin(kinds / (kinds + 1), (batch, width), generator), 1, -1)
+    total_BN = torch.where(bernoulli(kinds / (kinds + 1), (batch, width), generator), 1, -1)
     even_BN, odd_BN = torch.ones_like(total_BN), 1 + total_BN
     reach = 1
     while reach < width:
-        earlier_total_BN = delay(total_BN, reach)
-        from_0_BN, from_1_BN = delay(even_BN, reach, fill=0), delay(odd_BN, reach, fill=1)
+        earlier_total_BN = shift_right(total_BN, reach)
+        from_0_BN, from_1_BN = shift_right(even_BN, reach, fill=0), shift_right(odd_BN, reach, fill=1)
         even_BN, odd_BN = (
             torch.maximum(height_BN + total_BN, torch.where(height_BN % 2 == 1, odd_BN, even_BN))
             for height_BN in (from_0_BN, from_1_BN)
@@ -47,25 +45,25 @@ def random_heights(batch: int, width: int, kinds: int, generator: torch.Generato
 def previous_at_level(levels_BN: Tensor) -> Tensor:
     """The column of the bracket before this one on the same level, -1 if there is none, int64 ``[B, N]``."""
     sorted_BN, order_BN = levels_BN.sort(dim=1, stable=True)
-    same_BN = (sorted_BN == delay(sorted_BN)) & (columns(levels_BN) > 0)
-    return torch.zeros_like(order_BN).scatter(1, order_BN, torch.where(same_BN, delay(order_BN), -1))
+    same_BN = (sorted_BN == shift_right(sorted_BN)) & (columns(levels_BN) > 0)
+    return torch.zeros_like(order_BN).scatter(1, order_BN, torch.where(same_BN, shift_right(order_BN), -1))
 
 
-def spell(heights_BM: Tensor, lengths_B: Tensor, kinds: int, generator: torch.Generator) -> Tensor:
+def brackets_of(heights_BM: Tensor, lengths_B: Tensor, kinds: int, generator: torch.Generator) -> Tensor:
     """Brackets with the given heights; the kind of every pair is random."""
     before_BN, after_BN = heights_BM[:, :-1], heights_BM[:, 1:]
     closes_BN = after_BN < before_BN
-    kind_BN = uniform(0, kinds, (before_BN.shape[0], before_BN.shape[1]), generator)
+    kind_BN = randint(0, kinds, (before_BN.shape[0], before_BN.shape[1]), generator)
     opener_BN = previous_at_level(torch.maximum(before_BN, after_BN))
     kind_BN = torch.where(closes_BN, take(kind_BN, opener_BN), kind_BN)
-    return keep(2 * kind_BN + 1 + closes_BN, lengths_B)
+    return crop(2 * kind_BN + 1 + closes_BN, lengths_B)
 
 
 def draw_balanced(lengths_B: Tensor, width: int, kinds: int, generator: torch.Generator) -> Tensor:
-    """Balanced brackets, an even number of them: random nesting until what is open just fits, which then closes."""
+    """Balanced brackets, an even number of them: random nesting until the rest must close what is open."""
     heights_BM = random_heights(lengths_B.shape[0], width, kinds, generator)
     even_B = lengths_B // 2 * 2
-    return spell(torch.minimum(heights_BM, even_B[:, None] - columns(heights_BM)), even_B, kinds, generator)
+    return brackets_of(torch.minimum(heights_BM, even_B[:, None] - columns(heights_BM)), even_B, kinds, generator)
 
 
 def opens(rows_BN: Tensor) -> Tensor:
@@ -82,18 +80,29 @@ def balanced(rows_BN: Tensor) -> Tensor:
     """Whether every bracket of the row closes one of its own kind and none is left open, bool ``[B]``."""
     after_BN = heights_after(rows_BN)
     closes_BN = (rows_BN != BLANK) & ~opens(rows_BN)
-    # where heights stay at 0 or more and end at 0, the brackets of one level open and close in turn
+    # Where heights stay at 0 or more and end at 0, the brackets of one level open and close alternately.
     opener_BN = previous_at_level(after_BN + closes_BN)
     fits_BN = ~closes_BN | ((opener_BN >= 0) & (take(rows_BN, opener_BN) == rows_BN - 1))
     return (after_BN >= 0).all(dim=1) & (after_BN[:, -1] == 0) & fits_BN.all(dim=1)
 
 
+def match(symbols: Sequence[int]) -> tuple[list[int], int | None]:
+    """The brackets that are left open, and the first column that closes nothing, None if there is none."""
+    open_brackets: list[int] = []
+    for column, symbol in enumerate(symbols):
+        if symbol % 2:
+            open_brackets.append(symbol)
+        elif not open_brackets or open_brackets.pop() != symbol - 1:
+            return open_brackets, column
+    return open_brackets, None
+
+
 BRACKETS = "()[]{}<>"
 UNBALANCED, BALANCED = 1, 2
-SPOILINGS = 4  # how often spoiling is tried before a row is spoilt for certain; one try fails about once in ten
+CORRUPTIONS = 4
+"""Attempts to unbalance a row before its first bracket is replaced; one attempt fails about once in ten."""
 
 
-@dataclass(frozen=True)
 class BracketTask(Task):
     """A task on rows of brackets of ``(symbols - 1) // 2`` kinds, typed as they are: ``([])``."""
 
@@ -119,14 +128,16 @@ class BracketTask(Task):
                 raise ValueError(f"{char!r} in {text!r} is not one of the brackets {self.alphabet}; {self.syntax}")
         return [self.alphabet.index(char) + 1 for char in text]
 
+    def write(self, symbols: list[int]) -> str:
+        return render_chars(symbols, self.alphabet)
 
-@dataclass(frozen=True)
+
 class Dyck(BracketTask):
     """Say whether brackets are balanced: :data:`BALANCED` or :data:`UNBALANCED` in the first cell.
 
     An input of length ``l`` has ``l`` brackets if ``l`` is even and ``l - 1`` if it is odd, balanced in half of the
     cases; in the other half some brackets of a balanced row are replaced. An input of length 1 is a single bracket.
-    People write ``([])`` and read ``balanced`` or ``not balanced``.
+    People type ``([])`` and read ``balanced`` or ``not balanced``.
     """
 
     name = "dyck"
@@ -138,49 +149,43 @@ class Dyck(BracketTask):
     def draw(self, lengths_B: Tensor, width: int, *, generator: torch.Generator) -> Tensor:
         batch = lengths_B.shape[0]
         rows_BN = draw_balanced(lengths_B, width, self.kinds, generator)
-        spoil_B = coin(0.5, (batch,), generator)
-        for _ in range(SPOILINGS):
-            spoilt_BN = self.spoil(rows_BN, lengths_B, generator)
-            rows_BN = torch.where((spoil_B & balanced(rows_BN))[:, None], spoilt_BN, rows_BN)
+        corrupt_B = bernoulli(0.5, (batch,), generator)
+        for _ in range(CORRUPTIONS):
+            corrupted_BN = self.corrupt(rows_BN, lengths_B, generator)
+            rows_BN = torch.where((corrupt_B & balanced(rows_BN))[:, None], corrupted_BN, rows_BN)
         first_N = columns(rows_BN) == 0
-        rows_BN = torch.where((spoil_B & balanced(rows_BN))[:, None] & first_N, 2, rows_BN)  # closes what is not open
-        single_BN = torch.where(first_N, uniform(1, self.symbols, (batch, 1), generator), BLANK)
+        rows_BN = torch.where((corrupt_B & balanced(rows_BN))[:, None] & first_N, 2, rows_BN)  # closes nothing
+        single_BN = torch.where(first_N, randint(1, self.symbols, (batch, 1), generator), BLANK)
         return torch.where(lengths_B[:, None] == 1, single_BN, rows_BN)
 
-    def spoil(self, rows_BN: Tensor, lengths_B: Tensor, generator: torch.Generator) -> Tensor:
+    def corrupt(self, rows_BN: Tensor, lengths_B: Tensor, generator: torch.Generator) -> Tensor:
         """Replace 1 to 4 brackets by random ones; the row may stay balanced by chance."""
-        count_B1 = uniform(1, 5, (rows_BN.shape[0], 1), generator)
+        count_B1 = randint(1, 5, (rows_BN.shape[0], 1), generator)
         for i in range(4):
-            column_B1 = uniform_below(lengths_B // 2 * 2, generator)[:, None]
-            other_B1 = uniform(1, self.symbols, (rows_BN.shape[0], 1), generator)
+            column_B1 = randint_below(lengths_B // 2 * 2, generator)[:, None]
+            other_B1 = randint(1, self.symbols, (rows_BN.shape[0], 1), generator)
             rows_BN = torch.where((i < count_B1) & (columns(rows_BN) == column_B1), other_B1, rows_BN)
         return rows_BN
 
     def answer(self, inputs_BN: Tensor) -> Tensor:
         verdict_B1 = torch.where(balanced(inputs_BN), BALANCED, UNBALANCED)[:, None]
-        return keep(verdict_B1.expand_as(inputs_BN), row_lengths(inputs_BN).clamp(max=1))
+        return crop(verdict_B1.expand_as(inputs_BN), row_lengths(inputs_BN).clamp(max=1))
 
     def solve(self, symbols: list[int]) -> list[int]:
-        if not symbols:
-            return []
-        open_brackets: list[int] = []
-        for symbol in symbols:
-            if symbol % 2:
-                open_brackets.append(symbol)
-            elif not open_brackets or open_brackets.pop() != symbol - 1:
-                return [UNBALANCED]
-        return [UNBALANCED if open_brackets else BALANCED]
+        return [BALANCED if match(symbols) == ([], None) else UNBALANCED] if symbols else []
 
     def render(self, output: list[int]) -> str:
         shown = render_symbols(output)
         return {str(BALANCED): "balanced", str(UNBALANCED): "not balanced"}.get(shown, shown)
 
+    def pieces(self, rendered: str) -> list[str]:
+        return [rendered]
 
-@dataclass(frozen=True)
+
 class DyckContinue(BracketTask):
     """Close the brackets that are still open, the innermost first.
 
-    An input of length ``l`` has ``l`` brackets, the last of which opens. People write ``([()[`` and read ``]])``.
+    An input of length ``l`` has ``l`` brackets, the last of which opens. People type ``([()[`` and read ``]])``.
     """
 
     name = "dyck-continue"
@@ -193,7 +198,7 @@ class DyckContinue(BracketTask):
         last_B1 = lengths_B[:, None] - 1
         opened_B1 = take(heights_BM, last_B1) + 1
         heights_BM = torch.where(columns(heights_BM) > last_B1, opened_B1, heights_BM)
-        return spell(heights_BM, lengths_B, self.kinds, generator)
+        return brackets_of(heights_BM, lengths_B, self.kinds, generator)
 
     def answer(self, inputs_BN: Tensor) -> Tensor:
         width = inputs_BN.shape[1]
@@ -203,27 +208,21 @@ class DyckContinue(BracketTask):
         latest_BM = latest_BM.scatter_reduce(1, level_BN, columns(inputs_BN).expand_as(level_BN), "amax")
         open_B1 = after_BN[:, -1:]
         opener_BN = take(latest_BM, open_B1 - columns(inputs_BN))
-        return keep(take(inputs_BN, opener_BN) + 1, open_B1[:, 0])
+        return crop(take(inputs_BN, opener_BN) + 1, open_B1[:, 0])
 
     def solve(self, symbols: list[int]) -> list[int]:
-        open_brackets: list[int] = []
-        for symbol in symbols:
-            if symbol % 2:
-                open_brackets.append(symbol)
-            else:
-                open_brackets.pop()
-        return [symbol + 1 for symbol in reversed(open_brackets)]
+        return [symbol + 1 for symbol in reversed(match(symbols)[0])]
 
     def parse(self, words: Sequence[str]) -> list[int]:
         symbols = super().parse(words)
-        open_brackets: list[int] = []
-        for symbol in symbols:
-            if symbol % 2:
-                open_brackets.append(symbol)
-            elif not open_brackets or open_brackets.pop() != symbol - 1:
-                text = render_chars(symbols, self.alphabet)
-                raise ValueError(f"{self.alphabet[symbol - 1]!r} in {text!r} closes nothing; {self.syntax}")
+        _, column = match(symbols)
+        if column is not None:
+            text = self.write(symbols)
+            raise ValueError(f"{text[column]!r} in {text!r} closes nothing; {self.syntax}")
         return symbols
 
     def render(self, output: list[int]) -> str:
         return render_chars(output, self.alphabet)
+
+    def label(self, symbol: int) -> str:
+        return self.render([symbol]) or super().label(symbol)

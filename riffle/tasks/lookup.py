@@ -1,17 +1,16 @@
-"""Looking values up by key: one key among symbols (search), many keys in a shuffled memory (memory-index)."""
+"""Looking up values by their keys: one key among pairs (search), many keys in a shuffled memory (memory-index)."""
 
 # B = batch, N = width of the padded rows, K = keys that exist
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from riffle.tasks.base import BLANK, Task, parse_pair, parse_symbol, render_chars, tokens, trim
-from riffle.tasks.padded import chances, columns, first_column, keep, row_lengths, take, uniform
-from riffle.tasks.symbols import SymbolTask
+from riffle.tasks.rows import columns, crop, first_column, rand, randint, row_lengths, take
+from riffle.tasks.sequences import SymbolTask
 
 
 def pairs_and_keys(words: Sequence[str], syntax: str) -> tuple[list[str], list[str]]:
@@ -26,12 +25,11 @@ def pairs_and_keys(words: Sequence[str], syntax: str) -> tuple[list[str], list[s
     return pairs, keys
 
 
-@dataclass(frozen=True)
 class Search(SymbolTask):
     """Find a key among key, value pairs and give its value, or a blank if it is not there.
 
     An input of length ``l`` holds ``(l - 1) // 2`` pairs and then the key asked for. Of several pairs with that key the
-    first counts. People write ``3:9 5:2 7:4 5``, pairs and then the key, and read ``2`` or ``not found``.
+    first counts. People type ``3:9 5:2 7:4 5``, pairs and then the key, and read ``2`` or ``not found``.
     """
 
     name = "search"
@@ -67,17 +65,20 @@ class Search(SymbolTask):
         symbols = [symbol for pair in pairs for symbol in parse_pair(pair, highest, self.syntax)]
         return [*symbols, parse_symbol(keys[0], highest, self.syntax)]
 
+    def write(self, symbols: list[int]) -> str:
+        *pairs, wanted = symbols
+        return " ".join([*map("{}:{}".format, pairs[::2], pairs[1::2]), str(wanted)])
+
     def render(self, output: list[int]) -> str:
         return super().render(output) or "not found"
 
 
-@dataclass(frozen=True)
 class MemoryIndex(Task):
     """Read a memory: cells in random order, each a key with a bit, then the keys to read; give their bits in order.
 
     Key ``k`` (from 0) with bit ``d`` is one symbol, ``3 * k + d + 1``, and asking for it is the symbol ``3 * k + 3``.
     An input of length ``l`` has ``l // 2`` cells with different keys (at most as many as there are keys) and asks for
-    each once, in random order. The answer gives bit ``d`` as ``d + 1``. People count keys from 1 and write
+    each once, in random order. The answer gives bit ``d`` as ``d + 1``. People count keys from 1 and type
     ``3:1 7:0 5:1 7 3``, cells and then keys, and read ``0 1``; a key that is not in the memory reads as a blank, ``_``.
     """
 
@@ -96,16 +97,16 @@ class MemoryIndex(Task):
     def draw(self, lengths_B: Tensor, width: int, *, generator: torch.Generator) -> Tensor:
         batch = lengths_B.shape[0]
         cells_B = (lengths_B // 2).clamp(max=self.keys)
-        shuffled_BK = chances((batch, self.keys), generator).argsort(dim=1)
-        bits_BK = uniform(0, 2, (batch, self.keys), generator)
-        chance_BK = chances((batch, self.keys), generator)
+        shuffled_BK = rand((batch, self.keys), generator).argsort(dim=1)
+        bits_BK = randint(0, 2, (batch, self.keys), generator)
+        chance_BK = rand((batch, self.keys), generator)
         used_BK = torch.arange(self.keys, device=lengths_B.device) < cells_B[:, None]
         order_BK = torch.where(used_BK, chance_BK, 2.0).argsort(dim=1)  # a second shuffle, of the used keys only
         cells_BK = take(3 * shuffled_BK + bits_BK + 1, order_BK)
         column_BN = torch.arange(width, device=lengths_B.device).expand(batch, width)
         asked_BN = take(3 * shuffled_BK + 3, column_BN - cells_B[:, None])
         rows_BN = torch.where(column_BN < cells_B[:, None], take(cells_BK, column_BN), asked_BN)
-        return keep(rows_BN, 2 * cells_B)
+        return crop(rows_BN, 2 * cells_B)
 
     def answer(self, inputs_BN: Tensor) -> Tensor:
         key_BN, kind_BN = (inputs_BN - 1).clamp(min=0) // 3, (inputs_BN - 1) % 3
@@ -114,7 +115,7 @@ class MemoryIndex(Task):
         memory_BK = memory_BK.scatter(1, torch.where(cell_BN, key_BN, self.keys), kind_BN + 1)
         cells_B = cell_BN.sum(dim=1)
         asked_BN = take(key_BN, columns(inputs_BN) + cells_B[:, None])
-        return keep(take(memory_BK, asked_BN), row_lengths(inputs_BN) - cells_B)
+        return crop(take(memory_BK, asked_BN), row_lengths(inputs_BN) - cells_B)
 
     def solve(self, symbols: list[int]) -> list[int]:
         memory = {(symbol - 1) // 3: (symbol - 1) % 3 + 1 for symbol in symbols if symbol % 3}
@@ -134,5 +135,12 @@ class MemoryIndex(Task):
         cells = [3 * key + bit - 2 for key, bit in memory.items()]
         return cells + [3 * parse_symbol(text, self.keys, self.syntax) for text in asked]
 
+    def write(self, symbols: list[int]) -> str:
+        cells = [f"{(symbol + 2) // 3}:{(symbol - 1) % 3}" for symbol in symbols if symbol % 3]
+        return " ".join([*cells, *(str(symbol // 3) for symbol in symbols if symbol % 3 == 0)])
+
     def render(self, output: list[int]) -> str:
         return " ".join(render_chars(output, "01"))
+
+    def pieces(self, rendered: str) -> list[str]:
+        return rendered.split()

@@ -1,26 +1,85 @@
-"""Moving symbols without looking at them: copy, reverse, duplicate, pick, reverse bits; and counting up.
+"""Rows of plain symbols or key, value pairs: copy, reverse, duplicate, pick, permute, sort, count up, rotate."""
 
-Rotating a binary number by an amount given in unary.
-"""
-
-# B = batch, N = width of the padded rows
+# B = batch, N = width of the padded rows, P = N // 2 pairs
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from riffle.tasks.base import BLANK, Task, parse_number, render_chars, tokens, trim
-from riffle.tasks.padded import columns, keep, row_lengths, settle, take, uniform, uniform_below
-from riffle.tasks.symbols import PairTask, SymbolTask
+from riffle.tasks.base import (
+    BLANK,
+    Task,
+    parse_number,
+    parse_pair,
+    parse_symbol,
+    render_chars,
+    render_symbols,
+    tokens,
+    trim,
+)
+from riffle.tasks.digits import propagate_carries
+from riffle.tasks.rows import columns, crop, randint, randint_below, row_lengths, take
 from riffle.tasks.worst_cases import Split, symbol_splits
 
 
-@dataclass(frozen=True)
+class SymbolTask(Task):
+    """A task whose input is a row of symbols drawn uniformly from 1..symbols-1.
+
+    People type and read the symbols as numbers, ``7 3 9 1``; a blank inside an output is shown as ``_``.
+    """
+
+    syntax = "type symbols as whole numbers separated by spaces, for example: 7 3 9 1"
+    symbols: int = 12
+    classes: int = 12
+
+    def filled(self, lengths_B: Tensor) -> Tensor:
+        """How many cells an input of each length fills."""
+        return lengths_B
+
+    def draw(self, lengths_B: Tensor, width: int, *, generator: torch.Generator) -> Tensor:
+        rows_BN = randint(1, self.symbols, (lengths_B.shape[0], width), generator)
+        return crop(rows_BN, self.filled(lengths_B))
+
+    def parse(self, words: Sequence[str]) -> list[int]:
+        symbols = [parse_symbol(token, self.symbols - 1, self.syntax) for token in tokens(words)]
+        if not symbols:
+            raise ValueError(f"there is no symbol in the input; {self.syntax}")
+        return symbols
+
+    def render(self, output: list[int]) -> str:
+        return render_symbols(output)
+
+    def pieces(self, rendered: str) -> list[str]:
+        return rendered.split()
+
+
+class PairTask(SymbolTask):
+    """A task on key, value pairs: an input of length ``l`` holds ``l // 2`` of them, key and value side by side.
+
+    People type and read ``3:9 1:4``.
+    """
+
+    syntax = "type pairs key:value separated by spaces, for example: 3:9 1:4 2:2"
+
+    def filled(self, lengths_B: Tensor) -> Tensor:
+        return lengths_B // 2 * 2
+
+    def parse(self, words: Sequence[str]) -> list[int]:
+        pairs = [parse_pair(token, self.symbols - 1, self.syntax) for token in tokens(words)]
+        if not pairs:
+            raise ValueError(f"there is no pair in the input; {self.syntax}")
+        return [symbol for pair in pairs for symbol in pair]
+
+    def render(self, output: list[int]) -> str:
+        shown = render_symbols(output).split()
+        return " ".join(":".join(shown[i : i + 2]) for i in range(0, len(shown), 2))
+
+
 class Identity(SymbolTask):
-    """Give the symbols back as they are."""
+    """Copy the symbols."""
 
     name = "id"
     summary = "Copy the symbols."
@@ -33,7 +92,6 @@ class Identity(SymbolTask):
         return list(symbols)
 
 
-@dataclass(frozen=True)
 class Reverse(SymbolTask):
     """Give the symbols in reverse order."""
 
@@ -43,7 +101,7 @@ class Reverse(SymbolTask):
 
     def answer(self, inputs_BN: Tensor) -> Tensor:
         lengths_B = row_lengths(inputs_BN)
-        return keep(take(inputs_BN, lengths_B[:, None] - 1 - columns(inputs_BN)), lengths_B)
+        return crop(take(inputs_BN, lengths_B[:, None] - 1 - columns(inputs_BN)), lengths_B)
 
     def solve(self, symbols: list[int]) -> list[int]:
         return symbols[::-1]
@@ -53,12 +111,11 @@ class Reverse(SymbolTask):
         return symbol_splits(self.symbols)
 
 
-@dataclass(frozen=True)
 class Duplicate(SymbolTask):
     """Write the symbols twice in a row.
 
-    An input of length ``l`` holds ``l // 2`` symbols, the blanks after them leave room for the copy. An input that
-    leaves less room than that gets as much of the answer as fits.
+    An input of length ``l`` holds ``l // 2`` symbols, and the blanks after them leave room for the copy. Where there is
+    less room, the answer is cropped.
     """
 
     name = "duplicate"
@@ -71,7 +128,7 @@ class Duplicate(SymbolTask):
 
     def answer(self, inputs_BN: Tensor) -> Tensor:
         lengths_B = row_lengths(inputs_BN)
-        return keep(take(inputs_BN, columns(inputs_BN) % lengths_B[:, None].clamp(min=1)), 2 * lengths_B)
+        return crop(take(inputs_BN, columns(inputs_BN) % lengths_B[:, None].clamp(min=1)), 2 * lengths_B)
 
     def solve(self, symbols: list[int]) -> list[int]:
         return trim(symbols) * 2
@@ -85,7 +142,6 @@ class Duplicate(SymbolTask):
         return symbol_splits(self.symbols)
 
 
-@dataclass(frozen=True)
 class ReversePairs(PairTask):
     """Give the pairs in reverse order, each pair as it is."""
 
@@ -97,14 +153,13 @@ class ReversePairs(PairTask):
         lengths_B = row_lengths(inputs_BN)
         column_N = columns(inputs_BN)
         source_BN = lengths_B[:, None] - 2 - column_N + 2 * (column_N % 2)
-        return keep(take(inputs_BN, source_BN), lengths_B)
+        return crop(take(inputs_BN, source_BN), lengths_B)
 
     def solve(self, symbols: list[int]) -> list[int]:
         pairs = [symbols[i : i + 2] for i in range(0, len(symbols), 2)]
         return [symbol for pair in reversed(pairs) for symbol in pair]
 
 
-@dataclass(frozen=True)
 class Left(SymbolTask):
     """Give the first symbol."""
 
@@ -119,7 +174,6 @@ class Left(SymbolTask):
         return symbols[:1]
 
 
-@dataclass(frozen=True)
 class Right(SymbolTask):
     """Give the last symbol, in the first cell."""
 
@@ -135,7 +189,6 @@ class Right(SymbolTask):
         return symbols[-1:]
 
 
-@dataclass(frozen=True)
 class BitReversal(SymbolTask):
     """Cell ``i`` gets the symbol of the cell whose number has the bits of ``i`` in reverse order.
 
@@ -154,7 +207,7 @@ class BitReversal(SymbolTask):
         for bit in range((inputs_BN.shape[1] - 1).bit_length()):
             counts_B1 = (lengths_B1 - 1) >> bit > 0  # the row's column numbers have this bit
             source_BN = torch.where(counts_B1, 2 * source_BN + (column_N >> bit) % 2, source_BN)
-        return keep(take(inputs_BN, source_BN % lengths_B1.clamp(min=1)), lengths_B1[:, 0])
+        return crop(take(inputs_BN, source_BN % lengths_B1.clamp(min=1)), lengths_B1[:, 0])
 
     def solve(self, symbols: list[int]) -> list[int]:
         bits = (len(symbols) - 1).bit_length()
@@ -162,7 +215,6 @@ class BitReversal(SymbolTask):
         return [symbols[number % len(symbols)] for number in reversed_numbers]
 
 
-@dataclass(frozen=True)
 class Increment(SymbolTask):
     """Add one to a number in base ``symbols - 1``, its digit ``d`` written as symbol ``d + 1``, the lowest first.
 
@@ -175,7 +227,7 @@ class Increment(SymbolTask):
 
     def answer(self, inputs_BN: Tensor) -> Tensor:
         sums_BN = (inputs_BN - 1).clamp(min=0) + (columns(inputs_BN) == 0)
-        return keep(settle(sums_BN, self.symbols - 1) + 1, row_lengths(inputs_BN))
+        return crop(propagate_carries(sums_BN, self.symbols - 1) + 1, row_lengths(inputs_BN))
 
     def solve(self, symbols: list[int]) -> list[int]:
         output = list(symbols)
@@ -187,16 +239,54 @@ class Increment(SymbolTask):
         return output
 
 
-REST, TURN = 3, 4
+class Sort(SymbolTask):
+    """Put the symbols in ascending order."""
+
+    name = "sort"
+    summary = "Sort the symbols in ascending order."
+    example = ("7", "3", "9", "1")
+
+    def answer(self, inputs_BN: Tensor) -> Tensor:
+        blank_last_BN = torch.where(inputs_BN == BLANK, self.symbols, inputs_BN)
+        return crop(blank_last_BN.sort(dim=1).values, row_lengths(inputs_BN))
+
+    def solve(self, symbols: list[int]) -> list[int]:
+        return sorted(symbols)
+
+    @property
+    def splits(self) -> Mapping[str, Split]:
+        return symbol_splits(self.symbols)
 
 
-@dataclass(frozen=True)
+class KeyValueSort(PairTask):
+    """Put pairs in ascending order of their keys; pairs with equal keys stay in the order they came in."""
+
+    name = "kv-sort"
+    summary = "Sort key, value pairs by their key."
+    example = ("3:9", "1:4", "2:2")
+
+    def answer(self, inputs_BN: Tensor) -> Tensor:
+        width = inputs_BN.shape[1]
+        pairs_BP2 = inputs_BN[:, : width // 2 * 2].unflatten(1, (width // 2, 2))
+        keys_BP = torch.where(pairs_BP2[:, :, 0] == BLANK, self.symbols, pairs_BP2[:, :, 0])
+        order_BP = keys_BP.sort(dim=1, stable=True).indices
+        sorted_BP2 = pairs_BP2.gather(1, order_BP[:, :, None].expand_as(pairs_BP2))
+        return F.pad(sorted_BP2.flatten(1), (0, width % 2))
+
+    def solve(self, symbols: list[int]) -> list[int]:
+        pairs = list(zip(symbols[::2], symbols[1::2], strict=True))
+        return [symbol for pair in sorted(pairs, key=lambda pair: pair[0]) for symbol in pair]
+
+
+NO_SHIFT, SHIFT = 3, 4
+
+
 class Rotate(Task):
     """Rotate a binary number of ``n`` bits to the left by 0..n-1 places.
 
     An input of length ``l`` holds ``n = l // 2`` bits, the lowest first, bit ``d`` as symbol ``d + 1``; then ``n - 1``
-    symbols that give the amount in unary, :data:`TURN` for every place and :data:`REST` for the others. The answer has
-    ``n`` bits. People write ``10110 2``, highest bit first, and read ``11010``.
+    symbols that give the amount in unary, :data:`SHIFT` for every place and :data:`NO_SHIFT` for the others. The answer
+    has ``n`` bits. People type ``10110 2``, highest bit first, and read ``11010``.
     """
 
     name = "rotate"
@@ -208,21 +298,21 @@ class Rotate(Task):
 
     def draw(self, lengths_B: Tensor, width: int, *, generator: torch.Generator) -> Tensor:
         bits_B = lengths_B // 2
-        amount_B1 = uniform_below(bits_B, generator)[:, None]
-        rows_BN = uniform(1, 3, (lengths_B.shape[0], width), generator)
-        place_BN = columns(rows_BN) - bits_B[:, None]
-        unary_BN = torch.where(place_BN < amount_B1, TURN, REST)
-        return keep(torch.where(place_BN < 0, rows_BN, unary_BN), 2 * bits_B - 1)
+        amount_B1 = randint_below(bits_B, generator)[:, None]
+        rows_BN = randint(1, 3, (lengths_B.shape[0], width), generator)
+        after_BN = columns(rows_BN) - bits_B[:, None]
+        unary_BN = torch.where(after_BN < amount_B1, SHIFT, NO_SHIFT)
+        return crop(torch.where(after_BN < 0, rows_BN, unary_BN), 2 * bits_B - 1)
 
     def answer(self, inputs_BN: Tensor) -> Tensor:
         bits_B = (row_lengths(inputs_BN) + 1) // 2
-        amount_B1 = (inputs_BN == TURN).sum(dim=1, keepdim=True)
+        amount_B1 = (inputs_BN == SHIFT).sum(dim=1, keepdim=True)
         source_BN = (columns(inputs_BN) - amount_B1) % bits_B[:, None].clamp(min=1)
-        return keep(take(inputs_BN, source_BN), bits_B)
+        return crop(take(inputs_BN, source_BN), bits_B)
 
     def solve(self, symbols: list[int]) -> list[int]:
         bits = (len(symbols) + 1) // 2
-        amount = symbols.count(TURN)
+        amount = symbols.count(SHIFT)
         return symbols[bits - amount : bits] + symbols[: bits - amount]
 
     def parse(self, words: Sequence[str]) -> list[int]:
@@ -233,7 +323,10 @@ class Rotate(Task):
         if not parts[1].isdecimal() or int(parts[1]) >= len(digits):
             raise ValueError(f"amount {parts[1]} is outside 0..{len(digits) - 1}; {self.syntax}")
         amount = int(parts[1])
-        return [digit + 1 for digit in digits] + [TURN] * amount + [REST] * (len(digits) - 1 - amount)
+        return [digit + 1 for digit in digits] + [SHIFT] * amount + [NO_SHIFT] * (len(digits) - 1 - amount)
+
+    def write(self, symbols: list[int]) -> str:
+        return f"{self.render(symbols[: (len(symbols) + 1) // 2])} {symbols.count(SHIFT)}"
 
     def render(self, output: list[int]) -> str:
         return render_chars(output, "01")[::-1]

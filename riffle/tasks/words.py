@@ -1,32 +1,39 @@
-"""Sorting the words of every row in dictionary order, all rows at once and in a logarithmic number of steps.
-
-Sorting a list of words, and merging two sorted lists.
-"""
+"""Sorting a list of words, and merging two sorted lists: all rows at once, in a logarithmic number of steps."""
 
 # B = batch, N = width of the padded rows
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from string import ascii_lowercase
 from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from riffle.tasks.base import BLANK, LETTERS, Task, render_chars, tokens
-from riffle.tasks.padded import coin, columns, delay, first_column, keep, last_column_so_far, row_lengths, take, uniform
+from riffle.tasks.base import BLANK, SHOW_SPACE, Task, render_chars, tokens
+from riffle.tasks.rows import (
+    bernoulli,
+    columns,
+    crop,
+    first_column,
+    last_column_so_far,
+    randint,
+    row_lengths,
+    shift_right,
+    take,
+)
 
 
 def dense_rank(keys_BN: Tensor) -> Tensor:
     """Number the different keys of every row 0, 1, ... in ascending order."""
     sorted_BN, order_BN = keys_BN.sort(dim=1)
-    fresh_BN = sorted_BN != delay(sorted_BN, fill=-1)
+    fresh_BN = sorted_BN != shift_right(sorted_BN, fill=-1)
     return torch.zeros_like(keys_BN).scatter(1, order_BN, fresh_BN.long().cumsum(dim=1) - 1)
 
 
 def suffix_ranks(letters_BN: Tensor) -> Tensor:
-    """Rank what is left of the word from every cell on, in dictionary order; 0 where ``letters_BN`` is 0 (no letter).
+    """Rank every word's suffixes in dictionary order, one for each cell; 0 where ``letters_BN`` is 0 (no letter).
 
     Prefix doubling: when cells are ranked by their next ``reach`` letters, the pair of the ranks here and ``reach``
     cells further ranks them by twice as many. A word that ends earlier is followed by rank 0 and so comes first.
@@ -63,13 +70,13 @@ def sort_words(rows_BN: Tensor, keys_BN: Tensor, divider: int, group_BN: Tensor 
     ranks_BN = suffix_ranks(torch.where(letter_BN, F.pad(keys_BN, (0, 1)), 0))
     if group_BN is not None:
         ranks_BN = ranks_BN + F.pad(group_BN, (0, 1)) * (width + 3)
-    begins_BN = delay(rows_BN, fill=divider) == divider
-    place_BN = take(ranks_BN, last_column_so_far(begins_BN))
-    after_all = torch.iinfo(torch.int64).max
-    place_BN = torch.where(column_N <= lengths_B[:, None], place_BN, after_all)
-    # a stable sort of the cells by the rank of their word moves every word as one piece, its divider with it
-    order_BN = place_BN.sort(dim=1, stable=True).indices
-    return keep(take(rows_BN, order_BN)[:, :width], lengths_B)
+    begins_BN = shift_right(rows_BN, fill=divider) == divider
+    rank_BN = take(ranks_BN, last_column_so_far(begins_BN))
+    highest = torch.iinfo(torch.int64).max
+    rank_BN = torch.where(column_N <= lengths_B[:, None], rank_BN, highest)
+    # A stable sort of the cells by the rank of their word moves every word as one piece, its divider with it.
+    order_BN = rank_BN.sort(dim=1, stable=True).indices
+    return crop(take(rows_BN, order_BN)[:, :width], lengths_B)
 
 
 def draw_words(lengths_B: Tensor, width: int, letters: int, divider: int, generator: torch.Generator) -> Tensor:
@@ -79,12 +86,12 @@ def draw_words(lengths_B: Tensor, width: int, letters: int, divider: int, genera
     ``1 / sqrt(length)`` (at most one half), unless there is a divider just before it.
     """
     batch = lengths_B.shape[0]
-    rows_BN = uniform(1, letters + 1, (batch, width), generator)
+    rows_BN = randint(1, letters + 1, (batch, width), generator)
     column_N = columns(rows_BN)
     chance_B1 = lengths_B[:, None].clamp(min=4).double().rsqrt()
-    heads_BN = coin(chance_B1, (batch, width), generator) & (column_N > 0) & (column_N < lengths_B[:, None] - 1)
+    heads_BN = bernoulli(chance_B1, (batch, width), generator) & (column_N > 0) & (column_N < lengths_B[:, None] - 1)
     odd_BN = (column_N - last_column_so_far(~heads_BN)) % 2 == 1  # the first, third, ... of neighbouring heads
-    return keep(torch.where(heads_BN & odd_BN, divider, rows_BN), lengths_B)
+    return crop(torch.where(heads_BN & odd_BN, divider, rows_BN), lengths_B)
 
 
 def split_words(symbols: Sequence[int], divider: int) -> list[list[int]]:
@@ -99,16 +106,15 @@ def split_words(symbols: Sequence[int], divider: int) -> list[list[int]]:
 
 
 def join_words(words: Sequence[Sequence[int]], divider: int) -> list[int]:
-    """Undo :func:`cut`."""
+    """The inverse of :func:`split_words`."""
     return [symbol for word in words for symbol in (*word, divider)][:-1]
 
 
-@dataclass(frozen=True)
 class WordTask(Task):
-    """A task on words; letters are 1, 2, ... (typed a, b, ...) and the highest symbol stands between words."""
+    """A task on words; letters are 1, 2, ... (typed a, b, ...) and the highest symbol, a space, divides words."""
 
-    letters_below_divider: ClassVar[int] = 0
-    """How many symbols below the divider are no letters."""
+    punctuation: ClassVar[str] = " "
+    """How the symbols after the letters are typed, the divider last."""
     symbols: int = 13
     classes: int = 13
 
@@ -118,26 +124,31 @@ class WordTask(Task):
         return self.symbols - 1
 
     @property
-    def alphabet(self) -> str:
+    def letters(self) -> str:
         """The letters in the order of their symbols."""
-        return LETTERS[: self.divider - 1 - self.letters_below_divider]
+        return ascii_lowercase[: self.divider - len(self.punctuation)]
 
-    def spell(self, word: str) -> list[int]:
+    def parse_word(self, word: str) -> list[int]:
         """The letters of one typed word."""
         for letter in word:
-            if letter not in self.alphabet:
+            if letter not in self.letters:
                 raise ValueError(
-                    f"letter {letter!r} in {word!r} is outside {self.alphabet[0]}..{self.alphabet[-1]}; {self.syntax}"
+                    f"letter {letter!r} in {word!r} is outside {self.letters[0]}..{self.letters[-1]}; {self.syntax}"
                 )
-        return [self.alphabet.index(letter) + 1 for letter in word]
+        return [self.letters.index(letter) + 1 for letter in word]
+
+    def render(self, output: list[int]) -> str:
+        return render_chars(output, self.letters + self.punctuation)
+
+    def label(self, symbol: int) -> str:
+        return self.render([symbol]).replace(" ", SHOW_SPACE) or super().label(symbol)
 
 
-@dataclass(frozen=True)
 class WordSort(WordTask):
     """Sort words by the parities of their letters, an even letter (b, d, ...) before an odd one (a, c, ...).
 
-    Words are compared letter by letter like in a dictionary, only that letters of equal parity count as equal; words
-    that compare equal keep their order. People write ``bad cab add`` with the letters a to k.
+    Words are compared as in a dictionary, but letters of equal parity count as equal; words that compare equal keep
+    their order. People type ``bad cab add`` with the letters a to k.
     """
 
     name = "word-sort"
@@ -159,19 +170,15 @@ class WordSort(WordTask):
         typed = tokens(words)
         if not typed:
             raise ValueError(f"there is no word in the input; {self.syntax}")
-        return join_words([self.spell(word) for word in typed], self.divider)
-
-    def render(self, output: list[int]) -> str:
-        return render_chars(output, self.alphabet + " ")
+        return join_words([self.parse_word(word) for word in typed], self.divider)
 
 
-@dataclass(frozen=True)
 class Merge(WordTask):
     """Merge two sorted lists of words, with a word of the one symbol :attr:`middle` between them, into one.
 
     The order is that of a dictionary, and the middle word, higher than every letter, comes last in the answer. The
     first list has half of the words, rounded down. The shortest input has three symbols; where the width does not
-    allow it, both lists are empty. People write ``bad dig / ace fig`` with the letters a to j, and read
+    allow it, both lists are empty. People type ``bad dig / ace fig`` with the letters a to j, and read
     ``ace bad dig fig /``.
     """
 
@@ -179,7 +186,7 @@ class Merge(WordTask):
     summary = "Merge two sorted lists of words."
     example = ("bad", "dig", "/", "ace", "fig")
     syntax = "type two sorted lists of words with / between them, for example: bad dig / ace fig"
-    letters_below_divider = 1
+    punctuation = "/ "
 
     @property
     def middle(self) -> int:
@@ -189,17 +196,17 @@ class Merge(WordTask):
     def draw(self, lengths_B: Tensor, width: int, *, generator: torch.Generator) -> Tensor:
         if width < 3:
             middle_BN = torch.full((lengths_B.shape[0], width), self.middle, device=generator.device)
-            return keep(middle_BN, lengths_B.clamp(max=1))
+            return crop(middle_BN, lengths_B.clamp(max=1))
         lengths_B = lengths_B.clamp(min=3)
         words_BN = draw_words(lengths_B - 2, width, self.middle - 1, self.divider, generator)
         divider_BN = words_BN == self.divider
         word_BN = divider_BN.long().cumsum(dim=1) - divider_BN.long()  # the number of the word a cell belongs to
         half_B1 = (divider_BN.sum(dim=1, keepdim=True) + 1) // 2
-        place_BN = columns(words_BN) - first_column(word_BN >= half_B1)[:, None]
-        rows_BN = take(words_BN, columns(words_BN) - torch.where(place_BN < 0, 0, 2))
-        rows_BN = torch.where(place_BN == 0, self.middle, rows_BN)
-        rows_BN = keep(torch.where(place_BN == 1, self.divider, rows_BN), lengths_B)
-        list_BN = (place_BN >= 0).long() + (place_BN >= 2)
+        after_BN = columns(words_BN) - first_column(word_BN >= half_B1)[:, None]
+        rows_BN = take(words_BN, columns(words_BN) - torch.where(after_BN < 0, 0, 2))
+        rows_BN = torch.where(after_BN == 0, self.middle, rows_BN)
+        rows_BN = crop(torch.where(after_BN == 1, self.divider, rows_BN), lengths_B)
+        list_BN = (after_BN >= 0).long() + (after_BN >= 2)
         return sort_words(rows_BN, rows_BN, self.divider, list_BN)
 
     def answer(self, inputs_BN: Tensor) -> Tensor:
@@ -215,8 +222,5 @@ class Merge(WordTask):
         for typed in lists:
             if typed != sorted(typed):
                 raise ValueError(f"the list {' '.join(typed)!r} is not sorted; {self.syntax}")
-        first, second = ([self.spell(word) for word in typed] for typed in lists)
+        first, second = ([self.parse_word(word) for word in typed] for typed in lists)
         return join_words([*first, [self.middle], *second], self.divider)
-
-    def render(self, output: list[int]) -> str:
-        return render_chars(output, self.alphabet + "/ ")

@@ -1,6 +1,6 @@
-"""Inputs that uniform sampling all but never draws: the worst cases of the paper's five tasks.
+"""Worst cases of the paper's five tasks, which uniform sampling hardly ever draws.
 
-Every split turns inputs as they are drawn into worst cases of the same lengths.
+A split is a function that replaces drawn inputs by worst cases of the same lengths.
 """
 
 # B = batch, N = width of the padded rows
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from riffle.tasks.base import BLANK
-from riffle.tasks.padded import coin, columns, first_column, keep, take, uniform, uniform_below
+from riffle.tasks.rows import bernoulli, columns, crop, first_column, randint, randint_below, take
 
 Split = Callable[[Tensor, torch.Generator], Tensor]
 
@@ -34,62 +34,62 @@ def symbol_splits(symbols: int) -> dict[str, Split]:
 
 
 Operands = Callable[[Tensor, Tensor, torch.Generator], tuple[Tensor, Tensor]]
-"""Two numbers per row from the place of every bit ``[B, N]``, the lowest first, digits ``[B, 1]`` and generator."""
+"""The bits of two numbers per row, from every bit's position ``[B, N]``, the digits ``[B, 1]`` and a generator."""
 
 
-def longest_carry(place_BN: Tensor, digits_B1: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """A carry starts somewhere and runs to the top; in every other row it starts at the very bottom.
+def longest_carry(bit_BN: Tensor, digits_B1: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """A carry that starts at a random bit, in every other row at the lowest, and runs to the highest.
 
-    Row 0 is the classic 11...1 + 1; elsewhere it is random which number holds the bit that hands the carry on, and the
-    bits below the start are random without a carry among them.
+    Row 0 is 11...1 + 1; in the others it is random which of the two numbers has the bit that passes the carry on, and
+    the bits below the start are random but make no carry.
     """
-    row_B1 = torch.arange(place_BN.shape[0], device=generator.device)[:, None]
-    start_B1 = torch.where(row_B1 % 2 == 0, 0, uniform_below(digits_B1, generator))
-    one_BN = coin(0.5, (*place_BN.shape,), generator) | (row_B1 == 0)
-    below_BN = coin(0.5, (*place_BN.shape,), generator)
-    a_BN = torch.where(place_BN < start_B1, one_BN & below_BN, one_BN | (place_BN == start_B1))
-    b_BN = torch.where(place_BN < start_B1, ~one_BN & below_BN, ~one_BN | (place_BN == start_B1))
+    row_B1 = torch.arange(bit_BN.shape[0], device=generator.device)[:, None]
+    start_B1 = torch.where(row_B1 % 2 == 0, 0, randint_below(digits_B1, generator))
+    one_BN = bernoulli(0.5, (*bit_BN.shape,), generator) | (row_B1 == 0)
+    below_BN = bernoulli(0.5, (*bit_BN.shape,), generator)
+    a_BN = torch.where(bit_BN < start_B1, one_BN & below_BN, one_BN | (bit_BN == start_B1))
+    b_BN = torch.where(bit_BN < start_B1, ~one_BN & below_BN, ~one_BN | (bit_BN == start_B1))
     return a_BN.long(), b_BN.long()
 
 
-def alternating_carries(place_BN: Tensor, digits_B1: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Runs of 1 + 1, which make carries, alternate with runs of 0 + 0, which swallow them; runs of 1 to 4 bits."""
-    run_B1, shift_B1 = (uniform(low, high, (place_BN.shape[0], 1), generator) for low, high in ((1, 5), (0, 8)))
-    bits_BN = (place_BN + shift_B1) // run_B1 % 2
+def alternating_carries(bit_BN: Tensor, digits_B1: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Runs of 1 + 1, which make carries, alternate with runs of 0 + 0, which absorb them; runs of 1 to 4 bits."""
+    run_B1, shift_B1 = (randint(low, high, (bit_BN.shape[0], 1), generator) for low, high in ((1, 5), (0, 8)))
+    bits_BN = (bit_BN + shift_B1) // run_B1 % 2
     return bits_BN, bits_BN
 
 
-def alternating(place_BN: Tensor, digits_B1: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def alternating(bit_BN: Tensor, digits_B1: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """0101... or 1010... in each number."""
-    a_BN, b_BN = ((place_BN + uniform(0, 2, (place_BN.shape[0], 1), generator)) % 2 for _ in range(2))
+    a_BN, b_BN = ((bit_BN + randint(0, 2, (bit_BN.shape[0], 1), generator)) % 2 for _ in range(2))
     return a_BN, b_BN
 
 
 def constant(bit: int) -> Operands:
     """Every bit of both numbers is ``bit``."""
 
-    def operands(place_BN: Tensor, digits_B1: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        bits_BN = torch.full_like(place_BN, bit)
+    def operands(bit_BN: Tensor, digits_B1: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        bits_BN = torch.full_like(bit_BN, bit)
         return bits_BN, bits_BN
 
     return operands
 
 
-def powers_of_two(place_BN: Tensor, digits_B1: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def powers_of_two(bit_BN: Tensor, digits_B1: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """One bit is set in each number."""
-    a_BN, b_BN = ((place_BN == uniform_below(digits_B1, generator)).long() for _ in range(2))
+    a_BN, b_BN = ((bit_BN == randint_below(digits_B1, generator)).long() for _ in range(2))
     return a_BN, b_BN
 
 
 def split_of(operands: Operands, separator: int) -> Split:
-    """Write the numbers of ``operands`` in place of those that were drawn."""
+    """A split that replaces the drawn numbers by those of ``operands``."""
 
     def split(rows_BN: Tensor, generator: torch.Generator) -> Tensor:
         digits_B1 = first_column(rows_BN == separator)[:, None]
-        place_BN = columns(rows_BN).expand_as(rows_BN)
-        a_BN, b_BN = operands(place_BN, digits_B1, generator)
-        bits_BN = torch.where(place_BN < digits_B1, a_BN, take(b_BN, place_BN - digits_B1 - 1))
-        return keep(torch.where(place_BN == digits_B1, separator, bits_BN + 1), 2 * digits_B1[:, 0] + 1)
+        bit_BN = columns(rows_BN).expand_as(rows_BN)
+        a_BN, b_BN = operands(bit_BN, digits_B1, generator)
+        bits_BN = torch.where(bit_BN < digits_B1, a_BN, take(b_BN, bit_BN - digits_B1 - 1))
+        return crop(torch.where(bit_BN == digits_B1, separator, bits_BN + 1), 2 * digits_B1[:, 0] + 1)
 
     return split
 

@@ -14,14 +14,12 @@ import torch
 from riffle.demo.lengths import LENGTHS, evaluated, measure, show_lengths, worst_cases
 from riffle.demo.routes import random_permutation, show_route
 from riffle.demo.server import LARGEST_REQUEST, Guard
-from riffle.demo.solve import MOST, LoadedRun, RunCatalogue, answer, check_size, compare, show_answer
+from riffle.demo.solve import MOST, LoadedRun, RunCatalogue, answer, check_size, compare, random_input, show_answer
 from riffle.demo.svg import in_place
 from riffle.demo.switches import layers_of, mean_gates, show_switches
-from riffle.demo.writing import random_input, write
 from riffle.inspect import trace
 from riffle.routing import route
 from riffle.tasks import TASKS
-from riffle.tasks.base import trim
 from riffle.train.shipped import SHIPPED
 from riffle.train.solve import solve
 
@@ -44,14 +42,9 @@ def problem(text: str) -> str:
 
 
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
-@pytest.mark.parametrize("length", [8, 31, 64])
-def test_what_is_written_is_read_back(task, length: int) -> None:
+@pytest.mark.parametrize("length", [1, 8, 31])
+def test_random_inputs_can_be_read(task, length: int) -> None:
     for seed in range(8):
-        symbols = trim(task.sample(1, length, generator=torch.Generator().manual_seed(seed)).inputs[0].tolist())
-        text = write(task, symbols)
-        assert text is not None
-        if length > 8:
-            assert trim(task.parse(text.split())) == symbols
         typed = random_input(task, length, generator=torch.Generator().manual_seed(seed))
         assert task.parse(typed.split())
 

@@ -10,7 +10,7 @@ from riffle import SequenceModel, ShuffleExchange
 from riffle.inspect import dependence, source_positions, strongest_source
 from riffle.models.sequence import EMBEDDING_SCALE
 from riffle.tasks import TASKS, get_task
-from riffle.tasks.symbols import SymbolTask
+from riffle.tasks.sequences import SymbolTask
 from riffle.train.run import Run
 from riffle.train.shipped import SHIPPED
 

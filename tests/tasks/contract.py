@@ -147,6 +147,18 @@ def check_text(task: Task) -> None:
         assert all(isinstance(task.render(output), str) for output in outputs.tolist())
 
 
+def check_write(task: Task) -> None:
+    """``write`` is the inverse of ``parse``, wherever the input is long enough to be typed."""
+    for length in (9, 31, 64):
+        for row in task.sample(8, length, generator=seeded(length)).inputs.tolist():
+            text = task.write(trim(row))
+            assert trim(task.parse([text])) == trim(task.parse(text.split())) == trim(row)
+    symbols = task.parse(task.example)
+    assert task.parse([task.write(symbols)]) == symbols
+    assert all(task.label(symbol) for symbol in range(max(task.symbols, task.classes)))
+    assert task.pieces(task.render(task.solve(trim(symbols))))
+
+
 def check_bad_text(task: Task) -> None:
     """What cannot be read is answered with what can."""
     for words in ([], [""], ["%"], ["7", "3", "%"], ["-1"], ["99999"]):

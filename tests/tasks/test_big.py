@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from riffle.tasks import BLANK, TASKS
-from riffle.tasks.arithmetic import digits_of, number
 from riffle.tasks.base import trim
-from riffle.tasks.padded import multiply, pack, unpack
+from riffle.tasks.digits import digits_of, multiply, number_of, pack, unpack
 
 from .contract import seeded
 
@@ -67,7 +66,7 @@ def test_products_stay_exact_at_16384_digits(digit: int) -> None:
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=40), st.sampled_from([2, 3, 4, 5]))
 def test_pack_and_unpack(digits: list[int], group: int) -> None:
     packed = pack(torch.tensor([digits]), 10, group)
-    assert number(packed[0].tolist(), 10**group) == number(digits, 10)
+    assert number_of(packed[0].tolist(), 10**group) == number_of(digits, 10)
     assert trim(unpack(packed, 10, group)[0].tolist()) == trim(digits)
 
 
@@ -82,7 +81,7 @@ def test_arithmetic_is_that_of_python(name: str, digits: int, data: st.DataObjec
     a_text, b_text = ("".join(map(str, reversed(digits_of(value, base, digits)))) for value in (a, b))
     output = answer(name, task.parse([a_text, b_text]), width=2 * digits + 5)
     value = a + b if name.startswith("add") else a * b
-    assert number([symbol - 1 for symbol in output], base) == value
+    assert number_of([symbol - 1 for symbol in output], base) == value
     assert task.render(output) == "".join(map(str, reversed(digits_of(value, base))))
 
 

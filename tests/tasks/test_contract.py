@@ -71,6 +71,10 @@ def test_text(task: Task) -> None:
     contract.check_text(task)
 
 
+def test_write(task: Task) -> None:
+    contract.check_write(task)
+
+
 def test_bad_text(task: Task) -> None:
     contract.check_bad_text(task)
 

@@ -9,7 +9,7 @@ import pytest
 
 import riffle.tasks
 from riffle.tasks import TASKS, Task
-from riffle.tasks import padded as row_helpers
+from riffle.tasks import rows as row_helpers
 
 from . import contract
 
@@ -47,6 +47,7 @@ def test_contract(task: Task) -> None:
     contract.check_pure(task)
     contract.check_blank_row(task)
     contract.check_text(task)
+    contract.check_write(task)
     contract.check_bad_text(task)
 
 

@@ -67,6 +67,22 @@ def test_render(name: str, output: list[int], text: str) -> None:
     assert TASKS[name].render(output) == text
 
 
+LABELS = [
+    ("add", [0, 1, 2, 11], "· 0 1 +"),
+    ("divide", [2, 12], "1 /"),
+    ("multiply-bcd", [1, 4, 12], "1 4 12"),
+    ("sort", [0, 11], "· 11"),
+    ("merge", [1, 11, 12, 0], "a / ␣ ·"),
+    ("dyck", [1, 2], "1 2"),
+    ("dyck-continue", [1, 4, 0], "( ] ·"),
+]
+
+
+@pytest.mark.parametrize(("name", "symbols", "labels"), LABELS)
+def test_labels(name: str, symbols: list[int], labels: str) -> None:
+    assert " ".join(TASKS[name].label(symbol) for symbol in symbols) == labels
+
+
 ERRORS = [
     ("sort", ["7", "15"], r"^symbol 15 is outside 1\.\.11; type symbols"),
     ("sort", ["7", "0"], r"^symbol 0 is outside 1\.\.11"),
