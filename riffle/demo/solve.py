@@ -157,8 +157,8 @@ def verdict(correct: bool, wrong: int, symbols: int) -> str:
 
 def compare(task: Task, got: str, right: str) -> list[tuple[str, str]]:
     """Both answers cut into symbols as people read them, side by side; numbers meet at their lowest digit."""
-    outputs = [task.pieces(got), task.pieces(right)]
+    ours, expected = task.pieces(got), task.pieces(right)
     if task.right_aligned:
-        longest = max(map(len, outputs))
-        outputs = [[MISSING] * (longest - len(output)) + output for output in outputs]
-    return list(zip_longest(*outputs, fillvalue=MISSING))
+        longest = max(len(ours), len(expected))
+        ours, expected = ([MISSING] * (longest - len(pieces)) + pieces for pieces in (ours, expected))
+    return list(zip_longest(ours, expected, fillvalue=MISSING))
