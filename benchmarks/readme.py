@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from riffle.bench.record import outcome
+from riffle.bench.record import format_time
 from riffle.lambada.evaluate import PUBLISHED
 from riffle.quantities import DASH, format_bytes, format_length, format_milliseconds, format_percent, format_share
 from riffle.reproduce.claims import as_read
@@ -105,7 +105,7 @@ def _speed_row(row: dict[str, Any]) -> str:
     for form in ("eager", "compiled", "fused", "fused-keep"):
         entry = row["forms"].get(form)
         size = f", {format_bytes(entry['peak_bytes'])}" if entry and "milliseconds" in entry else ""
-        cells.append(outcome(entry) + size if entry else DASH)
+        cells.append(format_time(entry) + size if entry else DASH)
     timed = [entry for entry in row["forms"].values() if "milliseconds" in entry]
     best = max(timed, key=lambda entry: entry["fraction_of_floor"], default=None)
     cells += (
@@ -131,7 +131,7 @@ def _attention(rows: dict[str, Any]) -> list[str]:
             if name == "ours"
             else f"{first['blocks']}-layer encoder, FlashAttention"
         )
-        cells = " | ".join(outcome(entry) if entry else DASH for entry in entries)
+        cells = " | ".join(format_time(entry) if entry else DASH for entry in entries)
         lines.append(f"| {what}, {first['features']} maps | {cells} |")
     return lines
 

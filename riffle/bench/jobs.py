@@ -1,38 +1,69 @@
-"""A row in one form, ready to be called: the network, its weights and its input."""
+"""A workload in a form, ready to be called, and its reference results, computed independently in float32 or float64.
 
-# B = batch, N = length, D = features per cell
+:data:`JOBS` has both for every kind of workload: inference, forward and backward pass, training step, and a pre-norm
+transformer encoder on FlashAttention to compare with. All forms of a workload have the same weights and inputs, rounded
+to bfloat16, so that their results can be compared.
+"""
+
+# B = batch, N = 2**k cells, D = features per cell, H = heads, W = features per head
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.checkpoint import checkpoint
 
-from riffle.bench.workloads import Form, Workload
+from riffle.bench.timing import graphed
+from riffle.bench.workloads import Form, Workload, WorkloadKind
 from riffle.kernels import Backend
+from riffle.nn.graphed import Graphed
 from riffle.nn.network import ShuffleExchange
+from riffle.nn.switch import PairUnit
+from riffle.recipes import paper
+from riffle.shuffle import SHUFFLES
+from riffle.train.objective import SymbolObjective
+from riffle.train.step import EAGER_STEPS, TrainStep
 
 Results = dict[str, Tensor]
-"""What a row computes, by name; the names of gradients begin with :data:`GRADIENT`."""
+"""What a workload computes, by name; the names of gradients begin with :data:`GRADIENT`."""
 GRADIENT = "gradient of "
 WEIGHT = "units.0_forward.gates.weight"
-"""The weight whose gradient is compared: most layers add to it."""
+"""The weight whose gradient is compared: most layers contribute to it."""
+CHECKED_STEPS = EAGER_STEPS + 2
+"""Training steps after which gradients are compared: the last is the second replay of the graph."""
+HEAD = 64
+"""Features per attention head; the encoder's width must be a multiple of it."""
+CHECKED_ENCODER = 2**14
+"""The longest input at which the encoder is compared with itself in float32, which would take minutes beyond."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """Something to time, and a way to look at what it computes."""
+    """A call to time, with access to what it computes."""
 
     call: Callable[[], object]
-    """The work."""
     results: Callable[[], Results]
-    """The work once more, with everything it computed."""
+    """Runs the call once more and returns everything that is compared."""
     graph: bool = False
-    """Whether later calls replay a CUDA graph, which allocates nothing any more."""
+    """Whether later calls replay a CUDA graph, which allocates no memory."""
     first_calls: int = 1
-    """Calls after which nothing is compiled or captured any more."""
+    """Calls after which everything is compiled and captured."""
+
+
+class JobKind(NamedTuple):
+    """How a kind of workload is run and checked."""
+
+    build: Callable[[Workload, Form, torch.device], Job]
+    reference: Callable[[Workload, torch.device], Results | None]
+    """The reference results; None where computing them would take too long."""
+    compared: str
+    """What is compared, for the result file."""
 
 
 def dtype_of(form: Form) -> torch.dtype:
@@ -40,23 +71,27 @@ def dtype_of(form: Form) -> torch.dtype:
     return torch.float32 if form == "eager" else torch.bfloat16
 
 
-def make_network(row: Workload, form: Form, device: torch.device) -> ShuffleExchange:
-    """The row's network; the same weights in every form, rounded to bfloat16."""
+def compiled(run: Callable[..., Any]) -> Any:
+    """A module or a function through ``torch.compile``, for one shape."""
+    return torch.compile(run, dynamic=False)
+
+
+def make_network(workload: Workload, form: Form, device: torch.device) -> ShuffleExchange:
+    """The workload's network, with weights rounded to bfloat16 in every form."""
     torch.manual_seed(0)
     backend: Backend = "fused" if form in ("fused", "fused-keep") else "reference"
     recompute = form != "fused-keep"
-    net = ShuffleExchange(row.features, row.blocks, backend=backend, recompute=recompute, device=device)
-    keep_cells_apart(net)
+    net = ShuffleExchange(workload.features, workload.blocks, backend=backend, recompute=recompute, device=device)
+    enlarge_weights(net)
     return net.to(torch.bfloat16).to(dtype_of(form))
 
 
 @torch.no_grad()
-def keep_cells_apart(net: ShuffleExchange) -> None:
-    """Change the initial weights so that they tell right from wrong.
+def enlarge_weights(net: ShuffleExchange) -> None:
+    """Change the initial weights so that cells keep distinct values of about 0.2 through all layers.
 
-    As they are, a long random sequence averages out to nothing, layer by layer, which would leave little to compare and
-    give the chip easier numbers than a trained network does. Larger candidates with biases of their own keep cells
-    apart and around 0.2.
+    With the initial weights a long random sequence decays towards zero layer by layer. Errors would then be hard to
+    see, and the GPU would draw less power and run faster than with a trained network.
     """
     for name, parameter in net.named_parameters():
         if name.endswith("candidates_weight"):
@@ -67,13 +102,222 @@ def keep_cells_apart(net: ShuffleExchange) -> None:
             parameter[-2 * net.features :] += 1  # the update gate's
 
 
-def make_cells(row: Workload, form: Form, device: torch.device, seed: int = 0) -> Tensor:
-    """Random cells within ±1, the same in every form, rounded to bfloat16."""
+def make_cells(workload: Workload, form: Form, device: torch.device, seed: int = 0) -> Tensor:
+    """Random cells within ±1, rounded to bfloat16 in every form."""
     generator = torch.Generator(device).manual_seed(seed)
-    x_BND = torch.empty(row.batch, row.lengths[0], row.features, dtype=torch.bfloat16, device=device)
+    x_BND = torch.empty(workload.batch, workload.lengths[0], workload.features, dtype=torch.bfloat16, device=device)
     return x_BND.uniform_(-1, 1, generator=generator).to(dtype_of(form))
 
 
-def compiled(run: Callable[..., Any]) -> Any:
-    """A module or a function through ``torch.compile``, for one shape."""
-    return torch.compile(run, dynamic=False)
+def definition(net: ShuffleExchange, x_BND: Tensor) -> Tensor:
+    """What ``net`` computes, independently of :mod:`riffle.nn.execute`: a unit on adjacent pairs, then a shuffle.
+
+    With gradients only the cells between layers are stored; the backward pass recomputes the inside of each layer, so
+    that a million cells fit.
+    """
+    layers = net.layers(x_BND.shape[1].bit_length() - 1)
+    skips = {layer.skip for layer in layers}
+    skip_inputs: dict[int, Tensor] = {}
+
+    def run(unit: PairUnit, shuffle: int, x_BND: Tensor, skip_BND: Tensor | None) -> Tensor:
+        return SHUFFLES[shuffle](unit(x_BND, skip_BND))
+
+    for index, layer in enumerate(layers):
+        if index in skips:
+            skip_inputs[index] = x_BND
+        skip_BND = None if layer.skip is None else skip_inputs[layer.skip]
+        arguments = (net[layer.unit], layer.shuffle, x_BND, skip_BND)
+        x_BND = checkpoint(run, *arguments, use_reentrant=False) if x_BND.requires_grad else run(*arguments)
+    return x_BND
+
+
+def _inference(workload: Workload, form: Form, device: torch.device) -> Job:
+    net = make_network(workload, form, device).eval()
+    x_BND = make_cells(workload, form, device)
+    graph = workload.graph and form == "fused"
+    run: Callable[..., Tensor] = compiled(net) if form == "compiled" else Graphed(net) if graph else net
+
+    def call() -> Tensor:
+        # Not the stricter inference mode, which the compiler does not trace everywhere.
+        with torch.no_grad():
+            return run(x_BND)
+
+    return Job(call, lambda: {"output": call()}, graph)
+
+
+def _inference_reference(workload: Workload, device: torch.device) -> Results:
+    net = make_network(workload, "eager", device).requires_grad_(False)
+    # With gradients enabled, though none is needed, the units do not take the optimised path of inference.
+    with torch.enable_grad():
+        return {"output": definition(net, make_cells(workload, "eager", device))}
+
+
+def _backward(workload: Workload, form: Form, device: torch.device, *, reference: bool = False) -> Job:
+    """One forward and one backward pass, with the gradients of all weights and of the input."""
+    net = make_network(workload, form, device)
+    run: Callable[..., Tensor] = partial(definition, net) if reference else net
+    if form == "compiled":
+        run = compiled(net)
+    x_BND = make_cells(workload, form, device).requires_grad_()
+    grad_BND = make_cells(workload, form, device, seed=1)
+
+    def clear_gradients() -> None:
+        net.zero_grad(set_to_none=True)
+        x_BND.grad = None
+
+    def call() -> None:
+        clear_gradients()
+        run(x_BND).backward(grad_BND)  # the output is not stored, so that its memory can be freed
+
+    def results() -> Results:
+        clear_gradients()
+        y_BND = run(x_BND)
+        y_BND.backward(grad_BND)
+        gradients = {"input": x_BND.grad, "weight": net.get_parameter(WEIGHT).grad}
+        clear_gradients()
+        return {"output": y_BND.detach(), **_named_gradients(gradients)}
+
+    graph = workload.graph and form in ("fused", "fused-keep")
+    return Job(graphed(call) if graph else call, results, graph)
+
+
+def _named_gradients(gradients: dict[str, Tensor | None]) -> Results:
+    results = {GRADIENT + name: gradient for name, gradient in gradients.items() if gradient is not None}
+    assert len(results) == len(gradients)
+    return results
+
+
+def _training(workload: Workload, form: Form, device: torch.device) -> Job:
+    """One step; dropout differs between forms, so that :func:`_checked_steps` are compared instead of this one."""
+    step = _train_step(workload, form, device)
+    first_calls = EAGER_STEPS + 1 if step.use_graph else 1
+    return Job(step, lambda: _checked_steps(workload, form, device), step.use_graph, first_calls)
+
+
+def _checked_steps(workload: Workload, form: Form, device: torch.device, *, double: bool = False) -> Results:
+    """Loss and gradients of steps that are the same in every form."""
+    step = _train_step(workload, form, device, checked=True, double=double)
+    for _ in range(CHECKED_STEPS):
+        step()
+    names = {"embedding": "embedding.weight", "weight": f"network.{WEIGHT}"}
+    gradients = _named_gradients({short: step.model.get_parameter(name).grad for short, name in names.items()})
+    # Copied, since a graph's memory goes with the step.
+    copies = {name: gradient.clone() for name, gradient in gradients.items()}
+    return {"loss": torch.tensor(step.read().loss), **copies}
+
+
+def _train_step(
+    workload: Workload, form: Form, device: torch.device, *, checked: bool = False, double: bool = False
+) -> TrainStep:
+    """A training step on sorting; to be checked on two bins, without dropout, at a learning rate that changes nothing.
+
+    Args:
+        workload: The network, bins and batch.
+        form: How the model runs.
+        device: Where.
+        checked: Whether the results are compared between forms.
+        double: Whether the model computes in float64.
+    """
+    config, lengths = paper("sort"), workload.lengths
+    model_config = replace(
+        config.model,
+        features=workload.features,
+        blocks=workload.blocks,
+        backend="fused" if form in ("fused", "fused-keep") else "reference",
+        recompute=form != "fused-keep",
+        dropout=0.0 if checked else config.model.dropout,
+    )
+    data = replace(config.data, bins=(lengths[0], lengths[-1]) if checked else lengths, batch=workload.batch)
+    train = replace(
+        config.train,
+        precision="fp32" if form == "eager" else "bf16",
+        learning_rate=1e-12 if checked else config.train.learning_rate,
+    )
+    config = replace(config, model=model_config, data=data, train=train)
+    torch.manual_seed(0)
+    objective = SymbolObjective(config)
+    model = objective.build(config.model, device=device).train()
+    if double:
+        model = model.double()
+    if form == "compiled":
+        model.forward_batches = compiled(model.forward_batches)  # type: ignore[method-assign]
+    return TrainStep(config, model, objective)
+
+
+class EncoderLayer(nn.Module):
+    """Pre-norm self-attention and a feed-forward layer of four times the width, each with a residual connection.
+
+    It has no positional encoding, which would only add to its time.
+
+    Args:
+        features: The width.
+    """
+
+    def __init__(self, features: int, *, device: torch.device) -> None:
+        super().__init__()
+        self.heads = features // HEAD
+        self.attention_norm = nn.LayerNorm(features, device=device)
+        self.qkv = nn.Linear(features, 3 * features, device=device)
+        self.project = nn.Linear(features, features, device=device)
+        self.widen_norm = nn.LayerNorm(features, device=device)
+        self.widen = nn.Linear(features, 4 * features, device=device)
+        self.narrow = nn.Linear(4 * features, features, device=device)
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        qkv_BN3HW = self.qkv(self.attention_norm(x_BND)).unflatten(-1, (3, self.heads, HEAD))
+        q_BHNW, k_BHNW, v_BHNW = qkv_BN3HW.permute(2, 0, 3, 1, 4).unbind()
+        mixed_BHNW = F.scaled_dot_product_attention(q_BHNW, k_BHNW, v_BHNW)
+        x_BND = x_BND + self.project(mixed_BHNW.transpose(1, 2).flatten(-2))
+        return x_BND + self.narrow(F.gelu(self.widen(self.widen_norm(x_BND))))
+
+
+def _make_encoder(workload: Workload, form: Form, device: torch.device) -> nn.Module:
+    torch.manual_seed(0)
+    layers = [EncoderLayer(workload.features, device=device) for _ in range(workload.blocks)]
+    encoder = nn.Sequential(*layers, nn.LayerNorm(workload.features, device=device))
+    return encoder.to(torch.bfloat16).to(dtype_of(form)).eval()
+
+
+def _encoder(workload: Workload, form: Form, device: torch.device) -> Job:
+    run = _make_encoder(workload, form, device)
+    x_BND = make_cells(workload, form, device)
+    if form == "compiled":
+        run = compiled(run)
+    graph = workload.graph and device.type == "cuda"
+    if graph:
+        run = Graphed(run)
+
+    def call() -> Tensor:
+        with torch.no_grad(), sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+            return run(x_BND)
+
+    return Job(call, lambda: {"output": call()}, graph)
+
+
+def _encoder_reference(workload: Workload, device: torch.device) -> Results | None:
+    if workload.lengths[0] > CHECKED_ENCODER:
+        return None
+    encoder = _make_encoder(workload, "eager", device)
+    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
+        return {"output": encoder(make_cells(workload, "eager", device))}
+
+
+JOBS: dict[WorkloadKind, JobKind] = {
+    "inference": JobKind(_inference, _inference_reference, "the output at full size with the definition in float32"),
+    "forward and backward": JobKind(
+        _backward,
+        lambda workload, device: _backward(workload, "eager", device, reference=True).results(),
+        f"output, gradients of the input and of {WEIGHT} at full size with the definition in float32",
+    ),
+    "training step": JobKind(
+        _training,
+        lambda workload, device: _checked_steps(workload, "eager", device, double=True),
+        f"mean loss of {CHECKED_STEPS} steps of the first and last bin without dropout, gradients, with float64",
+    ),
+    "encoder": JobKind(
+        _encoder,
+        _encoder_reference,
+        f"the output, up to {CHECKED_ENCODER} cells, with the same encoder in float32",
+    ),
+}
+"""How each kind of workload is run, its reference results, and what is compared."""

@@ -1,100 +1,124 @@
-"""One measurement: check, then time, then memory."""
+"""One measurement of ``riffle bench``: the results of a case are compared with the reference, then it is timed."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
-from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
-from riffle.bench import attention, backward, inference, training
-from riffle.bench.check import compare
-from riffle.bench.jobs import Results, dtype_of
-from riffle.bench.timing import Ceilings, free_memory, peak_bytes, time_call
-from riffle.bench.workloads import Measurement, WorkKind, Workload
+from riffle.bench.jobs import GRADIENT, JOBS, Results, dtype_of
+from riffle.bench.timing import PeakRates, five_digits, free_memory, measure_peak_rates, peak_bytes, time_call
+from riffle.bench.workloads import Case, Workload
 
-WORKS: dict[WorkKind, ModuleType] = {
-    "inference": inference,
-    "forward and backward": backward,
-    "training step": training,
-    "encoder": attention,
-}
-"""Each has ``truth(row, device)``, ``job(row, form, device)`` and ``COMPARED``."""
+TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 2e-2}
+"""The largest relative error of a result, in the Euclidean norm."""
+GRADIENT_TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 4e-2}
+"""The same for a gradient, which has the rounding of both passes: eager PyTorch in bfloat16 has an error of 0.02."""
+CHUNK = 2**26
+"""Numbers compared at once, so that the comparison fits beside any workload."""
 OUT_OF_MEMORY = "out of memory"
 WRONG = "wrong result"
 
 
+class Comparison(NamedTuple):
+    """How far results are from the reference."""
+
+    errors: dict[str, float]
+    """The relative error of each result."""
+    passed: bool
+    """Whether all of them are within the tolerance."""
+
+
+def compare(results: Results, reference: Results, dtype: torch.dtype) -> Comparison:
+    """Compare results computed in ``dtype`` with the reference results."""
+    assert results.keys() == reference.keys()
+    errors = {name: relative_error(result, reference[name]) for name, result in results.items()}
+    # A comparison with NaN is false, so a NaN does not pass.
+    passed = all(
+        error <= (GRADIENT_TOLERANCE if name.startswith(GRADIENT) else TOLERANCE)[dtype]
+        for name, error in errors.items()
+    )
+    return Comparison(errors, passed)
+
+
+def relative_error(actual: Tensor, exact: Tensor, chunk: int = CHUNK) -> float:
+    """``|actual - exact| / |exact|`` in the Euclidean norm, in float64; the two may be on different devices.
+
+    >>> relative_error(torch.tensor([3.0, 4.5]), torch.tensor([3.0, 4.0]))
+    0.1
+    """
+    assert actual.shape == exact.shape
+    difference = norm = 0.0
+    for part, exact_part in zip(actual.flatten().split(chunk), exact.flatten().split(chunk), strict=True):
+        exact_part = exact_part.to(part.device).double()
+        difference += float((part.double() - exact_part).square().sum())
+        norm += float(exact_part.square().sum())
+    return math.sqrt(difference / norm) if norm else math.inf
+
+
 class Measurer:
-    """Measures steps one after the other; forms of one row share its truth.
+    """Measures cases one after the other; the forms of a workload share its reference results.
 
     Args:
-        device: Where.
-        ceilings: Of the same run.
+        device: Where to measure.
         quick: Whether to take fewer repeats.
+        rates: What the device reaches at best; None to measure it now.
     """
 
-    def __init__(self, device: torch.device, ceilings: Ceilings, *, quick: bool = False) -> None:
-        self.device, self.ceilings, self.quick = device, ceilings, quick
-        self.row: Workload | None = None
-        self.truth: Results | None = None
+    def __init__(self, device: torch.device, *, quick: bool = False, rates: PeakRates | None = None) -> None:
+        torch.set_float32_matmul_precision("highest")  # no TF32
+        if device.index is not None:
+            torch.cuda.set_device(device)
+        self.device, self.quick = device, quick
+        self.rates = rates or measure_peak_rates(device, quick=quick)
+        self.workload: Workload | None = None
+        self.reference: Results | None = None
 
-    def __call__(self, step: Measurement) -> dict[str, Any]:
-        """The entry of a step: its times and errors, or under "failed" why there are none."""
+    def __call__(self, case: Case) -> dict[str, Any]:
+        """The entry of a case: its times and errors, or the reason under "failed", so that the run can go on."""
         start = time.perf_counter()
-        entry = _caught(lambda: self._measure(step))
-        free_memory()
+        try:
+            entry = self._measure(case)
+        except torch.OutOfMemoryError:
+            entry = {"failed": OUT_OF_MEMORY}
+        except Exception as error:
+            first_line = next(iter(str(error).strip().splitlines()), "")
+            entry = {"failed": f"{type(error).__name__}: {first_line}"}
+        free_memory(compiled=True)
         return {**entry, "seconds": round(time.perf_counter() - start, 1)}
 
-    def _measure(self, step: Measurement) -> dict[str, Any]:
-        row, device = step.row, self.device
-        if row != self.row:
-            self.row = None
-            self.truth = _on_cpu(WORKS[row.work].truth(row, device))
-            self.row = row
-            free_memory()
-        job = WORKS[row.work].job(row, step.form, device)
+    def _measure(self, case: Case) -> dict[str, Any]:
+        workload, device, kind = case.workload, self.device, JOBS[case.workload.kind]
+        if workload != self.workload:
+            self.workload = None
+            reference = kind.reference(workload, device)
+            # On the CPU, since some workloads need all memory of the device.
+            self.reference = reference and {name: result.cpu() for name, result in reference.items()}
+            self.workload = workload
+            del reference
+            free_memory(compiled=True)
+        job = kind.build(workload, case.form, device)
         first_peak = peak_bytes(lambda: [job.call() for _ in range(job.first_calls)], device)
-        entry: dict[str, Any] = {"dtype": str(dtype_of(step.form)).removeprefix("torch."), "errors": None}
-        entry["compared"] = WORKS[row.work].COMPARED if self.truth is not None else None
-        if self.truth is not None:
-            comparison = compare(job.results(), self.truth, dtype_of(step.form))
-            entry["errors"] = {name: _digits(error) for name, error in comparison.errors.items()}
+        dtype = dtype_of(case.form)
+        entry: dict[str, Any] = {"dtype": str(dtype).removeprefix("torch."), "errors": None, "compared": None}
+        if self.reference is not None:
+            entry["compared"] = kind.compared
+            comparison = compare(job.results(), self.reference, dtype)
+            entry["errors"] = {
+                name: five_digits(error) if math.isfinite(error) else None for name, error in comparison.errors.items()
+            }
             if not comparison.passed:
                 return {"failed": WRONG, **entry}
         timing, peak = time_call(job.call, device, quick=self.quick)
-        floor = self.ceilings.floor(row.flops)
+        floor = self.rates.floor(workload.flops)
         return {
-            "milliseconds": _digits(timing.median),
-            "fastest": _digits(timing.fastest),
-            "slowest": _digits(timing.slowest),
-            "repeats": timing.repeats,
+            **timing.entry(),
             "peak_bytes": first_peak if job.graph else peak,
-            "floor_milliseconds": _digits(floor),
-            "fraction_of_floor": _digits(floor / timing.median),
+            "floor_milliseconds": five_digits(floor),
+            "fraction_of_floor": five_digits(floor / timing.median),
             "graph": job.graph,
             **entry,
         }
-
-
-def _digits(number: float) -> float | None:
-    """Five digits, which is more than a repetition would reproduce; None for what is not finite."""
-    return float(f"{number:.5g}") if math.isfinite(number) else None
-
-
-def _on_cpu(results: Results | None) -> Results | None:
-    """Out of the way of the rows, some of which need all memory of the device."""
-    return None if results is None else {name: result.cpu() for name, result in results.items()}
-
-
-def _caught(measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What a measurement gives, or why it failed: one form must not cost the run the others."""
-    try:
-        return measure()
-    except torch.OutOfMemoryError:
-        return {"failed": OUT_OF_MEMORY}
-    except Exception as error:
-        first_line = next(iter(str(error).strip().splitlines()), "")
-        return {"failed": f"{type(error).__name__}: {first_line}"}

@@ -1,4 +1,7 @@
-"""The file of a bench: what was measured, where, by which command, at which commit."""
+"""The result file of ``riffle bench``: measurements, device, versions, commit and commands.
+
+Importing this module does not import torch, so that ``riffle bench --help`` is quick.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +11,24 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-
-from riffle.bench.timing import Ceilings
-from riffle.bench.workloads import FORMS, SECTIONS, Measurement
-from riffle.environment import environment
+from riffle.bench.workloads import FORMS, SECTIONS, Case
 from riffle.files import write_json
 from riffle.quantities import DASH, format_milliseconds
 
+if TYPE_CHECKING:
+    import torch
 
-def outcome(entry: Mapping[str, Any]) -> str:
+    from riffle.bench.timing import PeakRates
+
+
+def format_time(entry: Mapping[str, Any]) -> str:
     """The time of an entry, or why it has none."""
     return str(entry["failed"]) if "failed" in entry else format_milliseconds(entry["milliseconds"])
 
 
-def worst_error(entry: Mapping[str, Any]) -> str:
+def format_error(entry: Mapping[str, Any]) -> str:
     """The largest error of an entry; a dash where nothing was compared."""
     errors = list((entry.get("errors") or {}).values())
     if not errors:
@@ -33,7 +37,9 @@ def worst_error(entry: Mapping[str, Any]) -> str:
 
 
 class Record:
-    """A JSON file that is whole after every measurement, and that later runs on the same ground add to.
+    """A JSON file that is complete after every measurement; later runs add to it.
+
+    Later runs must be on the same device with the same commit and versions.
 
     Args:
         path: The file.
@@ -42,35 +48,48 @@ class Record:
     """
 
     def __init__(self, path: Path, device: torch.device, commit: str | None = None) -> None:
+        import torch
+
+        from riffle.environment import environment
+
         facts = environment(device)
-        versions = facts["versions"] | (
-            {"cuda": torch.version.cuda, "driver": _driver()} if device.type == "cuda" else {}
-        )
-        ground = {"device": facts["device"], "commit": commit or facts["commit"], "versions": versions}
+        versions = facts["versions"]
+        if device.type == "cuda":
+            versions |= {"cuda": torch.version.cuda, "driver": _driver_version()}
+        setup = {"device": facts["device"], "commit": commit or facts["commit"], "versions": versions}
         self.path, self.started = path, facts["started"]
-        self.content: dict[str, Any] = {**ground, "runs": [], **{section: {} for section in SECTIONS}}
+        self.content: dict[str, Any] = {**setup, "runs": [], **{section: {} for section in SECTIONS}}
         if path.exists():
             self.content = _read(path)
-            for name, value in ground.items():
+            for name, value in setup.items():
                 if self.content.get(name) != value:
                     raise ValueError(
                         f"{path} holds measurements of {name} {self.content.get(name)}, this is {value}: "
                         "give another --out, or remove the file"
                     )
 
-    def begin(self, ceilings: Ceilings) -> None:
-        """Note a run and its ceilings."""
+    def begin(self, rates: PeakRates) -> None:
+        """Add a run with its peak rates."""
         command = shlex.join(["riffle", *sys.argv[1:]])
-        self.content["runs"].append({"command": command, "date": self.started, "ceilings": ceilings._asdict()})
+        self.content["runs"].append({"command": command, "date": self.started, "ceilings": rates._asdict()})
 
-    def put(self, step: Measurement, entry: dict[str, Any]) -> None:
-        """Note one measurement, in place of an earlier one of the same step, and write the file."""
-        row = step.row
-        facts = {"title": row.title, "features": row.features, "blocks": row.blocks, "lengths": list(row.lengths)}
-        facts |= {"batch": row.batch, "flops": row.flops, "forms": {}}
-        kept = self.content[step.section].setdefault(row.name, facts)
-        forms = kept["forms"] | {step.form: {**entry, "run": len(self.content["runs"]) - 1}}
-        kept["forms"] = {form: forms[form] for form in FORMS if form in forms}
+    def put(self, case: Case, entry: dict[str, Any]) -> None:
+        """Add the entry of a case, in place of an earlier one, and write the file."""
+        workload = case.workload
+        row = self.content[case.section].setdefault(
+            workload.name,
+            {
+                "title": workload.title,
+                "features": workload.features,
+                "blocks": workload.blocks,
+                "lengths": list(workload.lengths),
+                "batch": workload.batch,
+                "flops": workload.flops,
+                "forms": {},
+            },
+        )
+        forms = row["forms"] | {case.form: {**entry, "run": len(self.content["runs"]) - 1}}
+        row["forms"] = {form: forms[form] for form in FORMS if form in forms}
         write_json(self.path, self.content)
 
 
@@ -84,8 +103,8 @@ def _read(path: Path) -> dict[str, Any]:
     raise ValueError(f"{path} is no file of riffle bench: give another --out, or remove the file")
 
 
-def _driver() -> str | None:
-    """The version of the GPU's driver, None where its tool is absent."""
+def _driver_version() -> str | None:
+    """The version of the NVIDIA driver, None without nvidia-smi."""
     command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout.split()[0]

@@ -5,21 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from riffle.bench.record import outcome, worst_error
-from riffle.bench.workloads import FORMS, row_names
+from riffle.bench.record import Record, format_error, format_time
+from riffle.bench.workloads import FORMS, row_names, select_cases
 from riffle.cli.display import Device, Json, choose_device, errors, output, print_json
 from riffle.quantities import format_bytes, format_length, format_milliseconds, format_share
-
-if TYPE_CHECKING:
-    from riffle.bench.timing import Ceilings
-    from riffle.bench.workloads import Measurement
 
 
 def bench(
@@ -47,7 +43,7 @@ def bench(
         Path, typer.Option(help="The JSON file; the plot goes beside it as .png and .svg. Later runs add to it.")
     ] = Path("bench.json"),
     commit: Annotated[
-        str | None, typer.Option(help="Commit to note in the file.", show_default="what git says")
+        str | None, typer.Option(help="Commit to record in the file.", show_default="what git says")
     ] = None,
     json: Json = False,
 ) -> None:
@@ -59,45 +55,45 @@ def bench(
     """
     import torch
 
-    from riffle.bench.plot import draw
-    from riffle.bench.record import Record
-    from riffle.bench.run import run_bench
-    from riffle.bench.workloads import plan
+    from riffle.bench.measure import OUT_OF_MEMORY, Measurer
+    from riffle.bench.plots import draw_bench
 
-    place = torch.device(choose_device(device))
-    steps = plan(place.type, _names(rows), _names(forms), attention=attention)
-    record = Record(out, place, commit)
+    torch_device = torch.device(choose_device(device))
+    cases = select_cases(torch_device.type, _names(rows), _names(forms), attention=attention)
+    record = Record(out, torch_device, commit)
     out.parent.mkdir(parents=True, exist_ok=True)
     bar = Progress(TextColumn("{task.completed}/{task.total} {task.description}"), TimeElapsedColumn(), console=errors)
-    start = perf_counter()
+    start, right = perf_counter(), True
 
-    def say(text: str) -> None:
+    def log(text: str) -> None:
         bar.console.print(f"{perf_counter() - start:5.0f} s  {text}", highlight=False, soft_wrap=True)
 
-    def on_ceilings(ceilings: Ceilings) -> None:
-        say(_ceilings(ceilings._asdict()))
-
-    def on_start(step: Measurement) -> None:
-        bar.update(job, description=f"{step.row.title}: {step.form}")
-
-    def on_entry(step: Measurement, entry: Mapping[str, Any]) -> None:
-        of_floor = "" if "failed" in entry else f", {format_share(entry['fraction_of_floor'])} of the floor"
-        say(f"{step.row.title}: {step.form} [bold]{escape(outcome(entry))}[/]{of_floor}, error {worst_error(entry)}")
-        bar.advance(job)
-
     with bar:
-        job = bar.add_task("a matrix product and a copy", total=len(steps))
-        well = run_bench(
-            steps, record, place, quick=quick, on_ceilings=on_ceilings, on_start=on_start, on_entry=on_entry
-        )
-    drawn = draw(record.content, out.with_suffix(".png"), out.with_suffix(".svg"))
+        progress = bar.add_task("a matrix product and a copy", total=len(cases))
+        measurer = Measurer(torch_device, quick=quick)
+        record.begin(measurer.rates)
+        log(_rates(record.content))
+        for case in cases:
+            title = f"{case.workload.title}: {case.form}"
+            bar.update(progress, description=title)
+            entry = measurer(case)
+            record.put(case, entry)
+            of_floor = "" if "failed" in entry else f", {format_share(entry['fraction_of_floor'])} of the floor"
+            log(f"{title} [bold]{escape(format_time(entry))}[/]{of_floor}, error {format_error(entry)}")
+            right = right and entry.get("failed") in (None, OUT_OF_MEMORY)
+            bar.advance(progress)
+    plots = out.with_suffix(".png"), out.with_suffix(".svg")
+    drawn = draw_bench(record.content, *plots)
     if json:
         print_json(record.content)
     else:
-        _print(record.content)
-    plots = f", the plot in {out.with_suffix('.png')} and {out.with_suffix('.svg')}" if drawn else ""
-    errors.print(f"The measurements are in {out}{plots}.", markup=False, highlight=False, soft_wrap=True)
-    if not well:
+        output.print(f"{record.content['device']}: {_rates(record.content)}", highlight=False, soft_wrap=True)
+        for section, table in (("rows", _table), ("curve", _curve), ("attention", _attention)):
+            if record.content[section]:
+                output.print(table(record.content[section]))
+    where = f"{out}, the plot in {plots[0]} and {plots[1]}" if drawn else f"{out}"
+    errors.print(f"The measurements are in {where}.", markup=False, highlight=False, soft_wrap=True)
+    if not right:
         errors.print("[bold red]error:[/] not every result was right: those have no time", soft_wrap=True)
         raise typer.Exit(1)
 
@@ -106,44 +102,38 @@ def _names(text: str | None) -> list[str] | None:
     return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
 
-def _ceilings(ceilings: Mapping[str, Any]) -> str:
-    product, copy = ceilings["product"] / 1e12, ceilings["copy"] / 1e12
-    return f"{product:.3g} TFLOP/s, {copy:.3g} TB/s ({ceilings['description']})"
+def _rates(record: Mapping[str, Any]) -> str:
+    rates = record["runs"][-1]["ceilings"]
+    return f"{rates['product'] / 1e12:.3g} TFLOP/s, {rates['copy'] / 1e12:.3g} TB/s ({rates['description']})"
 
 
-def _print(record: Mapping[str, Any]) -> None:
-    output.print(f"{record['device']}: {_ceilings(record['runs'][-1]['ceilings'])}", highlight=False, soft_wrap=True)
-    for section, table in (("rows", _rows), ("curve", _curve), ("attention", _attention)):
-        if record[section]:
-            output.print(table(record[section]))
-
-
-def _table(title: str, *columns: str) -> Table:
+def _empty_table(title: str, *columns: str) -> Table:
     table = Table(title=title, title_justify="left", header_style="bold")
     for column in columns:
         table.add_column(column, justify="left" if column in ("row", "form") else "right")
     return table
 
 
-def _rows(rows: Mapping[str, Any]) -> Table:
-    table = _table("speed", "row", "form", "time", "memory", "of the floor", "error")
+def _table(rows: Mapping[str, Any]) -> Table:
+    table = _empty_table("speed", "row", "form", "time", "memory", "of the floor", "error")
     for name, row in rows.items():
         for index, (form, entry) in enumerate(row["forms"].items()):
             numbers = ["", ""]
             if "failed" not in entry:
                 numbers = [format_bytes(entry["peak_bytes"]), format_share(entry["fraction_of_floor"])]
-            table.add_row(name if index == 0 else "", form, escape(outcome(entry)), *numbers, worst_error(entry))
+            table.add_row(name if index == 0 else "", form, escape(format_time(entry)), *numbers, format_error(entry))
         table.add_section()
     return table
 
 
 def _curve(rows: Mapping[str, Any]) -> Table:
     row = next(iter(rows.values()))
-    table = _table(f"over length: {row['features']} maps, {row['blocks']} block", "cells", "time", "floor", "error")
+    title = f"over length: {row['features']} maps, {row['blocks']} block"
+    table = _empty_table(title, "cells", "time", "floor", "error")
     for row in rows.values():
         for entry in row["forms"].values():
             floor = format_milliseconds(entry["floor_milliseconds"]) if "floor_milliseconds" in entry else ""
-            table.add_row(format_length(row["lengths"][0]), escape(outcome(entry)), floor, worst_error(entry))
+            table.add_row(format_length(row["lengths"][0]), escape(format_time(entry)), floor, format_error(entry))
     return table
 
 
@@ -153,10 +143,11 @@ def _attention(rows: Mapping[str, Any]) -> Table:
     for name, row in rows.items():
         for entry in row["forms"].values():
             by_length.setdefault(row["lengths"][0], {})[name.partition("-")[0]] = entry
-    row = next(iter(rows.values()))
-    table = _table(f"against attention: {row['features']} maps", "cells", "this network", "encoder", "times as fast")
-    for length, both in by_length.items():
-        cells = [escape(outcome(both[name])) if name in both else "" for name in ("ours", "encoder")]
-        times = [both[name]["milliseconds"] for name in ("ours", "encoder") if "milliseconds" in both.get(name, {})]
-        table.add_row(format_length(length), *cells, f"{times[1] / times[0]:.2g}" if len(times) == 2 else "")
+    title = f"against attention: {next(iter(rows.values()))['features']} maps"
+    table = _empty_table(title, "cells", "this network", "encoder", "times as fast")
+    for length, entries in by_length.items():
+        both = [entries.get(name) for name in ("ours", "encoder")]
+        times = [entry["milliseconds"] for entry in both if entry and "milliseconds" in entry]
+        ratio = f"{times[1] / times[0]:.2g}" if len(times) == 2 else ""
+        table.add_row(format_length(length), *(escape(format_time(entry)) if entry else "" for entry in both), ratio)
     return table

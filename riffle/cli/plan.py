@@ -21,8 +21,10 @@ def plan(
     blocks: Annotated[int, typer.Option(help="Beneš blocks.")] = 1,
     gpus: Annotated[int, typer.Option(help="GPUs over which a sequence is spread, a power of two.")] = 1,
     batch: Annotated[int, typer.Option(help="Sequences at once.")] = 1,
-    link: Annotated[str, typer.Option(help="What a GPU can send a second: 400Gb (bits) or 50GB (bytes).")] = "400Gb",
-    latency: Annotated[str, typer.Option(help="How late a message is however short: 5us.")] = "5us",
+    link: Annotated[
+        str, typer.Option(help="Bandwidth at which a GPU sends: 400Gb/s (bits) or 50GB/s (bytes).")
+    ] = "400Gb",
+    latency: Annotated[str, typer.Option(help="Latency per message: 5us.")] = "5us",
     flops: Annotated[
         str, typer.Option(help="FLOP a second of a large matrix product.", show_default="an H200's, measured")
     ] = "679T",
@@ -70,10 +72,10 @@ def plan(
         for name in ("forward", "training")
     }
     if plot is not None:
-        from riffle.bench.cost_plot import draw
+        from riffle.bench.plots import draw_cost
 
         plot.parent.mkdir(parents=True, exist_ok=True)
-        draw(plot, costs["forward"].work, machine)
+        draw_cost(plot, costs["forward"].work, machine)
         errors.print(f"The plot is in {plot}.", markup=False, highlight=False, soft_wrap=True)
     if json:
         print_json({name: _numbers(cost) for name, cost in costs.items()})

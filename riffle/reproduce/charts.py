@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from riffle.bench.over_length import names, points, slope
+from riffle.bench.over_length import points, slope
 from riffle.plots import INK, LAST_COLOUR, PALETTE, WIRE, new_figure, style, style_axes
 from riffle.reproduce.results import Point, Result
 
@@ -42,7 +42,8 @@ def timing_figure(results: Mapping[str, Any], title: str) -> Figure:
 
 
 def _draw_chart(axes: Axes, results: Mapping[str, Any], number: str, scale: float, label: str) -> None:
-    colours = dict(zip(names(results), COLOURS, strict=False))
+    models = dict.fromkeys(series["model"] for series in results["series"])
+    colours = dict(zip(models, COLOURS, strict=False))
     for series in results["series"]:
         model, work = series["model"], series["work"]
         found = points(results, model, work, number)

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from riffle.bench.over_length import TAIL, SeriesWork, points, slope
+from riffle.bench.over_length import SLOPE_POINTS, SeriesWork, points, slope
 from riffle.quantities import format_percent
 from riffle.reproduce.paper import READ_TO
 
@@ -30,9 +30,9 @@ def slope_is(results: Mapping[str, Any], model: str, work: SeriesWork, low: floa
     by_length = points(results, model, work)
     found = slope(by_length)
     statement = f"{work} by {model} grows with an exponent of {low:g} to {high:g}"
-    if found is None or len(by_length) < 2 * TAIL:
+    if found is None or len(by_length) < 2 * SLOPE_POINTS:
         return Claim(statement, None, f"{len(by_length)} lengths are too few")
-    return Claim(statement, low <= found <= high, f"{found:g} over the {TAIL} longest lengths")
+    return Claim(statement, low <= found <= high, f"{found:g} over the {SLOPE_POINTS} longest lengths")
 
 
 class Claim(NamedTuple):

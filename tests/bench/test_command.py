@@ -1,4 +1,4 @@
-"""``riffle bench`` from beginning to end, on rows that take milliseconds, and its file."""
+"""``riffle bench`` from beginning to end on tiny workloads, and its result file."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from cli.riffle_command import riffle, succeed
 from torch import Tensor
 
 from riffle import ShuffleExchange
-from riffle.bench import workloads as rows
-from riffle.bench.workloads import row_names
+from riffle.bench import workloads
+from riffle.bench.workloads import FORMS, row_names
+from riffle.cost import network_flops
 
 from . import tiny
 
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Tiny rows for the CPU, and an empty folder to be in."""
-    monkeypatch.setitem(rows.ROWS, "cpu", (tiny.INFERENCE, tiny.STEP))
-    monkeypatch.setitem(rows.CURVE, "cpu", tiny.CURVE)
-    monkeypatch.setitem(rows.ATTENTION, "cpu", ((tiny.OURS, tiny.ENCODER),))
+    """Tiny workloads for the CPU, in an empty working directory."""
+    monkeypatch.setitem(workloads.WORKLOADS, "cpu", (tiny.INFERENCE, tiny.STEP))
+    monkeypatch.setitem(workloads.CURVE, "cpu", tiny.CURVE)
+    monkeypatch.setitem(workloads.ATTENTION, "cpu", ((tiny.OURS, tiny.ENCODER),))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -109,12 +110,12 @@ def test_an_unknown_row() -> None:
 
 def test_help_lists_the_rows() -> None:
     text = " ".join(succeed("bench", "--help").out.split())
-    for name in (*row_names("cuda"), *rows.FORMS):
+    for name in (*row_names("cuda"), *FORMS):
         assert name in text
 
 
 def test_the_shortest_row_as_it_is(tmp_path: Path) -> None:
     record = bench("--rows", "latency", "--out", tmp_path / "bench.json", "--json").json
     entry = record["rows"]["latency"]["forms"]["eager"]
-    assert record["rows"]["latency"]["flops"] == rows.network_flops(1024, 96, 1)
+    assert record["rows"]["latency"]["flops"] == network_flops(1024, 96, 1)
     assert max(entry["errors"].values()) < 1e-4

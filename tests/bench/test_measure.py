@@ -1,7 +1,8 @@
-"""Every kind of work: its results are the definition's, wrong ones are found, failures do not end a run."""
+"""Every kind of workload: its results are the reference's, wrong ones are found, failures do not end a run."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,41 +10,52 @@ import torch
 from torch import Tensor
 
 from riffle import ShuffleExchange
-from riffle.bench import backward, inference, jobs, training
-from riffle.bench.check import compare, relative_error
-from riffle.bench.definition import definition
-from riffle.bench.jobs import make_cells, make_network
-from riffle.bench.measure import OUT_OF_MEMORY, WORKS, WRONG, Measurer
-from riffle.bench.timing import Ceilings
-from riffle.bench.workloads import Form, Measurement, Workload
+from riffle.bench import jobs
+from riffle.bench.jobs import JOBS, definition, make_cells, make_network
+from riffle.bench.measure import OUT_OF_MEMORY, WRONG, Measurer, compare, relative_error
+from riffle.bench.timing import PeakRates
+from riffle.bench.workloads import Case, Form, Workload
 
 from . import tiny
 
 CPU = torch.device("cpu")
-ROWS = (tiny.INFERENCE, tiny.BACKWARD, tiny.STEP, tiny.ENCODER)
+WORKLOADS = (tiny.INFERENCE, tiny.BACKWARD, tiny.STEP, tiny.ENCODER)
 
 
-def measure(row: Workload, form: Form = "eager") -> dict[str, Any]:
-    return Measurer(CPU, Ceilings(1e9, 1e9, "made up"), quick=True)(Measurement("rows", row, form))
+def measure(workload: Workload, form: Form = "eager", device: torch.device = CPU) -> dict[str, Any]:
+    measurer = Measurer(device, quick=True, rates=PeakRates(1e9, 1e9, "made up"))
+    return measurer(Case("rows", workload, form))
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.work)
-def test_entry(row: Workload) -> None:
-    entry = measure(row)
+def change_network(monkeypatch: pytest.MonkeyPatch, change: Callable[[Tensor], Tensor]) -> None:
+    """Change what the network computes in float32 by itself; the definition and float64 stay right."""
+    forward, forward_batches = ShuffleExchange.forward, ShuffleExchange.forward_batches
+
+    def changed(y_BND: Tensor) -> Tensor:
+        return change(y_BND) if y_BND.dtype == torch.float32 else y_BND
+
+    monkeypatch.setattr(ShuffleExchange, "forward", lambda *given: changed(forward(*given)))
+    monkeypatch.setattr(ShuffleExchange, "forward_batches", lambda *given: [*map(changed, forward_batches(*given))])
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.kind)
+def test_entry(workload: Workload) -> None:
+    entry = measure(workload)
     assert 0 < entry["fastest"] <= entry["milliseconds"] <= entry["slowest"]
     assert entry["repeats"] >= 3
-    assert entry["floor_milliseconds"] == pytest.approx(row.flops / 1e6, rel=1e-4)
+    assert entry["floor_milliseconds"] == pytest.approx(workload.flops / 1e6, rel=1e-4)
     assert entry["fraction_of_floor"] == pytest.approx(entry["floor_milliseconds"] / entry["milliseconds"], rel=1e-3)
     assert entry["peak_bytes"] is None
     assert max(entry["errors"].values()) < 1e-5
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.work)
-def test_results_are_those_of_the_truth(row: Workload) -> None:
-    truth, results = WORKS[row.work].truth(row, CPU), WORKS[row.work].job(row, "eager", CPU).results()
-    assert results.keys() == truth.keys()
-    assert all(float(result.norm()) > 0 for result in truth.values())
-    assert compare(results, truth, torch.float32).passed
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.kind)
+def test_results_are_those_of_the_reference(workload: Workload) -> None:
+    kind = JOBS[workload.kind]
+    reference, results = kind.reference(workload, CPU), kind.build(workload, "eager", CPU).results()
+    assert reference is not None
+    assert all(float(result.norm()) > 0 for result in reference.values())
+    assert compare(results, reference, torch.float32).passed
 
 
 def test_definition_is_the_network() -> None:
@@ -60,45 +72,29 @@ def test_bfloat16_has_the_same_weights_and_cells() -> None:
         assert torch.equal(exact, rounded.float())
 
 
-def perturbed(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
-    forward = ShuffleExchange.forward
-
-    def wrong(self: ShuffleExchange, x_BND: Tensor, *arguments: Any) -> Tensor:
-        return factor * forward(self, x_BND, *arguments)
-
-    monkeypatch.setattr(ShuffleExchange, "forward", wrong)
-
-
-@pytest.mark.parametrize("row", [tiny.INFERENCE, tiny.BACKWARD], ids=lambda row: row.work)
-def test_a_wrong_network_gets_no_time(row: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
-    perturbed(monkeypatch, 1.01)
-    entry = measure(row)
+@pytest.mark.parametrize("workload", [tiny.INFERENCE, tiny.BACKWARD], ids=lambda workload: workload.kind)
+def test_a_wrong_network_gets_no_time(workload: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
+    change_network(monkeypatch, lambda y_BND: 1.01 * y_BND)
+    entry = measure(workload)
     assert entry["failed"] == WRONG
     assert "milliseconds" not in entry
     assert entry["errors"]["output"] == pytest.approx(0.01, rel=1e-2)
 
 
 def test_a_wrong_gradient_gets_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    def wrong(net: ShuffleExchange, x_BND: Tensor) -> Tensor:
-        y_BND = definition(net, x_BND)
-        return y_BND.detach() + 1.01 * (y_BND - y_BND.detach())
-
-    monkeypatch.setattr(backward, "definition", wrong)
+    change_network(monkeypatch, lambda y_BND: y_BND.detach() + 1.01 * (y_BND - y_BND.detach()))
     entry = measure(tiny.BACKWARD)
     assert entry["failed"] == WRONG
     assert entry["errors"]["output"] < 1e-6
     assert entry["errors"]["gradient of input"] == pytest.approx(0.01, rel=0.05)
-
-
-def test_a_wrong_step_gets_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    truth = training.truth(tiny.STEP, CPU)
-    truth["gradient of weight"][0] += truth["gradient of weight"].norm()
-    monkeypatch.setattr(training, "truth", lambda row, device: truth)
-    assert measure(tiny.STEP)["failed"] == WRONG
+    entry = measure(tiny.STEP)
+    assert entry["failed"] == WRONG
+    assert entry["errors"]["loss"] < 1e-6
+    assert entry["errors"]["gradient of embedding"] == pytest.approx(0.01, rel=0.05)
 
 
 def test_a_nan_is_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    perturbed(monkeypatch, float("nan"))
+    change_network(monkeypatch, lambda y_BND: y_BND * float("nan"))
     entry = measure(tiny.INFERENCE)
     assert entry["failed"] == WRONG
     assert entry["errors"] == {"output": None}
@@ -111,40 +107,39 @@ def test_a_nan_is_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
         (RuntimeError("the reason\nand more"), "RuntimeError: the reason"),
     ],
 )
-def test_failures_are_noted(error: Exception, failed: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*arguments: object) -> None:
+def test_failures_are_recorded(error: Exception, failed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(y_BND: Tensor) -> Tensor:
         raise error
 
-    monkeypatch.setattr(inference, "job", fail)
+    change_network(monkeypatch, fail)
     entry = measure(tiny.INFERENCE)
     assert entry["failed"] == failed
     assert "milliseconds" not in entry
 
 
-def test_relative_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("riffle.bench.check.CHUNK", 3)  # as long tensors are compared, part by part
-    exact = torch.randn(4, 5)
-    noise = torch.randn(4, 5)
+def test_relative_error() -> None:
+    exact, noise = torch.randn(4, 5), torch.randn(4, 5)
     expected = float(noise.norm() / exact.norm())
-    assert relative_error(exact.double() + noise, exact) == pytest.approx(expected, rel=1e-6)
+    assert relative_error(exact.double() + noise, exact, chunk=3) == pytest.approx(expected, rel=1e-6)
     assert relative_error(exact, torch.zeros(4, 5)) == float("inf")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU runs the kernels themselves, see below")
 @pytest.mark.parametrize(
-    ("row", "form"), [(tiny.INFERENCE, "fused"), (tiny.BACKWARD, "fused"), (tiny.BACKWARD, "fused-keep")]
+    ("workload", "form"), [(tiny.INFERENCE, "fused"), (tiny.BACKWARD, "fused"), (tiny.BACKWARD, "fused-keep")]
 )
-def test_fused_forms_on_the_interpreter(row: Workload, form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "dtype_of", lambda form: torch.float32)  # the interpreter's
-    job = WORKS[row.work].job(row, form, CPU)
-    assert compare(job.results(), WORKS[row.work].truth(row, CPU), torch.float32).passed
+def test_fused_forms_on_the_interpreter(workload: Workload, form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "dtype_of", lambda form: torch.float32)  # the interpreter cannot run bfloat16
+    kind = JOBS[workload.kind]
+    reference = kind.reference(workload, CPU)
+    assert reference is not None
+    assert compare(kind.build(workload, form, CPU).results(), reference, torch.float32).passed
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("form", ["compiled", "fused", "fused-keep"])
-@pytest.mark.parametrize("row", [tiny.BACKWARD, tiny.STEP], ids=lambda row: row.work)
-def test_forms_on_a_gpu(row: Workload, form: Form) -> None:
-    measurer = Measurer(torch.device("cuda"), Ceilings(1e12, 1e12, "made up"), quick=True)
-    entry = measurer(Measurement("rows", row, form))
+@pytest.mark.parametrize("workload", [tiny.BACKWARD, tiny.STEP], ids=lambda workload: workload.kind)
+def test_forms_on_a_gpu(workload: Workload, form: Form) -> None:
+    entry = measure(workload, form, torch.device("cuda"))
     assert "failed" not in entry, entry
     assert entry["peak_bytes"] > 0

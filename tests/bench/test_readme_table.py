@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from riffle.bench.plot import draw
-from riffle.bench.workloads import plan
+from riffle.bench.plots import draw_bench
+from riffle.bench.workloads import select_cases
 from riffle.quantities import DASH
 
 ROOT = Path(__file__).parents[2]
@@ -32,14 +32,15 @@ def record() -> dict[str, Any]:
     content: dict[str, Any] = {"rows": {}, "curve": {}, "attention": {}, "commit": "abc", "device": "Some GPU"}
     content["runs"] = [{"command": "riffle bench", "ceilings": {"product": 500e12, "copy": 2e12}}]
     content["versions"] = {"torch": "2.11.0"}
-    for section, row, form in plan("cuda"):
-        floor = row.flops / 500e9
+    for section, workload, form in select_cases("cuda"):
+        floor = workload.flops / 500e9
         entry: dict[str, Any] = {"milliseconds": 2 * floor, "floor_milliseconds": floor, "fraction_of_floor": 0.5}
         entry |= {"peak_bytes": 3_000_000_000, "dtype": "bfloat16"}
-        if row.name == "backward-2m" and form == "compiled":
+        if workload.name == "backward-2m" and form == "compiled":
             entry = {"failed": "out of memory"}
-        facts = {"title": row.title, "features": row.features, "blocks": row.blocks, "lengths": list(row.lengths)}
-        content[section].setdefault(row.name, {**facts, "batch": row.batch, "forms": {}})["forms"][form] = entry
+        row = {"title": workload.title, "features": workload.features, "blocks": workload.blocks}
+        row |= {"lengths": list(workload.lengths), "batch": workload.batch, "forms": {}}
+        content[section].setdefault(workload.name, row)["forms"][form] = entry
     return content
 
 
@@ -82,18 +83,18 @@ def test_nothing_without_the_file(readme: Any, tmp_path: Path) -> None:
 
 def test_plot(record: dict[str, Any], tmp_path: Path) -> None:
     svg = tmp_path / "plot.svg"
-    assert draw(record, svg)
+    assert draw_bench(record, svg)
     text = svg.read_text()
     for label in ("Some GPU", "its floor: FLOPs", "6-layer encoder", "2M", "96 maps, 1 block", "192 maps, 2 blocks"):
         assert f"<!-- {label}" in text, label
-    assert draw({**record, "attention": {}}, svg)
+    assert draw_bench({**record, "attention": {}}, svg)
     assert "FlashAttention" not in svg.read_text()
-    assert not draw({**record, "attention": {}, "curve": {}}, tmp_path / "none.svg")
+    assert not draw_bench({**record, "attention": {}, "curve": {}}, tmp_path / "none.svg")
     assert not (tmp_path / "none.svg").exists()
 
 
 def test_plot_of_a_run_cut_short(record: dict[str, Any], tmp_path: Path) -> None:
     only = {"ours-1024": record["attention"]["ours-1024"]}
-    assert not draw({**record, "curve": {}, "attention": only}, tmp_path / "plot.svg")
+    assert not draw_bench({**record, "curve": {}, "attention": only}, tmp_path / "plot.svg")
     record["attention"]["encoder-1024"]["forms"]["compiled"] = {"failed": "out of memory"}
-    assert draw(record, tmp_path / "plot.svg")
+    assert draw_bench(record, tmp_path / "plot.svg")

@@ -1,14 +1,12 @@
-"""Rows that take milliseconds, of every kind of work."""
+"""Workloads of every kind that take milliseconds."""
 
 from __future__ import annotations
 
 from riffle.bench.workloads import Workload
 
-INFERENCE = Workload(name="short", work="inference", features=8, blocks=2, lengths=(16,), batch=2)
-BACKWARD = Workload(name="backward", work="forward and backward", features=8, blocks=2, lengths=(16,), batch=2)
-STEP = Workload(name="step", work="training step", features=8, blocks=1, lengths=(4, 8, 16), batch=8)
-ENCODER = Workload(name="encoder-16", work="encoder", features=64, blocks=2, lengths=(16,))
-OURS = Workload(name="ours-16", work="inference", features=64, blocks=2, lengths=(16,))
-CURVE = tuple(
-    Workload(name=f"curve-{length}", work="inference", features=8, blocks=1, lengths=(length,)) for length in (8, 32)
-)
+INFERENCE = Workload("short", "inference", 8, 2, (16,), batch=2)
+BACKWARD = Workload("backward", "forward and backward", 8, 2, (16,), batch=2)
+STEP = Workload("step", "training step", 8, 1, (4, 8, 16), batch=8)
+ENCODER = Workload("encoder-16", "encoder", 64, 2, (16,))
+OURS = Workload("ours-16", "inference", 64, 2, (16,))
+CURVE = tuple(Workload(f"curve-{length}", "inference", 8, 1, (length,)) for length in (8, 32))

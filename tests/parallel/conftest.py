@@ -11,7 +11,7 @@ from torch import distributed
 from .ranks import Ranks
 
 if not (distributed.is_available() and distributed.is_gloo_available()):
-    collect_ignore_glob = ["test_sequence*", "test_measure*", "test_data_parallel*"]
+    collect_ignore_glob = ["test_sequence*", "test_data_parallel*"]
 
 
 @pytest.fixture(scope="session")

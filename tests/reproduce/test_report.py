@@ -56,14 +56,12 @@ def test_a_page_of_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert "| multiply: gated is right as often as two-fc at 32 |" in page
 
 
-def test_timing_results_have_a_section_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from riffle.bench import timing
-
-    monkeypatch.setattr(timing, "_cpu_times", lambda call, quick: [1.0])
+@pytest.mark.usefixtures("fake_clock")
+def test_timing_results_have_a_section_each(tmp_path: Path) -> None:
     command = ("reproduce", "timing-addition", "--quick", "--device", "cpu", "--out", tmp_path, "--commit", "abc")
     succeed(*command)
     succeed(*command, "--memory", 11)
     page = report(tmp_path)
     assert page.count("## timing-addition") == 2
     assert "figure-11GB.png" in page
-    assert "| does not hold | slower at 64, 128, 256; at 256 1 ms and 1 ms |" in page
+    assert "| does not hold | slower at 64, 128, 256; at 256 100 ms and 100 ms |" in page

@@ -4,36 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from cli.riffle_command import riffle, succeed
-from torch import Tensor, nn
 
-from riffle.bench.over_length import Series, foreseen, limit_memory, longest, measure_series, slope, stepwise
-from riffle.models.baselines import NeuralGPU
+from riffle.bench.over_length import longest_within, measure_series
 from riffle.reproduce import TIMING, get_figure
 from riffle.reproduce.claims import faster_everywhere, slope_is
 from riffle.reproduce.figures import timing_addition, timing_lambada
 
-CPU = torch.device("cpu")
 
-
-@pytest.fixture
-def fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Time every call once."""
-    from riffle.bench import timing
-
-    def once(call: Any, quick: bool) -> list[float]:
-        call()
-        return [1.0]
-
-    monkeypatch.setattr(timing, "_cpu_times", once)
-
-
-@pytest.mark.usefixtures("fast")
+@pytest.mark.usefixtures("fake_clock")
 @pytest.mark.parametrize("name", TIMING)
 def test_a_quick_run_leaves_results_and_a_figure_drawn_from_them(name: str, tmp_path: Path) -> None:
     folder = tmp_path / name
@@ -54,7 +37,7 @@ def test_a_quick_run_leaves_results_and_a_figure_drawn_from_them(name: str, tmp_
     assert all(claim["statement"] and claim["evidence"] for claim in results["claims"])
 
 
-@pytest.mark.usefixtures("fast")
+@pytest.mark.usefixtures("fake_clock")
 def test_parts_are_added_to_results_of_the_same_commit(tmp_path: Path) -> None:
     command = ("reproduce", "timing-addition", "--quick", "--device", "cpu", "--out", tmp_path, "--json")
     first = succeed(*command, "--commit", "abc", "--only", "evaluation").json
@@ -81,56 +64,9 @@ def test_nothing_measured_is_nothing_to_draw(tmp_path: Path) -> None:
     assert "nothing has been measured yet" in missing.err.replace("\n", " ")
 
 
-def test_the_limit_of_memory_names_a_gpu_by_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    set_to: list[tuple[float, int]] = []
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=44e9))
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
-    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda *given: set_to.append(given))
-    limit_memory(11, torch.device("cuda"))
-    limit_memory(None, torch.device("cuda:1"))
-    assert set_to == [(0.25, 3), (1.0, 1)]
-
-
 def test_an_unknown_experiment_lists_the_names() -> None:
     with pytest.raises(ValueError, match="unknown experiment 'timing'; choose one of timing-addition, "):
         get_figure("timing")
-
-
-class Ends(nn.Module):
-    """Runs out of memory from a length on."""
-
-    def __init__(self, end: int) -> None:
-        super().__init__()
-        self.end, self.weight = end, nn.Parameter(torch.ones(()))
-
-    def forward(self, x_BN: Tensor) -> Tensor:
-        if x_BN.shape[1] >= self.end:
-            raise torch.OutOfMemoryError
-        return self.weight * x_BN
-
-
-def series(end: int, **changes: Any) -> Series:
-    arguments: dict[str, Any] = {"model": "ends", "work": "training", "lengths": (4, 8, 16, 32), "symbols": 3}
-    return Series(**arguments | changes, build=lambda device, dtype: Ends(end))
-
-
-@pytest.mark.usefixtures("fast")
-def test_a_series_stops_where_memory_ends() -> None:
-    seen: list[int] = []
-    found = measure_series(series(16), CPU, budget=10, on_point=lambda point: seen.append(point["length"]))
-    assert seen == [point["length"] for point in found["points"]] == [4, 8]
-    assert found["stopped"] == "16 is out of memory"
-
-
-def test_a_series_stops_where_time_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    from riffle.bench import timing
-
-    times = iter([100.0, 400.0, 1600.0, 6400.0])
-    monkeypatch.setattr(timing, "_cpu_times", lambda call, quick: [next(times)])
-    found = measure_series(series(10**6), CPU, budget=2)
-    assert [point["milliseconds"] for point in found["points"]] == [100, 400, 1600]
-    assert found["stopped"] == "32 would take over 2 s"
-    assert foreseen(found["points"]) == 6400
 
 
 def synthetic() -> dict[str, Any]:
@@ -156,10 +92,9 @@ def test_claims_say_what_holds_what_does_not_and_what_is_open() -> None:
     assert slope_is(results, "theirs", "evaluation", 1.9, 2.1).holds
     assert slope_is(results, "ours", "evaluation", 1.9, 2.1).holds is False
     assert slope_is(results, "ours", "training", 1.9, 2.1).holds is None
-    assert longest(results, "ours", "evaluation", 11) == 2**20
-    assert longest(results, "theirs", "evaluation", 11) == 2**13
-    assert longest(results, "ours", "evaluation", 1e-6) is None
-    assert slope({1: 1.0, 2: 8.0}) == 3
+    assert longest_within(results, "ours", "evaluation", 11) == 2**20
+    assert longest_within(results, "theirs", "evaluation", 11) == 2**13
+    assert longest_within(results, "ours", "evaluation", 1e-6) is None
 
 
 def test_the_configurations_are_the_papers() -> None:
@@ -180,14 +115,6 @@ def test_memory_has_a_panel_of_its_own() -> None:
     panels = timing_addition.figure(results).axes
     assert [panel.get_ylabel() for panel in panels] == ["seconds for one sequence", "peak of memory, GB"]
     assert all(len(panel.get_lines()) >= 2 for panel in panels)
-
-
-@pytest.mark.gpu
-def test_steps_replayed_are_the_model() -> None:
-    model = NeuralGPU(13, 4, 12, device="cuda").eval()
-    x_BN = torch.randint(0, 13, (1, 256), device="cuda")
-    with torch.no_grad():
-        torch.testing.assert_close(stepwise(model, x_BN)(), model(x_BN), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.gpu

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from riffle.bench.over_length import Series, SeriesWork, powers
+from riffle.bench.over_length import Series, SeriesWork
 from riffle.models.baselines import NeuralGPU
 from riffle.models.sequence import SequenceModel
 from riffle.reproduce.charts import timing_figure
@@ -40,7 +40,7 @@ def configs(*, quick: bool = False) -> list[Series]:
         Series(
             model=model,
             work=work,
-            lengths=powers(6, longest or LONGEST[model, work]),
+            lengths=tuple(2**k for k in range(6, 1 + (longest or LONGEST[model, work]))),
             build=build,
             symbols=task.symbols,
             form="compiled" if model == THEIRS else "plain",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from riffle.bench.over_length import Series, SeriesForm, SeriesWork, longest, powers
+from riffle.bench.over_length import Series, SeriesForm, SeriesWork, longest_within
 from riffle.models.baselines import UniversalReader
 from riffle.models.sequence import SequenceModel
 from riffle.reproduce.charts import timing_figure
@@ -50,7 +50,7 @@ def configs(*, quick: bool = False) -> list[Series]:
         Series(
             model=model,
             work=work,
-            lengths=powers(6, 8 if quick else last),
+            lengths=tuple(2**k for k in range(6, 1 + (8 if quick else last))),
             build=build,
             symbols=words,
             form=form,
@@ -77,7 +77,7 @@ def claims(results: Mapping[str, Any]) -> list[Claim]:
 
 
 def _longer(results: Mapping[str, Any], theirs: str, work: SeriesWork, gigabytes: float) -> Claim:
-    ours, other = (longest(results, model, work, gigabytes) for model in (OURS, theirs))
+    ours, other = (longest_within(results, model, work, gigabytes) for model in (OURS, theirs))
     statement = f"within {gigabytes:g} GB, {work} reaches {TIMES_LONGER} times longer sequences than {theirs}"
     if ours is None or other is None:
         return Claim(statement, None, "no peak of memory was measured")

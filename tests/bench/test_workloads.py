@@ -1,15 +1,15 @@
-"""FLOPs and floors against numbers counted by hand, and the choice of rows."""
+"""FLOPs and lower bounds against numbers counted by hand, and the selection of cases."""
 
 from __future__ import annotations
 
 import pytest
 
-from riffle.bench.timing import Ceilings
-from riffle.bench.workloads import WORKLOADS, Measurement, Workload, plan, row_names
+from riffle.bench.timing import PeakRates
+from riffle.bench.workloads import WORKLOADS, Case, Workload, row_names, select_cases
 from riffle.cost import encoder_flops, layer_flops, network_flops
 
-H200 = Ceilings(775e12, 4.2e12, "an earlier measurement")
-BY_NAME = {row.name: row for row in WORKLOADS["cuda"]}
+H200 = PeakRates(775e12, 4.2e12, "an earlier measurement")
+BY_NAME = {workload.name: workload for workload in WORKLOADS["cuda"]}
 FLOORS = {
     "infer-2m": 16.4,
     "infer-1m": 31.1,
@@ -50,13 +50,9 @@ def test_floors(name: str) -> None:
 
 
 def test_a_backward_pass_counts_twice() -> None:
-    work = {"features": 96, "blocks": 1, "lengths": (64,), "batch": 2}
-    forward = Workload(name="a", work="inference", **work)
-    assert (
-        Workload(name="b", work="forward and backward", **work).flops
-        == 3 * forward.flops
-        == 6 * network_flops(64, 96, 1)
-    )
+    forward = Workload("a", "inference", 96, 1, (64,), batch=2)
+    both = Workload("b", "forward and backward", 96, 1, (64,), batch=2)
+    assert both.flops == 3 * forward.flops == 6 * network_flops(64, 96, 1)
 
 
 def test_titles() -> None:
@@ -65,30 +61,30 @@ def test_titles() -> None:
     assert BY_NAME["step"].title == "training step, 192 maps, 1 block, bins 8+16+32+64, batch 64"
 
 
-def test_plan_of_everything() -> None:
-    steps = plan("cuda")
-    assert len(set(steps)) == len(steps)
-    assert {step.row.name for step in steps if step.section == "rows"} == set(BY_NAME)
-    kept = [step.row.work for step in steps if step.form == "fused-keep"]
+def test_cases_of_everything() -> None:
+    cases = select_cases("cuda")
+    assert len(set(cases)) == len(cases)
+    assert {case.workload.name for case in cases if case.section == "rows"} == set(BY_NAME)
+    kept = [case.workload.kind for case in cases if case.form == "fused-keep"]
     assert kept == ["forward and backward"] * 3 + ["training step"]
-    assert {step.section for step in steps} == {"rows", "curve", "attention"}
-    assert all(step.section != "attention" for step in plan("cuda", attention=False))
+    assert {case.section for case in cases} == {"rows", "curve", "attention"}
+    assert all(case.section != "attention" for case in select_cases("cuda", attention=False))
 
 
-def test_plan_of_a_choice() -> None:
+def test_cases_of_a_selection() -> None:
     latency = BY_NAME["latency"]
-    assert plan("cuda", ["latency"], ["fused", "eager"]) == [
-        Measurement("rows", latency, "eager"),
-        Measurement("rows", latency, "fused"),
+    assert select_cases("cuda", ["latency"], ["fused", "eager"]) == [
+        Case("rows", latency, "eager"),
+        Case("rows", latency, "fused"),
     ]
-    assert {step.form for step in plan("cpu")} == {"eager"}
-    assert {step.section for step in plan("cpu", ["attention"], attention=False)} == {"attention"}
+    assert {case.form for case in select_cases("cpu")} == {"eager"}
+    assert {case.section for case in select_cases("cpu", ["attention"], attention=False)} == {"attention"}
 
 
 def test_unknown_names() -> None:
     for device in ("cuda", "cpu"):
         with pytest.raises(ValueError, match="no row 'latencyy' on") as caught:
-            plan(device, ["latency", "latencyy"])
+            select_cases(device, ["latency", "latencyy"])
         assert all(name in str(caught.value) for name in row_names(device))
     with pytest.raises(ValueError, match=r"no form 'fused' on cpu; choose from eager, compiled"):
-        plan("cpu", forms=["fused"])
+        select_cases("cpu", forms=["fused"])

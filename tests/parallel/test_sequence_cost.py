@@ -1,4 +1,4 @@
-"""The model beside a measured run: what can be exact is, and times are in the same region."""
+"""The cost model beside a sharded run: the volume of communication is exact, times are of the same order."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from riffle.bench.sequence_parallel import measure
+from riffle.bench.scaling import measure_sequence_parallel
 from riffle.cost import Machine, ShardedCost, ShardedWork
 
 from . import jobs
@@ -16,7 +16,7 @@ from .ranks import Ranks
 def measured(group: dist.ProcessGroup, length: int) -> dict:
     torch.set_num_threads(1)
     work = ShardedWork(length=length, features=32, ranks=dist.get_world_size(group), itemsize=4)
-    return measure(group, work, product=256, copied=2**20)
+    return measure_sequence_parallel(group, work, product=256, copied=2**20)
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])

@@ -1,0 +1,161 @@
+"""Plots of time over length: as ``riffle bench`` measured it, and as the cost model of ``riffle plan`` predicts it.
+
+``python -m riffle.bench.plots bench.json`` draws the plot of a result file again.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from riffle.plots import INK, LAST_COLOUR, PALETTE, WIRE, new_figure, save_figure, style, style_axes
+from riffle.quantities import format_length, format_milliseconds
+
+if TYPE_CHECKING:
+    from riffle.cost import Machine, ShardedCost, ShardedWork
+
+FONT_SIZE, DPI = 14, 117.5
+SIZE = (1600 / DPI, 740 / DPI)
+"""Inches; the text is still legible at half the size, the width of a page."""
+FLOOR = "its floor: FLOPs at a matrix product's rate"
+SHORTEST, LONGEST, MOST_RANKS = 20, 36, 10
+"""Of the cost model's plot: address bits of the shortest and longest sequence, and of the largest number of devices."""
+
+
+class Line(NamedTuple):
+    """Milliseconds by length."""
+
+    label: str
+    times: dict[int, float]
+    colour: str
+    style: str
+
+
+def draw_bench(record: Mapping[str, Any], *paths: Path) -> bool:
+    """Draw time over length of a result file into every path: beside its lower bound, and beside attention.
+
+    Returns:
+        Whether there was anything to draw.
+    """
+    panels = [section for section in ("curve", "attention") if _lines(record[section], section)]
+    if not panels:
+        return False
+    with style(FONT_SIZE):
+        figure = new_figure(*SIZE)
+        for axes, section in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+            _draw_lines(axes, _lines(record[section], section))
+            axes.set_title(_title(record[section]), color=INK, fontsize=FONT_SIZE)
+        figure.suptitle(record["device"], color=INK, fontsize=FONT_SIZE)
+        save_figure(figure, *paths, dpi=DPI, text_as_paths=True)
+    return True
+
+
+def _lines(section: Mapping[str, Any], name: str) -> list[Line]:
+    """The lines of a panel; none where a model that it compares has no times."""
+    network = "curve" if name == "curve" else "ours"
+    times = _by_length(section, network, "milliseconds")
+    lines = [
+        Line("riffle", times, PALETTE[0], "o-"),
+        Line(FLOOR, _by_length(section, network, "floor_milliseconds"), WIRE, "--"),
+    ]
+    if name == "attention":
+        encoder = _by_length(section, "encoder", "milliseconds")
+        lines.insert(0, Line("6-layer encoder, FlashAttention", encoder, LAST_COLOUR, "s-"))
+    return lines if all(line.times for line in lines) else []
+
+
+def _by_length(section: Mapping[str, Any], prefix: str, number: str) -> dict[int, float]:
+    """A number of the rows whose names begin with ``prefix``, by length, for those that have it."""
+    numbers = {
+        row["lengths"][0]: entry[number]
+        for name, row in section.items()
+        for entry in row["forms"].values()
+        if name.startswith(prefix) and number in entry
+    }
+    return dict(sorted(numbers.items()))
+
+
+def _title(section: Mapping[str, Any]) -> str:
+    row = next(iter(section.values()))
+    dtype = next(entry["dtype"] for row in section.values() for entry in row["forms"].values() if "dtype" in entry)
+    return f"{row['features']} maps, {row['blocks']} block{'s' * (row['blocks'] > 1)}, batch 1, {dtype}"
+
+
+def _draw_lines(axes: Any, lines: list[Line]) -> None:
+    from matplotlib.ticker import NullLocator
+
+    axes.set(xscale="log", yscale="log")
+    slowest = max(list(line.times.values())[-1] for line in lines)
+    for line in lines:
+        axes.plot(*zip(*line.times.items(), strict=True), line.style, color=line.colour, label=line.label, linewidth=2)
+        length, time = list(line.times.items())[-1]
+        side = "bottom" if time == slowest else "top"  # so that labels of lines that end close do not overlap
+        position: dict[str, Any] = {"xytext": (9, 0), "textcoords": "offset points", "ha": "left", "va": side}
+        axes.annotate(format_milliseconds(time), (length, time), color=line.colour, **position)
+    ticks = sorted({length for line in lines for length in line.times})
+    axes.set_xticks(ticks, [format_length(tick) for tick in ticks])
+    left, right = axes.get_xlim()
+    axes.set_xlim(left, right * (right / left) ** 0.15)  # room for the times of the longest
+    bottom, top = axes.get_ylim()
+    axes.set_ylim(bottom, top * (top / bottom) ** 0.2)  # room for the legend
+    axes.yaxis.set_major_formatter(lambda value, _: format_milliseconds(value))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_minor_locator(NullLocator())
+    axes.set_xlabel("cells", color=INK)
+    axes.tick_params(colors=INK)
+    style_axes(axes)
+    axes.legend(loc="upper left", frameon=False, labelcolor=INK, fontsize=13)
+
+
+def draw_cost(path: Path, work: ShardedWork, machine: Machine) -> None:
+    """Draw predicted time and share of communication up to 2^36 cells and 1,024 devices.
+
+    Args:
+        path: The file to write: ``.svg``, ``.png`` or another format of matplotlib.
+        work: The network; its own length and number of devices are marked.
+        machine: The devices.
+    """
+    from riffle.cost import ShardedCost
+
+    def share(cost: ShardedCost) -> float:
+        return cost.communication_seconds / cost.seconds
+
+    with style(FONT_SIZE):
+        figure = new_figure(*SIZE)
+        times, shares = figure.subplots(1, 2)
+        for index, p in enumerate(range(0, MOST_RANKS + 1, 2)):
+            lengths = [2**k for k in range(max(SHORTEST, 2 * p), LONGEST + 1)]
+            costs = [ShardedCost(replace(work, length=length, ranks=2**p), machine) for length in lengths]
+            _draw_costs(times, costs, [cost.seconds for cost in costs], PALETTE[index])
+            if p:
+                _draw_costs(shares, costs, [share(cost) for cost in costs], PALETTE[index])
+        cost = ShardedCost(work, machine)
+        for axes, value in ((times, cost.seconds), (shares, share(cost))):
+            axes.plot([work.length], [value], "o", color=LAST_COLOUR, markersize=9, zorder=5)
+            axes.set_xscale("log", base=2)
+            axes.set(xlabel="cells")
+            axes.grid(color=WIRE, alpha=0.25)
+            axes.legend(frameon=False, labelcolor=INK, fontsize=12)
+        times.set(yscale="log", ylabel=f"seconds, {'forward and backward' if work.training else 'forward'}")
+        shares.set(ylim=(0, 1), ylabel="share of communication")
+        network = f"{work.features} maps, {work.blocks} block{'s' * (work.blocks != 1)}"
+        title = f"{network}: solid where it fits, dotted where it does not"
+        figure.suptitle(title, color=INK, fontsize=FONT_SIZE)
+        save_figure(figure, path, dpi=DPI, text_as_paths=True)
+
+
+def _draw_costs(axes: Any, costs: list[ShardedCost], values: list[float], colour: str) -> None:
+    """A dotted line over length, solid as far as the memory of the devices reaches."""
+    ranks, lengths = costs[0].work.ranks, [cost.work.length for cost in costs]
+    fitting = [value if cost.fits else float("nan") for cost, value in zip(costs, values, strict=True)]
+    axes.plot(lengths, values, ":", color=colour, linewidth=1.5)
+    axes.plot(lengths, fitting, "-", color=colour, linewidth=2.5, label=f"{ranks:,} device{'s' * (ranks != 1)}")
+
+
+if __name__ == "__main__":
+    for file in map(Path, sys.argv[1:]):
+        draw_bench(json.loads(file.read_text()), file.with_suffix(".png"), file.with_suffix(".svg"))
