@@ -1,6 +1,6 @@
 """The command line: ``riffle train``, ``eval``, ``solve``, ``route``, ``inspect``, ``demo`` and others.
 
-One file for each command. Nothing here imports torch before a command runs, so ``--help`` answers at once.
+Nothing here imports torch before a command runs, so ``--help`` answers at once.
 """
 
 from __future__ import annotations
@@ -16,73 +16,63 @@ from riffle.cli.demo import demo
 from riffle.cli.display import errors
 from riffle.cli.evaluate import evaluate
 from riffle.cli.export import export
-from riffle.cli.info import info
+from riffle.cli.info import info, tasks
 from riffle.cli.inspect import inspect
 from riffle.cli.lambada import app as lambada
 from riffle.cli.plan import plan
 from riffle.cli.reproduce import reproduce
 from riffle.cli.route import route
 from riffle.cli.solve import solve
-from riffle.cli.tasks import tasks
 from riffle.cli.train import train
 
+SUMMARY = "Neural shuffle-exchange networks: they learn algorithms from examples and run them on far longer sequences."
 app = typer.Typer(
     name="riffle",
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Neural shuffle-exchange networks: they learn algorithms from examples and run them on far longer sequences.",
+    help=SUMMARY,
     epilog="A first session: [bold]riffle train reverse --recipe small[/], then [bold]riffle eval runs/reverse[/] and "
     "[bold]riffle solve reverse 7 3 9 1[/].",
 )
+for command in (train, evaluate, solve, tasks, info, export, bench, reproduce, demo, inspect, route, plan):
+    app.command("eval" if command is evaluate else command.__name__)(command)
+app.add_typer(lambada)
+_debug = False
 
 
-@app.callback()
+@app.callback(help=SUMMARY)
 def options(debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False) -> None:
-    """Neural shuffle-exchange networks: they learn algorithms from examples and run them on far longer sequences."""
+    """Options of all commands."""
     global _debug
     _debug = debug
 
 
-_debug = False
-app.command("train")(train)
-app.command("eval")(evaluate)
-app.command("solve")(solve)
-app.command("tasks")(tasks)
-app.command("info")(info)
-app.command("export")(export)
-app.command("bench")(bench)
-app.command("reproduce")(reproduce)
-app.command("demo")(demo)
-app.command("inspect")(inspect)
-app.command("route")(route)
-app.add_typer(lambada)
-app.command("plan")(plan)
-
-
 def main() -> None:
-    """Run the command line; a mistake of the user or of the machine ends in one sentence, not in a traceback."""
-    threading.excepthook = _thread_failed
+    """Run the command line; an error of the user or of the machine is printed as one sentence, not as a traceback."""
+    threading.excepthook = _report_thread_failure
     try:
         app()
     except (ValueError, OSError, ImportError) as error:
         if _debug:
             raise
-        errors.print(f"[bold red]error:[/] {_sentence(error)}", highlight=False, soft_wrap=True)
-        sys.exit(1)
+        _exit_with(_sentence(error))
     except RuntimeError as error:
         # torch has no class of its own for a CPU that runs out of memory
         if _debug or "memory" not in str(error):
             raise
-        known = str(error).startswith("out of GPU memory")  # then it says what would fit
-        said = _sentence(error) if known else "out of memory: choose shorter lengths or a smaller batch"
-        errors.print(f"[bold red]error:[/] {said}", highlight=False, soft_wrap=True)
-        sys.exit(1)
+        specific = str(error).startswith("out of GPU memory")  # such a message says what would fit
+        _exit_with(_sentence(error) if specific else "out of memory: choose shorter lengths or a smaller batch")
 
 
-def _thread_failed(failure: threading.ExceptHookArgs) -> None:
-    # TensorBoard writes from a thread and raises what went wrong there again at its next use, so once is enough.
+def _exit_with(message: str) -> None:
+    errors.print(f"[bold red]error:[/] {message}", highlight=False, soft_wrap=True)
+    sys.exit(1)
+
+
+def _report_thread_failure(failure: threading.ExceptHookArgs) -> None:
+    # TensorBoard's writer thread raises an error again at its next use, which reports it; once is enough.
     if _debug or not issubclass(failure.exc_type, OSError):
         threading.__excepthook__(failure)
 

@@ -15,11 +15,11 @@ RUNS = Path("runs")
 
 def demo(
     runs: Annotated[Path, typer.Option(help="Where to look for trained runs, beside the shipped ones.")] = RUNS,
-    host: Annotated[str, typer.Option(help="The address to serve at; 0.0.0.0 lets other machines in.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port; 0 takes any free one.", min=0, max=65535)] = 7860,
+    host: Annotated[str, typer.Option(help="Address to serve at; 0.0.0.0 serves other machines too.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port; 0 takes any free one.", min=0, max=65535)] = 7860,
     no_open: Annotated[bool, typer.Option("--no-open", help="Do not open a browser.")] = False,
 ) -> None:
-    """Open a web page to solve, measure, look at the switches, and route.
+    """Serve a web page to solve inputs, measure accuracy, look at the switches, and route permutations.
 
     riffle demo  ·  riffle demo --runs runs --port 8000
     """
@@ -41,5 +41,5 @@ def demo(
         if not no_open:
             import webbrowser
 
-            webbrowser.open(address)  # it waits in the socket's queue until the server has started
+            webbrowser.open(address)  # the request waits in the socket's queue until the server has started
         serve(catalogue, listening)

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.table import Table
 
 from riffle.cli.display import (
     Device,
     Json,
+    RunFolder,
     choose_device,
     errors,
     output,
-    plot_scores,
+    parse_lengths,
     print_json,
     progress_bar,
-    score_table,
-    worst_case_table,
 )
+from riffle.quantities import format_percent
+
+if TYPE_CHECKING:
+    from riffle.train.evaluate import Score
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="Folder of a run, as riffle train made it.", metavar="RUN")],
+    run: RunFolder,
     lengths: Annotated[
         str, typer.Option(help="Input lengths, separated by commas.")
     ] = "8,16,32,64,128,256,512,1024,2048,4096",
@@ -32,14 +37,14 @@ def evaluate(
     ] = True,
     plot: Annotated[Path | None, typer.Option(help="Where to save the plot.", show_default="RUN/accuracy.png")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the examples.")] = 1,
-    force: Annotated[bool, typer.Option("--force", help="Run also what is estimated to take over an hour.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Run even if the estimate is over an hour.")] = False,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
     """Score a run on fresh examples of many lengths: a table, a plot and RUN/evaluation.json.
 
     Symbols: the share of right symbols where target or output is not blank, the paper's metric. Sequences: the share
-    of outputs without one wrong symbol. Up to the trained length, examples are ones that training left out.
+    of outputs without a wrong symbol. Up to the trained length, the examples are held out from training.
     """
     from dataclasses import asdict
 
@@ -52,12 +57,12 @@ def evaluate(
     from riffle.train.evaluate import refuse_too_heavy
     from riffle.train.run import Run
 
-    sizes = _lengths(lengths)
-    trained = Run(run)
+    sizes, trained = parse_lengths(lengths), Run(run)
     task = get_task(trained.config.task)
     splits = ["uniform", *(task.splits if worst_case else ())]
     longest = max(trained.config.data.bins)
-    model = trained.model(choose_device(device))
+    device = choose_device(device)
+    model = trained.model(device)
     if not force:
         refuse_too_heavy(model, sizes, examples)
     with progress_bar() as bar:
@@ -78,27 +83,73 @@ def evaluate(
         "step": trained.saved_step(),
         "trained_length": longest,
         "scores": [asdict(each) for each in scores],
-        "environment": environment(torch.device(choose_device(device))),
+        "environment": environment(torch.device(device)),
     }
     write_json(run / "evaluation.json", result)
     picture = plot or run / "accuracy.png"
-    plot_scores(picture, f"{task.name}: trained on length ≤ {longest}", scores, longest)
+    _plot_scores(picture, f"{task.name}: trained on length ≤ {longest}", scores, longest)
     if json:
         print_json(result)
         return
-    uniform = [each for each in scores if each.split == "uniform"]
-    output.print(score_table(f"{task.name}, trained on length ≤ {longest}", uniform, longest))
-    worst = [each for each in scores if each.split != "uniform"]
-    if worst:
-        output.print(worst_case_table(worst))
+    output.print(_score_table(f"{task.name}, trained on length ≤ {longest}", scores, longest))
+    if len(splits) > 1:
+        output.print(_worst_case_table(scores))
     errors.print(f"plot: {picture}   numbers: {run / 'evaluation.json'}", markup=False, soft_wrap=True)
 
 
-def _lengths(text: str) -> list[int]:
-    try:
-        sizes = [int(part) for part in text.split(",")]
-    except ValueError:
-        raise ValueError(f"--lengths takes whole numbers separated by commas, got {text!r}") from None
-    if min(sizes) < 1:
-        raise ValueError(f"--lengths must be at least 1, got {min(sizes)}")
-    return sizes
+def _score_table(title: str, scores: Sequence[Score], trained_length: int) -> Table:
+    """Accuracy per length for uniform examples: symbols and whole sequences."""
+    table = Table(title=title, title_justify="left", header_style="bold")
+    for column in ("length", "x trained", "symbols right", "sequences right"):
+        table.add_column(column, justify="right")
+    for score in scores:
+        if score.split == "uniform":
+            accuracy = (format_percent(score.symbol_accuracy), format_percent(score.sequence_accuracy))
+            table.add_row(str(score.length), f"{score.length / trained_length:g}", *accuracy)
+    return table
+
+
+def _worst_case_table(scores: Sequence[Score]) -> Table:
+    """Accuracy per length for every worst case of a task, of symbols and of whole sequences."""
+    table = Table(title="worst cases: symbols / sequences right", title_justify="left", header_style="bold")
+    table.add_column("length", justify="right")
+    splits = list(dict.fromkeys(score.split for score in scores if score.split != "uniform"))
+    for split in splits:
+        table.add_column(split, justify="right")
+    shown = {
+        (score.length, score.split): f"{format_percent(score.symbol_accuracy)} / "
+        f"{format_percent(score.sequence_accuracy)}"
+        for score in scores
+    }
+    for length in dict.fromkeys(score.length for score in scores):
+        table.add_row(str(length), *(shown[length, split] for split in splits))
+    return table
+
+
+def _plot_scores(path: Path, title: str, scores: Sequence[Score], trained_length: int) -> None:
+    """Draw accuracy over length, with the trained lengths shaded."""
+    from riffle.plots import PALETTE, new_figure, save_figure, style, style_axes
+
+    lengths = sorted({score.length for score in scores})
+    with style():
+        figure = new_figure(8, 4.5)
+        axes = figure.add_subplot()
+        axes.axvspan(min(lengths) / 2**0.5, trained_length * 2**0.25, color="0.93", zorder=0)
+        axes.text(min(lengths) / 2**0.4, 0.02, "trained", color="0.4", fontsize=9)
+        for index, split in enumerate(dict.fromkeys(score.split for score in scores)):
+            of_split = sorted((score for score in scores if score.split == split), key=lambda score: score.length)
+            xs, symbols = [score.length for score in of_split], [score.symbol_accuracy for score in of_split]
+            if split == "uniform":
+                sequences = [score.sequence_accuracy for score in of_split]
+                axes.plot(xs, symbols, "o-", color=PALETTE[0], linewidth=2, zorder=4, label="symbols right")
+                axes.plot(xs, sequences, "o--", color=PALETTE[0], markersize=4, zorder=3, label="whole sequences right")
+            else:
+                colour = PALETTE[(index + 1) % len(PALETTE)]
+                axes.plot(xs, symbols, "x:", color=colour, markersize=4, label=f"symbols, {split}")
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(lengths, [str(length) for length in lengths])
+        axes.set(xlim=(min(lengths) / 2**0.5, max(lengths) * 2**0.5), ylim=(-0.02, 1.03))
+        axes.set(xlabel="length of the input", ylabel="accuracy", title=title)
+        style_axes(axes)
+        axes.legend(fontsize=9, loc="best")
+        save_figure(figure, path)

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from riffle.cli.display import Json, errors, print_json
+from riffle.cli.display import Json, RunFolder, errors, print_json
 
 
 def export(
-    run: Annotated[Path, typer.Argument(help="Folder of a run.", metavar="RUN")],
+    run: RunFolder,
     format: Annotated[
         str, typer.Option(help="onnx, torch (torch.export) or hub (a folder for from_pretrained).")
     ] = "onnx",
@@ -23,8 +23,8 @@ def export(
 ) -> None:
     """Write a run's network as ONNX, as a torch.export program, or as a folder for the Hugging Face hub.
 
-    ONNX and torch.export hold the network for one length; symbols go in as int64 [batch, length], scores come out as
-    float32 [batch, length, classes].
+    ONNX and torch.export files hold the network for one length. Their input is symbols, int64 [batch, length], their
+    output logits, float32 [batch, length, classes].
     """
     from riffle.models.export import FORMATS
     from riffle.train.run import Run

@@ -1,4 +1,4 @@
-"""``riffle info``: versions, devices, and which kernels would run."""
+"""``riffle info`` and ``riffle tasks``: what this installation has."""
 
 from __future__ import annotations
 
@@ -14,24 +14,17 @@ def info(json: Json = False) -> None:
     from riffle.environment import device_name, environment
     from riffle.kernels import resolve
 
-    names = ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
     devices = [
         {
             "device": name,
             "name": device_name(torch.device(name)),
             "backend": resolve("auto", torch.empty(0, device=name, dtype=torch.bfloat16)),
         }
-        for name in names
+        for name in ("cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count())))
     ]
     facts = environment(torch.device("cpu"))
-    result = {
-        "versions": facts["versions"],
-        "platform": facts["platform"],
-        "threads": facts["threads"],
-        "devices": devices,
-    }
     if json:
-        print_json(result)
+        print_json({**{key: facts[key] for key in ("versions", "platform", "threads")}, "devices": devices})
         return
     table = Table(show_header=False)
     for package, version in facts["versions"].items():
@@ -39,4 +32,29 @@ def info(json: Json = False) -> None:
     table.add_row("platform", f"{facts['platform']}, {facts['threads']} threads")
     for device in devices:
         table.add_row(device["device"], f"{device['name']}: backend {device['backend']}")
+    output.print(table)
+
+
+def tasks(json: Json = False) -> None:
+    """List the tasks with an example of each."""
+    from riffle.tasks import TASKS
+
+    rows = [
+        {
+            "task": task.name,
+            "summary": task.summary,
+            "example": " ".join(task.example),
+            "answer": task.render(task.solve(task.parse(task.example))),
+            "symbols": task.symbols,
+            "classes": task.classes,
+            "splits": ["uniform", *task.splits],
+        }
+        for task in TASKS.values()
+    ]
+    if json:
+        print_json(rows)
+        return
+    table = Table("task", "what it does", "riffle solve TASK ...", "answer", header_style="bold")
+    for row in rows:
+        table.add_row(f"[bold]{row['task']}[/]", str(row["summary"]), str(row["example"]), str(row["answer"]))
     output.print(table)

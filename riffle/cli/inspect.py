@@ -8,13 +8,22 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from riffle.cli.display import Device, Json, choose_device, errors, output, print_json, progress_bar
-from riffle.cli.evaluate import _lengths
+from riffle.cli.display import (
+    Device,
+    Json,
+    RunFolder,
+    choose_device,
+    errors,
+    output,
+    parse_lengths,
+    print_json,
+    progress_bar,
+)
 from riffle.quantities import format_percent
 
 
 def inspect(
-    run: Annotated[Path, typer.Argument(help="Folder of a run, as riffle train made it.", metavar="RUN")],
+    run: RunFolder,
     input: Annotated[
         str | None, typer.Option(help="The input to look at, as a person would write it.", show_default="a random one")
     ] = None,
@@ -23,7 +32,7 @@ def inspect(
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the random input and of the examples.")] = 1,
     probes: Annotated[
-        int, typer.Option(help="Gradients for each output of the dependence map; more are slower and exacter.", min=1)
+        int, typer.Option(help="Gradients per output of the dependence map; more are slower and more exact.", min=1)
     ] = 4,
     lengths: Annotated[
         str | None,
@@ -37,10 +46,10 @@ def inspect(
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Look inside a run: pictures of its gates and states, of what outputs depend on, of where errors fall.
+    """Draw a run's gates and states, which inputs its outputs depend on, and where its errors are.
 
-    gates.png: the update gate of every layer. states.png: what leaves every layer. dependence.png: how far each output
-    depends on each input. errors.png: the share of wrong symbols by position, as sequences grow.
+    gates.png: the update gate of every layer. states.png: the output of every layer. dependence.png: how strongly each
+    output depends on each input. errors.png: the share of wrong symbols by position, for growing lengths.
     """
     import torch
 
@@ -56,20 +65,22 @@ def inspect(
     trained = Run(run)
     task = get_task(trained.config.task)
     longest = max(trained.config.data.bins)
-    sizes = _lengths(lengths) if lengths is not None else [2**k for k in range(3, (16 * longest).bit_length())]
+    sizes = parse_lengths(lengths) if lengths is not None else [2**k for k in range(3, (16 * longest).bit_length())]
     if input is None:
-        drawn = task.sample(1, length or longest, generator=torch.Generator().manual_seed(seed))
-        symbols = trained.padded(drawn.inputs[0].tolist())
+        sample = task.sample(1, length or longest, generator=torch.Generator().manual_seed(seed))
+        symbols = trained.padded(sample.inputs[0].tolist())
     else:
         symbols = trained.padded(task.parse([input]))
-    model = trained.model(choose_device(device))
-    row = torch.tensor([symbols], device=choose_device(device))
-    seen = trace(model, row)
+    device = choose_device(device)
+    model, symbols_1N = trained.model(device), torch.tensor([symbols], device=device)
+    traced = trace(model, symbols_1N)
     folder = out or run / "inspect"
     folder.mkdir(parents=True, exist_ok=True)
     with progress_bar() as bar:
         first = bar.add_task("what outputs depend on", total=len(symbols))
-        depends = dependence(model, row, probes=probes, seed=seed, on_progress=lambda rows: bar.advance(first, rows))
+        dependence_NN = dependence(
+            model, symbols_1N, probes=probes, seed=seed, on_progress=lambda rows: bar.advance(first, rows)
+        )
         second = bar.add_task("where errors fall", total=len(sizes) * examples)
         rates = errors_over_length(
             model,
@@ -81,23 +92,19 @@ def inspect(
             on_progress=lambda count: bar.advance(second, count),
         )
     figures = {
-        "states": states_figure(seen),
-        "dependence": dependence_figure(depends, title=f"{task.name}: what each output depends on"),
+        "states": states_figure(traced),
+        "dependence": dependence_figure(dependence_NN, title=f"{task.name}: what each output depends on"),
         "errors": errors_figure(rates, sizes, trained_length=longest, title=f"{task.name}: where errors fall"),
     }
-    if all(layer.update is not None for layer in seen.layers):
-        figures["gates"] = gates_figure(seen)
+    if all(layer.update is not None for layer in traced.layers):
+        figures["gates"] = gates_figure(traced)
     for name, figure in figures.items():
         save_figure(figure, folder / f"{name}.png", dpi=120)
 
-    got, right = predict(model, symbols), strip(task.answer(row.cpu())[0].tolist())
-    sources = source_positions(task, symbols)
-    agreeing = [
-        found == source
-        for found, source in zip(strongest_source(depends).tolist(), sources or (), strict=False)
-        if source is not None
-    ]
-    result = {
+    got, right = predict(model, symbols), strip(task.answer(symbols_1N.cpu())[0].tolist())
+    strongest, sources = strongest_source(dependence_NN).tolist(), source_positions(task, symbols) or ()
+    routed = [ours == source for ours, source in zip(strongest, sources, strict=False) if source is not None]
+    result: dict[str, Any] = {
         "task": task.name,
         "run": str(run),
         "symbols": symbols,
@@ -108,12 +115,12 @@ def inspect(
             {
                 "unit": layer.layer.unit,
                 "bit": layer.layer.bit,
-                "update": None if layer.update is None else float(layer.update[:, : seen.length].mean()),
-                "state": float(layer.out[:, : seen.length].abs().mean()),
+                "update": None if layer.update is None else float(layer.update[:, : traced.length].mean()),
+                "state": float(layer.out[:, : traced.length].abs().mean()),
             }
-            for layer in seen.layers
+            for layer in traced.layers
         ],
-        "routed": sum(agreeing) / len(agreeing) if agreeing else None,
+        "routed": sum(routed) / len(routed) if routed else None,
         "errors": [
             {"length": size, "by_position": [None if rate != rate else rate for rate in each]}
             for size, each in zip(sizes, rates.tolist(), strict=True)
@@ -124,18 +131,14 @@ def inspect(
         print_json(result)
         return
     output.print(_layer_table(f"{task.name}, {len(symbols)} symbols", result["layers"]))
-    if agreeing:
-        output.print(
-            f"{format_percent(sum(agreeing) / len(agreeing))} of {len(agreeing)} outputs depend most on the input that "
-            f"the "
-            "task moves there",
-            highlight=False,
-        )
+    if routed:
+        share = f"{format_percent(result['routed'])} of {len(routed)} outputs"
+        output.print(f"{share} depend most on the input that the task moves there", highlight=False)
     errors.print(f"pictures: {', '.join(sorted(figures))} in {folder}", markup=False, soft_wrap=True, highlight=False)
 
 
-def _layer_table(title: str, layers: Any) -> Table:
-    """The mean of the update gate and the mean size of the state, layer by layer."""
+def _layer_table(title: str, layers: list[dict[str, Any]]) -> Table:
+    """The mean of the update gate and the mean absolute state, layer by layer."""
     table = Table(title=title, title_justify="left", header_style="bold")
     for column in ("layer", "unit", "bit", "update gate", "", "state"):
         table.add_column(column, justify="left" if column in ("unit", "") else "right")

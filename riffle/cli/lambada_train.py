@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from riffle.cli.display import Device, Json, choose_device
-from riffle.cli.learning import (
+from riffle.cli.display import Device, Json
+from riffle.cli.train import (
     Features,
     Graph,
     PrecisionName,
@@ -18,9 +18,9 @@ from riffle.cli.learning import (
     Steps,
     Timeout,
     TrainMessages,
-    learn,
-    names,
-    show_configuration,
+    bold_names,
+    print_config,
+    train_run,
 )
 from riffle.recipes import LAMBADA_BASELINES
 
@@ -33,7 +33,7 @@ def train(
     model: Annotated[
         str | None,
         typer.Option(
-            help="What reads: [bold]shuffle-exchange[/], or with settings of its own " + names(LAMBADA_BASELINES) + ".",
+            help="[bold]shuffle-exchange[/], or a baseline: " + bold_names(LAMBADA_BASELINES) + ".",
             show_default="shuffle-exchange",
             metavar="NAME",
         ),
@@ -80,21 +80,12 @@ def train(
     else:
         config = override(with_model(lambada(), model) if model else lambada(), changes)
     if show:
-        show_configuration(config, json)
+        print_config(config, json)
         return
-    telling = TrainMessages(
+    messages = TrainMessages(
         command="riffle lambada train",
-        accuracy="passages answered",
-        where="{} in {}",
-        then="Look closer: riffle lambada eval --run",
+        metric="passages answered",
+        score="{} in {}",
+        next_step="Look closer: riffle lambada eval --run",
     )
-    learn(
-        config,
-        folder,
-        telling,
-        resume=resume,
-        device_name=choose_device(device),
-        graph=graph,
-        timeout=timeout,
-        json=json,
-    )
+    train_run(config, folder, messages, resume=resume, device_name=device, graph=graph, timeout=timeout, json=json)

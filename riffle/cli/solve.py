@@ -1,4 +1,4 @@
-"""``riffle solve``: use a trained network."""
+"""``riffle solve``: answer one input with a trained network."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from riffle.train.solve import Answer
 
 
-SHOWN = 200
-"""Characters of a right answer that are shown beside a wrong one."""
+MAX_SHOWN = 200
+"""Characters of the right answer that are shown beside a wrong one."""
 
 
 def solve(
-    task: Annotated[str, typer.Argument(help="What to solve; [bold]riffle tasks[/] lists the tasks.", metavar="TASK")],
+    task: Annotated[str, typer.Argument(help="Task to solve; [bold]riffle tasks[/] lists them.", metavar="TASK")],
     symbols: Annotated[
         list[str] | None,
         typer.Argument(help="The input, as a person would write it.", metavar="SYMBOLS...", show_default=False),
@@ -31,7 +31,7 @@ def solve(
         Path | None, typer.Option(help="Read the input from this file instead; - for standard input.")
     ] = None,
     stream: Annotated[
-        bool, typer.Option("--stream", help="Take the input through the device part by part: any length fits.")
+        bool, typer.Option("--stream", help="Move the input through the device part by part: any length fits.")
     ] = False,
     part: Annotated[str, typer.Option(help="Cells on the device at once with --stream, a power of two.")] = "2^20",
     scratch: Annotated[
@@ -47,7 +47,7 @@ def solve(
     device: Device = "cpu",
     json: Json = False,
 ) -> None:
-    """Solve one example with a trained network, and say whether it is right.
+    """Solve one example with a trained network, and check the answer.
 
     riffle solve add 1011 110  ·  riffle solve sort 7 3 9 1  ·  riffle solve dyck "([])"
 
@@ -59,9 +59,9 @@ def solve(
     from riffle.train.solve import find_trained_run, predict
     from riffle.train.solve import solve as solve_with
 
-    words = _words(symbols, input)
+    words = _input_words(symbols, input)
     trained = Run(run) if run else find_trained_run(task, runs)
-    answer = _streamed(part, scratch) if stream else predict
+    answer = _streamed_answer(part, scratch) if stream else predict
     solution = solve_with(task, words, trained, device=choose_device(device), answer=answer)
     if out is not None:
         out.write_text(solution.output + "\n", encoding="utf-8")
@@ -70,15 +70,14 @@ def solve(
         return
     if out is None:
         output.print(solution.output, highlight=False, markup=False, soft_wrap=True)
-    right = solution.expected if len(solution.expected) <= SHOWN else f"{solution.expected[:SHOWN]}…"
-    verdict = "[green]right[/]" if solution.correct else f"[red]wrong[/], the answer is {escape(right)}"
-    errors.print(
-        f"{verdict} (by {escape(solution.model)}, step {trained.saved_step()})", highlight=False, soft_wrap=True
-    )
+    expected = solution.expected if len(solution.expected) <= MAX_SHOWN else f"{solution.expected[:MAX_SHOWN]}…"
+    verdict = "[green]right[/]" if solution.correct else f"[red]wrong[/], the answer is {escape(expected)}"
+    source = f"(by {escape(solution.model)}, step {trained.saved_step()})"
+    errors.print(f"{verdict} {source}", highlight=False, soft_wrap=True)
 
 
-def _words(symbols: list[str] | None, path: Path | None) -> list[str]:
-    """The input from one of its two places."""
+def _input_words(symbols: list[str] | None, path: Path | None) -> list[str]:
+    """The input, typed or from a file."""
     if path is None:
         if not symbols:
             raise ValueError("there is nothing to solve: type SYMBOLS, or name a file with --input")
@@ -91,8 +90,8 @@ def _words(symbols: list[str] | None, path: Path | None) -> list[str]:
     return words
 
 
-def _streamed(part: str, scratch: Path | None) -> Answer:
-    """How a model answers part by part, with a progress bar."""
+def _streamed_answer(part: str, scratch: Path | None) -> Answer:
+    """A function with which a model answers part by part, behind a progress bar."""
     from riffle.models.sequence import predict_streamed
     from riffle.quantities import parse_count
 
@@ -100,13 +99,11 @@ def _streamed(part: str, scratch: Path | None) -> Answer:
 
     def answer(model: nn.Module, symbols: list[int]) -> list[int]:
         with progress_bar() as bar:
-            task = bar.add_task("parts", total=None)
-            return predict_streamed(
-                model,
-                symbols,
-                part=cells,
-                scratch=scratch,
-                on_progress=lambda done, parts: bar.update(task, completed=done, total=parts),
-            )
+            job = bar.add_task("parts", total=None)
+
+            def on_progress(done: int, parts: int) -> None:
+                bar.update(job, completed=done, total=parts)
+
+            return predict_streamed(model, symbols, part=cells, scratch=scratch, on_progress=on_progress)
 
     return answer

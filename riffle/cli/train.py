@@ -1,47 +1,62 @@
-"""``riffle train``: learn a task from examples."""
+"""``riffle train``: learn a task from examples; :func:`train_run` is what ``riffle lambada train`` shares with it."""
 
 from __future__ import annotations
 
+import signal
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.progress import TextColumn
+from rich.table import Table
 
-from riffle.cli.display import Device, Json, choose_device
-from riffle.cli.learning import (
-    Features,
-    Graph,
-    PrecisionName,
-    Resume,
-    Seed,
-    Show,
-    Steps,
-    Timeout,
-    TrainMessages,
-    learn,
-    names,
-    show_configuration,
-)
+from riffle.cli.display import Device, Json, choose_device, errors, output, print_json, progress_bar
+from riffle.quantities import format_percent
 from riffle.recipes import BASELINES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import torch
+
     from riffle.config import RunConfig
+    from riffle.train.distributed import World
+    from riffle.train.run import Run
+
+
+Steps = Annotated[int | None, typer.Option(help="Same as --set train.steps=N.")]
+Features = Annotated[int | None, typer.Option(help="Feature maps; same as --set model.features=N.")]
+Seed = Annotated[int | None, typer.Option(help="Same as --set train.seed=N.")]
+PrecisionName = Annotated[str | None, typer.Option(help="fp32, tf32 or bf16; same as --set train.precision=P.")]
+Show = Annotated[bool, typer.Option("--show", help="Print the configuration with its meaning, and stop.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in the folder from its last checkpoint.")]
+Graph = Annotated[bool, typer.Option(help="On a GPU, replay each step as one CUDA graph.")]
+Timeout = Annotated[
+    float, typer.Option(help="Under torchrun: how long a process waits for another.", metavar="SECONDS", min=1)
+]
+
+
+def bold_names(names: Iterable[str]) -> str:
+    """Names as a phrase of the help."""
+    *first, last = (f"[bold]{name}[/]" for name in names)
+    return f"{', '.join(first)} or {last}"
 
 
 def train(
-    task: Annotated[str, typer.Argument(help="What to learn; [bold]riffle tasks[/] lists the tasks.", metavar="TASK")],
+    task: Annotated[str, typer.Argument(help="Task to learn; [bold]riffle tasks[/] lists them.", metavar="TASK")],
     recipe: Annotated[
         str,
         typer.Option(
-            help="[bold]paper[/]: 192 maps, lengths to 64, for a GPU; [bold]released[/]: the same by the optimiser of "
-            "the paper's code; [bold]long[/]: at a high, steady rate, runs far beyond its lengths; "
+            help="[bold]paper[/]: 192 maps, lengths to 64, for a GPU; [bold]released[/]: the same with the optimiser "
+            "of the paper's code; [bold]long[/]: a high, constant learning rate, generalises to far longer inputs; "
             "[bold]small[/]: two CPU minutes."
         ),
     ] = "paper",
     model: Annotated[
         str | None,
         typer.Option(
-            help="What learns it: [bold]shuffle-exchange[/], or with settings of its own " + names(BASELINES) + ".",
+            help="[bold]shuffle-exchange[/], or a baseline with settings of its own: " + bold_names(BASELINES) + ".",
             show_default="shuffle-exchange",
             metavar="NAME",
         ),
@@ -66,13 +81,13 @@ def train(
     timeout: Timeout = 600,
     json: Json = False,
 ) -> None:
-    """Learn a task from examples and leave a run folder behind.
+    """Train a network on examples of a task and write a run folder.
 
     The folder holds config.json, environment.json, metrics.jsonl, checkpoint.safetensors and TensorBoard curves.
-    Ctrl-C saves and stops; [bold]--resume[/] goes on from there, to the same result.
+    Ctrl-C saves a checkpoint and stops; [bold]--resume[/] continues from it, to the same result.
 
     With several GPUs: [bold]torchrun --nproc-per-node 8 -m riffle train TASK[/].
-    Each process takes data.batch examples of every bin, a step 8 times as many.
+    Each process takes data.batch examples of every bin, so a step has 8 times as many.
     """
     from riffle.tasks import get_task
 
@@ -80,29 +95,20 @@ def train(
     folder = out or Path("runs") / (f"{task}-{model}" if model else task)
     named = {"train.steps": steps, "model.features": features, "train.seed": seed, "train.precision": precision}
     changes = [f"{name}={value}" for name, value in named.items() if value is not None] + (change or [])
-    config = _experiment(task, recipe, model, changes, folder if resume else None)
+    config = _configure(task, recipe, model, changes, folder if resume else None)
     if show:
-        show_configuration(config, json)
+        print_config(config, json)
         return
-    telling = TrainMessages(
+    messages = TrainMessages(
         command=f"riffle train {task}",
-        accuracy="symbols right on held-out examples",
-        where="{} at {}",
-        then="See how far it generalises: riffle eval",
+        metric="symbols right on held-out examples",
+        score="{} at {}",
+        next_step="See how far it generalises: riffle eval",
     )
-    learn(
-        config,
-        folder,
-        telling,
-        resume=resume,
-        device_name=choose_device(device),
-        graph=graph,
-        timeout=timeout,
-        json=json,
-    )
+    train_run(config, folder, messages, resume=resume, device_name=device, graph=graph, timeout=timeout, json=json)
 
 
-def _experiment(task: str, recipe: str, model: str | None, changes: list[str], resumed: Path | None) -> RunConfig:
+def _configure(task: str, recipe: str, model: str | None, changes: list[str], resumed: Path | None) -> RunConfig:
     from dataclasses import replace
 
     from riffle.config import override
@@ -116,3 +122,120 @@ def _experiment(task: str, recipe: str, model: str | None, changes: list[str], r
         raise ValueError(f"unknown recipe {recipe!r}; choose one of {', '.join(RECIPES)}")
     config = RECIPES[recipe](task)
     return override(with_model(config, model) if model else config, changes)
+
+
+def print_config(config: RunConfig, json: bool) -> None:
+    """Print every field with its value and meaning."""
+    from dataclasses import asdict
+
+    from riffle.config import fields
+
+    if json:
+        print_json(asdict(config))
+        return
+    table = Table("field", "value", "meaning", header_style="bold")
+    for name, (value, meaning) in fields(config).items():
+        table.add_row(name, ",".join(map(str, value)) if isinstance(value, tuple) else str(value), meaning)
+    output.print(table)
+
+
+@dataclass(frozen=True)
+class TrainMessages:
+    """The wording of a command's messages about its run."""
+
+    command: str
+    """The command without its options, with which a run is continued."""
+    metric: str
+    """What an evaluation measures."""
+    score: str
+    """Format of an accuracy and of the length or split that it belongs to."""
+    next_step: str
+    """What to do with a finished run; its folder is appended."""
+
+    def resume_command(self, folder: Path, world: World) -> str:
+        """The command that continues a run."""
+        launcher = f"torchrun --nproc-per-node {world.size} -m " if world.size > 1 else ""
+        return f"{launcher}{self.command} --resume --out {folder}"
+
+
+def train_run(
+    config: RunConfig,
+    folder: Path,
+    messages: TrainMessages,
+    *,
+    resume: bool,
+    device_name: str,
+    graph: bool,
+    timeout: float,
+    json: bool,
+) -> None:
+    """Train a run, new or resumed, behind a progress bar, and print where it is."""
+    import torch
+
+    from riffle.kernels import resolve
+    from riffle.train.distributed import RankLost, World, local_device
+    from riffle.train.run import Run, read_metrics
+
+    device_name = choose_device(device_name)
+    device = local_device(device_name)
+    resolve(config.model.backend, torch.empty(0, device=device))  # refuses before a folder is made
+    world = World.from_environment(device, timeout=timeout)
+    try:
+        world.rank0_first(lambda: Run.resume(folder, config) if resume else Run.create(folder, config))
+        _train_with_progress(Run(folder), world, device, graph, messages)
+        world.close()
+    except RankLost as lost:
+        raise RankLost(f"{lost}. Continue with: {messages.resume_command(folder, world)}") from lost
+    if json and world.is_rank0:
+        metrics = read_metrics(folder)[-2:]
+        print_json({"task": config.task, "run": str(folder), "device": device_name, "metrics": metrics})
+    elif world.is_rank0:
+        kept = f" Kept are the weights after step {Run(folder).kept_step()}." if config.train.keep == "best" else ""
+        errors.print(f"The run is in {folder}.{kept} {messages.next_step} {folder}", markup=False, soft_wrap=True)
+
+
+def _train_with_progress(run: Run, world: World, device: torch.device, graph: bool, messages: TrainMessages) -> None:
+    """Train; of several processes, only rank 0 shows the progress bar and the evaluations."""
+    from riffle.train.distributed import RankLost
+    from riffle.train.loop import Interrupted, NonFiniteLoss
+    from riffle.train.loop import train as run_training
+
+    bar = progress_bar(
+        TextColumn("loss {task.fields[loss]:.4f}"),
+        TextColumn("accuracy {task.fields[accuracy]}"),
+        TextColumn("{task.fields[rate]:.0f} steps/s"),
+    )
+    bar.disable = not world.is_rank0
+    job = bar.add_task(
+        run.config.task,
+        total=run.config.train.steps,
+        completed=run.saved_step(),
+        loss=float("nan"),
+        accuracy="-",
+        rate=0.0,
+    )
+
+    def on_log(step: int, values: dict[str, float]) -> None:
+        accuracy = format_percent(values["accuracy"])
+        bar.update(job, completed=step, loss=values["loss"], accuracy=accuracy, rate=values["steps_per_second"])
+
+    def on_evaluation(step: int, accuracy: dict[str, float]) -> None:
+        scores = ", ".join(messages.score.format(format_percent(value), where) for where, value in accuracy.items())
+        bar.console.print(f"step {step}: {messages.metric}: {scores}", highlight=False)
+
+    try:
+        with bar:
+            try:
+                run_training(run, device=device, graph=graph, world=world, on_log=on_log, on_evaluation=on_evaluation)
+            except RankLost:
+                # torchrun now ends the other processes: its signal must not cut off this one's message.
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
+                raise
+    except NonFiniteLoss as error:
+        world.exit_after_rank0()
+        raise ValueError(str(error)) from error
+    except Interrupted as stop:
+        world.exit_after_rank0()
+        again = messages.resume_command(run.folder, world)
+        errors.print(f"{stop}. Continue with: {again}", markup=False, soft_wrap=True)
+        raise typer.Exit(128 + stop.signal_number) from None
