@@ -20,7 +20,7 @@ from riffle.files import read_json, write_atomically, write_json
 from riffle.tasks import get_task
 from riffle.train.evaluate import Score, evaluate
 from riffle.train.run import Run
-from riffle.train.shipped import SHIPPED, card, ship
+from riffle.train.shipped import SHIPPED, model_card, ship_run
 
 CELLS = 2**17
 """Of all examples of a length together."""
@@ -56,13 +56,13 @@ def measured(run: Run) -> list[Score]:
 def put(run: Run, note: str | None) -> None:
     """Ship a run and describe it."""
     folder = SHIPPED / run.config.task
-    ship(run, folder)
+    ship_run(run, folder)
     about = read_json(run.folder / "environment.json")
     write_json(folder / "environment.json", {**about, "note": note} if note else about)
     shipped = Run(folder)
     found = [asdict(score) for score in measured(shipped)]
     write_json(folder / "evaluation.json", {"scores": found, "environment": environment(torch.device("cpu"))})
-    write_atomically(folder / "README.md", card(shipped).encode())
+    write_atomically(folder / "README.md", model_card(shipped).encode())
 
 
 def main() -> None:

@@ -1,13 +1,16 @@
-"""The configuration of a run: a small tree of frozen dataclasses, and recipes that fill it in.
+"""The configuration of a run: frozen dataclasses, typed overrides by dotted names, and their form as JSON.
 
-Typed overrides of a configuration by dotted names, and configurations from JSON.
+Field names are the keys of ``config.json``; the string beneath a field is what ``riffle train --show`` prints.
 """
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import difflib
 import functools
+import inspect
+import textwrap
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -18,12 +21,12 @@ Precision = Literal["fp32", "tf32", "bf16"]
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """What is trained."""
+    """The model."""
 
     kind: str = "shuffle-exchange"
-    """An entry of riffle.models.build.MODELS; for passages of READERS."""
+    """An entry of riffle.models.build.MODELS, or of READERS for LAMBADA."""
     features: int = 192
-    """Feature maps per cell (m in the paper), features per position."""
+    """Feature maps per cell (m in the paper); features per position in other models."""
     blocks: int = 1
     """Beneš blocks."""
     sharing: Literal["block", "minimal", "full"] = "block"
@@ -31,143 +34,142 @@ class ModelConfig:
     unit: Literal["gated", "no-swap", "no-residual", "no-benes", "swap-gate", "two-fc", "two-fc-gate"] = "gated"
     """The switch unit: the paper's, or one of its ablations."""
     dropout: float = 0.1
-    """Dropout on every switch layer's output, divided by the layer's address bits; in other models as it is."""
+    """Dropout rate of a switch layer's output, divided by the number of address bits; undivided in other models."""
     noise: float = 0.0
-    """Multiplicative Gaussian noise in place of dropout."""
+    """Standard deviation of multiplicative Gaussian noise, which takes the place of dropout."""
     backend: Literal["auto", "reference", "fused"] = "auto"
     """Which kernels compute the switch layers."""
     recompute: bool = False
-    """Whether the backward pass of the fused kernels forms the gates again: a fifth of the memory, for long inputs."""
+    """Whether the fused kernels recompute the gates in the backward pass: a fifth of the memory, for long inputs."""
     layers: int | None = None
     """Layers of a transformer (6) or a recurrent network (2), steps of a Universal Transformer (6, 12 with halting)."""
     heads: int | None = None
-    """Attention heads; as many as have 64 features by default."""
+    """Attention heads; by default one for every 64 features."""
     halting: bool = False
-    """Whether the positions of a Universal Transformer decide by themselves when they are done."""
+    """Whether a Universal Transformer uses adaptive computation time: each position decides when it halts."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
-    """What it is trained on."""
+    """The training examples."""
 
     bins: tuple[int, ...] = (8, 16, 32, 64)
-    """Lengths the network is instantiated for; an example trains in the smallest bin that holds it."""
+    """Padded lengths; an example is padded to the smallest bin that holds it."""
     batch: int = 64
-    """Examples of every bin in one step."""
+    """Examples per bin in one step."""
     shorter: float = 0.05
-    """Share of a bin's examples that would fit a smaller bin."""
+    """Fraction of a bin's examples that are short enough for a smaller bin."""
     full: float = 0.0
-    """Share of a bin's examples that are as long as the bin."""
+    """Fraction of a bin's examples that are exactly as long as the bin."""
     worst: float = 0.0
-    """Share of a bin's examples that are worst cases of the task, all of them alike."""
+    """Fraction of a bin's examples that are worst cases of the task, each kind equally often."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PassageDataConfig(DataConfig):
-    """What it is trained on where it reads passages."""
+    """The training examples of LAMBADA."""
 
     bins: tuple[int, ...] = (128,)
-    """Positions the network reads; a longer passage keeps its last ones."""
+    """Positions of the network, one number; a longer passage is cut to its last tokens."""
     batch: int = 512
-    """Passages in one step."""
+    """Passages per step."""
     shorter: float = 0.0
-    """Not used, like full and worst: passages are what they are."""
+    """Not used for passages, like full and worst."""
     corpus: str = "data/lambada"
-    """Folder that riffle lambada prepare made."""
+    """Folder that riffle lambada prepare wrote."""
     share: float = 1.0
-    """Share of the passages to learn from that are used: those of the first books."""
+    """Fraction of the training passages that is used, from the first books on."""
     table: Literal["frozen", "learned"] = "frozen"
-    """Whether words have the corpus's pretrained vectors, which stay as they are, or vectors that are learned."""
+    """Word embeddings: the corpus's pretrained vectors, frozen, or vectors that are learned."""
     words: int = 60_000
-    """Words that have a vector, the most common ones; the others are told apart within a passage."""
+    """Vocabulary size, the most common words; other words get an id of their own within a passage."""
     word_dropout: float = 0.05
-    """Share of the words that are left out in training."""
+    """Fraction of the words that are blanked in training."""
     forget: float = 0.0
-    """Share of a passage's rarer words that are taken as unknown in training."""
+    """Fraction of a passage's rarer words that are treated as unknown in training."""
     within: float = 0.0
-    """Share of the examples that end inside a sentence, not at its end."""
+    """Fraction of the examples that end inside a sentence instead of at its end."""
     label: Literal["even", "sum"] = "even"
-    """Whether the occurrences of an answer are all to be pointed at alike, or together, however they share it."""
+    """Training target: probability spread evenly over the answer's occurrences, or only their sum."""
     flatten: float = 0.0
-    """How far answers that occur often are drawn less: 0 as they occur, 1 all alike."""
+    """How much frequent answers are sampled less: 0 by their frequency, 1 all equally often."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """How it is trained."""
+    """Optimisation, evaluation and checkpoints."""
 
     steps: int = 20_000
     """Optimiser steps."""
     start: str = ""
-    """Folder of a run of the same model whose weights it starts with; random ones without."""
+    """Folder of a run of the same model, to start with its trained weights; empty for random ones."""
     learning_rate: float = 0.00125
-    """At 96 features; scaled by sqrt(96 / features) for adamw, radam and muon, by 96 / features for adamax."""
+    """Learning rate at 96 features; scaled by sqrt(96 / features), for adamax by 96 / features."""
     optimizer: Literal["adamw", "radam", "muon", "adamax"] = "adamw"
-    """Adam with decoupled decay; RAdam as the paper's released code has it; Muon for the matrices of switches; AdaMax
-    as the Neural GPU's authors have it."""
+    """AdamW; the paper's released code's RAdam; Muon for the matrices of switch units and Adam for the rest; the Neural
+    GPU authors' AdaMax."""
     schedule: Literal["linear", "constant", "plateau"] = "linear"
-    """Whether the learning rate falls linearly to 0, not at all, or by 0.7 whenever the loss makes no progress."""
+    """Learning rate schedule: linear decay to 0, constant, or times 0.7 on a plateau of the loss."""
     warmup: int = 0
-    """Steps over which the learning rate rises at first."""
+    """Steps of linear learning rate warm-up."""
     weight_decay: float = 0.01
-    """Decoupled decay of the matrices."""
+    """Decoupled weight decay of the matrices."""
     clip: float = 0.0
-    """Largest norm of all gradients together; 0 for any."""
+    """Largest global norm of the gradients, clipped above; 0 for no clipping."""
     gradient_noise: float = 0.0
-    """Normal noise on the gradients, as a multiple of the learning rate."""
+    """Standard deviation of Gaussian gradient noise, as a multiple of the learning rate."""
     label_smoothing: float = 0.0
-    """Probability spread over all classes."""
+    """Label smoothing: the probability that is spread over all classes."""
     average: float = 0.0
-    """Decay of an average of the weights over steps, which is evaluated and kept in their place; 0 for none."""
+    """Decay of an exponential moving average of the weights, which is evaluated and kept; 0 for none."""
     keep: Literal["last", "best"] = "last"
-    """Whether the weights after the last step are kept, or the best ones by the first of evaluate_lengths."""
+    """Which weights are the result: the last, or the most accurate at the first of evaluate_lengths."""
     precision: Precision = "fp32"
-    """Arithmetic of the matrix products: fp32, tf32 or bf16 (autocast)."""
+    """Precision of the matrix products: fp32, tf32 or bf16 (autocast)."""
     seed: int = 0
-    """Seed of weights, examples and dropout."""
+    """Seed of the initial weights, the examples and dropout."""
     log_every: int = 50
-    """Steps between two lines of metrics.jsonl."""
+    """Steps between lines of metrics.jsonl."""
     evaluate_every: int = 1000
-    """Steps between two evaluations on held-out examples; 0 for none."""
+    """Steps between evaluations on held-out examples; 0 for none."""
     evaluate_lengths: tuple[int, ...] = (64, 512)
-    """Lengths of those evaluations."""
+    """Input lengths of these evaluations."""
     checkpoint_every: int = 1000
-    """Steps between two checkpoints; one is always written at the end."""
+    """Steps between checkpoints; the last step always writes one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """A whole run."""
+    """The configuration of a run on one of the tasks."""
 
     task: str
     """An entry of riffle.tasks.TASKS."""
     model: ModelConfig = field(default_factory=ModelConfig)
-    """What is trained."""
+    """The model."""
     data: DataConfig = field(default_factory=DataConfig)
-    """What it is trained on."""
+    """The training examples."""
     train: TrainConfig = field(default_factory=TrainConfig)
-    """How it is trained."""
+    """Optimisation, evaluation and checkpoints."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LambadaRunConfig(RunConfig):
-    """A whole run on passages: LAMBADA."""
+    """The configuration of a run on LAMBADA."""
 
     task: str = "lambada"
-    """What such runs are known by."""
+    """The name of the task in files and messages."""
     data: PassageDataConfig = field(default_factory=PassageDataConfig)
-    """What it is trained on."""
+    """The training examples."""
 
 
 RUN_CONFIGS: dict[str, type[RunConfig]] = {"lambada": LambadaRunConfig}
-"""Configurations by their task, where they are not plain ones."""
+"""The class of a configuration by its task, where it is not :class:`RunConfig`."""
 T = TypeVar("T")
 
 
 def override(config: T, assignments: Iterable[str]) -> T:
     """A copy of ``config`` with fields changed, each given as ``section.field=value``.
 
-    >>> from riffle.config import RunConfig
     >>> override(RunConfig(task="sort"), ["train.steps=100", "data.bins=8,16"]).data.bins
     (8, 16)
     """
@@ -179,9 +181,8 @@ def override(config: T, assignments: Iterable[str]) -> T:
         name = name.strip()
         if name not in known:
             by_last = {each.split(".")[-1]: each for each in known}
-            near = difflib.get_close_matches(name, known, n=1) or [
-                by_last[last] for last in difflib.get_close_matches(name.split(".")[-1], by_last, n=1)
-            ]
+            near = difflib.get_close_matches(name, known, n=1)
+            near = near or [by_last[last] for last in difflib.get_close_matches(name.split(".")[-1], by_last, n=1)]
             hint = f"did you mean {near[0]}? " if near else ""
             raise ValueError(f"unknown option {name!r}; {hint}options are {', '.join(known)}")
         config = _replace(config, name, text.strip())
@@ -189,26 +190,26 @@ def override(config: T, assignments: Iterable[str]) -> T:
 
 
 def fields(config: Any, prefix: str = "") -> dict[str, tuple[Any, str]]:
-    """Every field by its dotted name: its value and its documentation."""
+    """Every field by its dotted name: its value and the string beneath it."""
     out: dict[str, tuple[Any, str]] = {}
-    told = _documentation(type(config))  # type: ignore[arg-type]  # to mypy, the type of anything has no hash
+    documentation = _documentation(type(config))  # type: ignore[arg-type]  # to mypy, the type of anything has no hash
     for each in dataclasses.fields(config):
         value = getattr(config, each.name)
         if dataclasses.is_dataclass(value):
             out |= fields(value, f"{prefix}{each.name}.")
         else:
-            out[prefix + each.name] = (value, told.get(each.name, ""))
+            out[prefix + each.name] = (value, documentation.get(each.name, ""))
     return out
 
 
 def differences(old: Any, new: Any) -> dict[str, tuple[Any, Any]]:
-    """The dotted names under which two configurations differ, with both values."""
+    """The fields in which two configurations differ, by their dotted names, with both values."""
     before, after = fields(old), fields(new)
     return {name: (before[name][0], after[name][0]) for name in before if before[name][0] != after[name][0]}
 
 
 def from_dict(cls: type[T], values: Mapping[str, Any]) -> T:
-    """A configuration from what :func:`dataclasses.asdict` and JSON made of it."""
+    """A configuration from its :func:`dataclasses.asdict` form, as read from JSON."""
     hints = get_type_hints(cls)
     unknown = set(values) - set(hints)
     if unknown:
@@ -257,11 +258,7 @@ def _parse(kind: Any, text: str, name: str) -> Any:
 
 @functools.cache
 def _documentation(cls: type) -> dict[str, str]:
-    """The string beneath every field of a dataclass."""
-    import ast
-    import inspect
-    import textwrap
-
+    """The string beneath every field of a dataclass, its base classes included."""
     out: dict[str, str] = {}
     for each in reversed([each for each in cls.__mro__ if dataclasses.is_dataclass(each)]):
         body = ast.parse(textwrap.dedent(inspect.getsource(each))).body[0]

@@ -1,4 +1,4 @@
-"""What someone needs to repeat a run: versions, hardware, command and commit; and how much memory is free."""
+"""The record of software, hardware, command and commit that goes with every result, and free memory."""
 
 from __future__ import annotations
 
@@ -16,24 +16,8 @@ import torch
 import riffle
 
 
-def free_bytes(device: torch.device) -> int:
-    """What can still be allocated on a GPU: by the driver's count, and by the share given to this process."""
-    free, total = torch.cuda.mem_get_info(device)
-    held = torch.cuda.memory_allocated(device)
-    index = torch.cuda.current_device() if device.index is None else device.index
-    share = int(torch.cuda.get_per_process_memory_fraction(index) * total)
-    return min(free + torch.cuda.memory_reserved(device) - held, share - held)
-
-
-def available_bytes(device: torch.device) -> float:
-    """Bytes of memory that are free on a device."""
-    if device.type == "cuda":
-        return float(torch.cuda.mem_get_info(device)[0])
-    return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-
-
 def environment(device: torch.device) -> dict[str, Any]:
-    """Versions, hardware, command and commit: what someone needs to repeat a run."""
+    """Versions, hardware, command and commit: what is needed to repeat a run."""
     versions = {"riffle": riffle.__version__, "python": platform.python_version()}
     for package in ("torch", "triton", "numpy", "safetensors"):
         try:
@@ -52,17 +36,30 @@ def environment(device: torch.device) -> dict[str, Any]:
 
 
 def device_name(device: torch.device) -> str:
-    """The device in words."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return f"{device.type}, {platform.machine()}"
+    """The name of a GPU, or the kind of device and processor."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"{device.type}, {platform.machine()}"
 
 
 def commit() -> str | None:
-    """The commit of the checkout this package runs from, None where it is installed without one."""
-    here = Path(__file__).parent
-    command = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    """The git commit of the checkout this package runs from, None if there is none."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return None
+
+
+def free_bytes(device: torch.device) -> int:
+    """Memory that torch can still allocate on a GPU: free, or cached by torch, within the process's fraction of it."""
+    free, total = torch.cuda.mem_get_info(device)
+    held = torch.cuda.memory_allocated(device)
+    index = torch.cuda.current_device() if device.index is None else device.index
+    limit = int(torch.cuda.get_per_process_memory_fraction(index) * total)
+    return min(free + torch.cuda.memory_reserved(device) - held, limit - held)
+
+
+def available_bytes(device: torch.device) -> float:
+    """Memory that no process uses, on a GPU or of the host."""
+    if device.type == "cuda":
+        return float(torch.cuda.mem_get_info(device)[0])
+    return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))

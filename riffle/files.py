@@ -1,4 +1,4 @@
-"""Files that are either whole or not there: written beside the target, synced, renamed."""
+"""Atomic file writes, and JSON files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from typing import Any
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Replace ``path`` by ``content`` in one step; after a failure or a power cut the old file is still whole."""
+    """Replace a file in one step: write a temporary file beside it, sync, rename.
+
+    After a failure or a power cut the old file is still whole.
+    """
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -24,7 +27,7 @@ def write_atomically(path: Path, content: bytes) -> None:
         with contextlib.suppress(OSError):
             os.unlink(name)
         if isinstance(error, OSError):
-            error.filename, error.filename2 = str(path), None  # what the user knows, not our temporary name
+            error.filename, error.filename2 = str(path), None  # the user does not know the temporary name
         raise
     folder = os.open(path.parent, os.O_RDONLY)
     try:
@@ -34,7 +37,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """The content of a file, None where there is none."""
+    """The value in a JSON file, None if the file does not exist."""
     return json.loads(path.read_text()) if path.exists() else None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from riffle.config import DataConfig, LambadaRunConfig, ModelConfig, PassageDataConfig, RunConfig, TrainConfig
 
@@ -12,7 +13,7 @@ def paper(task: str) -> RunConfig:
     """The paper's configuration: one block of 192 maps; two of 384 and lengths to 128 for multiplication."""
     config = RunConfig(task=task)
     if task in ("reverse", "duplicate"):
-        # Routing alone generalises further when nothing is dropped on the way.
+        # Tasks that only route symbols generalise further without dropout.
         config = replace(config, model=ModelConfig(dropout=0.0, noise=0.001))
     if task == "multiply":
         config = replace(
@@ -25,7 +26,7 @@ def paper(task: str) -> RunConfig:
 
 
 def released(task: str) -> RunConfig:
-    """The configuration of the paper's released code: its own RAdam, and dropout wherever it does not reverse."""
+    """The configuration of the paper's released code: its own RAdam, and dropout for every task but reversal."""
     config = paper(task)
     if task == "duplicate":
         config = replace(config, model=ModelConfig())
@@ -33,12 +34,12 @@ def released(task: str) -> RunConfig:
 
 
 def long(task: str) -> RunConfig:
-    """The paper's network, trained to run far beyond its lengths.
+    """The paper's network, trained to generalise far beyond its training lengths.
 
-    A high learning rate that does not fall, and weights averaged over steps, of which those are kept that do best at
-    length 1024. Sorting has a lower rate that does fall, more steps, more examples of full length, a strong decay of
-    the matrices, and keeps the last weights: before the rate has fallen they are blurred at trained lengths. Products,
-    which are hard enough at their trained lengths, have Muon, smaller batches and no dropout.
+    A high, constant learning rate and an exponential moving average of the weights; the most accurate weights at length
+    1024 are kept. Sorting has a lower rate with linear decay, more steps, more examples of full length, a strong weight
+    decay, and keeps the last weights: before the decay they are inaccurate at trained lengths. Multiplication, which is
+    hard at its trained lengths already, has Muon, smaller batches and no dropout.
     """
     config = paper(task)
     model, data = replace(config.model, dropout=0.1, noise=0.0), replace(config.data, full=0.3)
@@ -65,8 +66,7 @@ def long(task: str) -> RunConfig:
 def small(task: str) -> RunConfig:
     """A network that learns the easy tasks on a CPU within two minutes.
 
-    A high learning rate that does not fall, and weights averaged over steps, are what lets so small a network run far
-    beyond the lengths it saw.
+    A high, constant learning rate and averaged weights let so small a network generalise to longer inputs.
     """
     return RunConfig(
         task=task,
@@ -87,7 +87,7 @@ def small(task: str) -> RunConfig:
 
 
 def lambada() -> LambadaRunConfig:
-    """The paper's network for LAMBADA, two blocks of 384 maps over 128 positions, as it is best trained on novels."""
+    """The paper's network for LAMBADA, two blocks of 384 maps over 128 positions, with our best training settings."""
     return LambadaRunConfig(
         model=ModelConfig(features=384, blocks=2),
         data=PassageDataConfig(words=75_000, forget=0.1, within=0.3, flatten=0.5),
@@ -107,22 +107,14 @@ def lambada() -> LambadaRunConfig:
     )
 
 
-RECIPES: dict[str, Callable[[str], RunConfig]] = {
-    "paper": paper,
-    "released": released,
-    "long": long,
-    "small": small,
-}
+RECIPES: dict[str, Callable[[str], RunConfig]] = {"paper": paper, "released": released, "long": long, "small": small}
+"""The recipes of ``riffle train --recipe``, by name."""
 
 
 def dngpu(config: RunConfig) -> RunConfig:
-    """The Neural GPU with diagonal gates as its authors trained it, on the tasks and lengths of an experiment."""
-    adding = config.task == "add"
-    model = ModelConfig(
-        kind="dngpu",
-        features=min(config.model.features, 48 if adding else 96),
-        dropout=0.5 if adding else 0.1,
-    )
+    """The Neural GPU with diagonal gates and its authors' training settings, on the same task and lengths."""
+    features, dropout = (48, 0.5) if config.task == "add" else (96, 0.1)
+    model = ModelConfig(kind="dngpu", features=min(config.model.features, features), dropout=dropout)
     train = replace(
         config.train,
         optimizer="adamax",
@@ -136,50 +128,41 @@ def dngpu(config: RunConfig) -> RunConfig:
     return replace(config, model=model, train=train)
 
 
-def _standard(kind: str) -> Callable[[RunConfig], RunConfig]:
-    """A model as it is usually trained: a rise of the learning rate first, and gradients of a limited norm."""
-
-    def rival(config: RunConfig) -> RunConfig:
-        model = ModelConfig(kind=kind, features=min(config.model.features, 192))
-        steps = config.train.steps
-        train = replace(
-            config.train,
-            optimizer="adamw",
-            learning_rate=min(config.train.learning_rate, 0.0025),
-            schedule="linear",
-            weight_decay=0.01,
-            warmup=min(1000, steps // 10),
-            clip=1.0,
-            average=0.0,
-            keep="last",
-        )
-        return replace(config, model=model, train=train)
-
-    return rival
+def _standard(kind: str, config: RunConfig) -> RunConfig:
+    """A baseline with the usual settings: AdamW, learning rate warm-up, linear decay and gradient clipping."""
+    train = replace(
+        config.train,
+        optimizer="adamw",
+        learning_rate=min(config.train.learning_rate, 0.0025),
+        schedule="linear",
+        weight_decay=0.01,
+        warmup=min(1000, config.train.steps // 10),
+        clip=1.0,
+        average=0.0,
+        keep="last",
+    )
+    return replace(config, model=ModelConfig(kind=kind, features=min(config.model.features, 192)), train=train)
 
 
-BASELINES: dict[str, Callable[[RunConfig], RunConfig]] = {
+Baselines = dict[str, Callable[[RunConfig], RunConfig]]
+BASELINES: Baselines = {
     "dngpu": dngpu,
-    "universal-transformer": _standard("universal-transformer"),
-    "transformer": _standard("transformer"),
-    "lstm": _standard("lstm"),
-    "gru": _standard("gru"),
+    **{kind: partial(_standard, kind) for kind in ("universal-transformer", "transformer", "lstm", "gru")},
 }
-"""Every other model: from an experiment with ours to one with it, trained as suits it."""
-LAMBADA_BASELINES: dict[str, Callable[[RunConfig], RunConfig]] = {
+"""Baseline recipes by model kind: each turns a run of our model into one of the baseline."""
+LAMBADA_BASELINES: Baselines = {
     **BASELINES,
-    "gated-attention-reader": _standard("gated-attention-reader"),
-    "universal-reader": _standard("universal-reader"),
+    **{kind: partial(_standard, kind) for kind in ("gated-attention-reader", "universal-reader")},
 }
-"""The same for runs on passages, for which some were made."""
+"""The baseline recipes for LAMBADA, some of which only read passages."""
 
 
 def with_model(config: RunConfig, kind: str) -> RunConfig:
-    """An experiment with a model of the given kind in place of ours."""
+    """The same run with a model of the given kind, ours or a baseline."""
     ours = ModelConfig().kind
     if kind == ours:
         return config
-    rivals = LAMBADA_BASELINES if isinstance(config, LambadaRunConfig) else BASELINES
-    if kind not in rivals:
-        raise ValueError(f"unknown model {kind!r}; choose one of {', '.join([ours, *rivals])}")
-    return rivals[kind](config)
+    baselines = LAMBADA_BASELINES if isinstance(config, LambadaRunConfig) else BASELINES
+    if kind not in baselines:
+        raise ValueError(f"unknown model {kind!r}; choose one of {', '.join([ours, *baselines])}")
+    return baselines[kind](config)

@@ -26,6 +26,7 @@ def export(
     ONNX and torch.export files hold the network for one length. Their input is symbols, int64 [batch, length], their
     output logits, float32 [batch, length, classes].
     """
+    import riffle.lambada.train  # noqa: F401, it registers the objective of runs on LAMBADA
     from riffle.models.export import FORMATS
     from riffle.train.run import Run
 

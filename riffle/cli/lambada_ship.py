@@ -27,8 +27,7 @@ def ship(
     The folder can be used wherever a run can. Accuracy is measured after rounding.
     """
     from riffle.files import write_atomically, write_json
-    from riffle.lambada.evaluate import TrainedReader, read_splits
-    from riffle.lambada.ship import reader_card, ship_reader
+    from riffle.lambada.evaluate import TrainedReader, read_splits, reader_model_card, ship_reader
     from riffle.train.run import Run
 
     original = Run(run)
@@ -41,6 +40,6 @@ def ship(
             reader = TrainedReader(shipped, choose_device(device))
             report = reader.report(splits, on_progress=lambda count: bar.advance(job, count))
         write_json(folder / "evaluation.json", report)
-    write_atomically(folder / "README.md", reader_card(shipped).encode())
+    write_atomically(folder / "README.md", reader_model_card(shipped).encode())
     size = sum(file.stat().st_size for file in folder.iterdir())
     errors.print(f"{folder}: {size / 1e6:.1f} MB, its card is {folder / 'README.md'}", markup=False, soft_wrap=True)

@@ -46,7 +46,7 @@ def solve(
     tokens = read_question(text)
     trained = find_reader(run)
     reader = TrainedReader(trained, choose_device(device))
-    found = candidates(tokens, reader.likely(tokens, placements), top)
+    found = candidates(tokens, reader.next_word_probabilities(tokens, placements), top)
     if json:
         print_json({"run": str(trained.folder), "tokens": tokens, "words": [each._asdict() for each in found]})
         return

@@ -14,7 +14,7 @@ from riffle.cli.display import Device, Json, choose_device, errors, output, prin
 if TYPE_CHECKING:
     from torch import nn
 
-    from riffle.train.solve import Answer
+    from riffle.train.solve import Predictor
 
 
 MAX_SHOWN = 200
@@ -62,7 +62,7 @@ def solve(
     words = _input_words(symbols, input)
     trained = Run(run) if run else find_trained_run(task, runs)
     answer = _streamed_answer(part, scratch) if stream else predict
-    solution = solve_with(task, words, trained, device=choose_device(device), answer=answer)
+    solution = solve_with(task, words, trained, device=choose_device(device), predictor=answer)
     if out is not None:
         out.write_text(solution.output + "\n", encoding="utf-8")
     if json:
@@ -90,7 +90,7 @@ def _input_words(symbols: list[str] | None, path: Path | None) -> list[str]:
     return words
 
 
-def _streamed_answer(part: str, scratch: Path | None) -> Answer:
+def _streamed_answer(part: str, scratch: Path | None) -> Predictor:
     """A function with which a model answers part by part, behind a progress bar."""
     from riffle.models.sequence import predict_streamed
     from riffle.quantities import parse_count

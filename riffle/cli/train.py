@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import torch
 
     from riffle.config import RunConfig
-    from riffle.train.distributed import World
+    from riffle.train.distributed import RankGroup
     from riffle.train.run import Run
 
 
@@ -152,9 +152,9 @@ class TrainMessages:
     next_step: str
     """What to do with a finished run; its folder is appended."""
 
-    def resume_command(self, folder: Path, world: World) -> str:
+    def resume_command(self, folder: Path, ranks: RankGroup) -> str:
         """The command that continues a run."""
-        launcher = f"torchrun --nproc-per-node {world.size} -m " if world.size > 1 else ""
+        launcher = f"torchrun --nproc-per-node {ranks.size} -m " if ranks.size > 1 else ""
         return f"{launcher}{self.command} --resume --out {folder}"
 
 
@@ -173,28 +173,28 @@ def train_run(
     import torch
 
     from riffle.kernels import resolve
-    from riffle.train.distributed import RankLost, World, local_device
+    from riffle.train.distributed import RankGroup, RankLost, local_device
     from riffle.train.run import Run, read_metrics
 
     device_name = choose_device(device_name)
     device = local_device(device_name)
     resolve(config.model.backend, torch.empty(0, device=device))  # refuses before a folder is made
-    world = World.from_environment(device, timeout=timeout)
+    ranks = RankGroup.from_environment(device, timeout=timeout)
     try:
-        world.rank0_first(lambda: Run.resume(folder, config) if resume else Run.create(folder, config))
-        _train_with_progress(Run(folder), world, device, graph, messages)
-        world.close()
+        ranks.rank0_first(lambda: Run.resume(folder, config) if resume else Run.create(folder, config))
+        _train_with_progress(Run(folder), ranks, device, graph, messages)
+        ranks.close()
     except RankLost as lost:
-        raise RankLost(f"{lost}. Continue with: {messages.resume_command(folder, world)}") from lost
-    if json and world.is_rank0:
+        raise RankLost(f"{lost}. Continue with: {messages.resume_command(folder, ranks)}") from lost
+    if json and ranks.is_rank0:
         metrics = read_metrics(folder)[-2:]
         print_json({"task": config.task, "run": str(folder), "device": device_name, "metrics": metrics})
-    elif world.is_rank0:
-        kept = f" Kept are the weights after step {Run(folder).kept_step()}." if config.train.keep == "best" else ""
+    elif ranks.is_rank0:
+        kept = f" Kept are the weights after step {Run(folder).weights_step()}." if config.train.keep == "best" else ""
         errors.print(f"The run is in {folder}.{kept} {messages.next_step} {folder}", markup=False, soft_wrap=True)
 
 
-def _train_with_progress(run: Run, world: World, device: torch.device, graph: bool, messages: TrainMessages) -> None:
+def _train_with_progress(run: Run, ranks: RankGroup, device: torch.device, graph: bool, messages: TrainMessages) -> None:
     """Train; of several processes, only rank 0 shows the progress bar and the evaluations."""
     from riffle.train.distributed import RankLost
     from riffle.train.loop import Interrupted, NonFiniteLoss
@@ -205,7 +205,7 @@ def _train_with_progress(run: Run, world: World, device: torch.device, graph: bo
         TextColumn("accuracy {task.fields[accuracy]}"),
         TextColumn("{task.fields[rate]:.0f} steps/s"),
     )
-    bar.disable = not world.is_rank0
+    bar.disable = not ranks.is_rank0
     job = bar.add_task(
         run.config.task,
         total=run.config.train.steps,
@@ -226,16 +226,16 @@ def _train_with_progress(run: Run, world: World, device: torch.device, graph: bo
     try:
         with bar:
             try:
-                run_training(run, device=device, graph=graph, world=world, on_log=on_log, on_evaluation=on_evaluation)
+                run_training(run, device=device, graph=graph, ranks=ranks, on_log=on_log, on_evaluation=on_evaluation)
             except RankLost:
                 # torchrun now ends the other processes: its signal must not cut off this one's message.
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
                 raise
     except NonFiniteLoss as error:
-        world.exit_after_rank0()
+        ranks.exit_after_rank0()
         raise ValueError(str(error)) from error
     except Interrupted as stop:
-        world.exit_after_rank0()
-        again = messages.resume_command(run.folder, world)
+        ranks.exit_after_rank0()
+        again = messages.resume_command(run.folder, ranks)
         errors.print(f"{stop}. Continue with: {again}", markup=False, soft_wrap=True)
         raise typer.Exit(128 + stop.signal_number) from None

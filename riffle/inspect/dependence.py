@@ -21,7 +21,7 @@ from riffle.shuffle import bits
 from riffle.tasks.base import BLANK, Task
 from riffle.tasks.sequences import SymbolTask
 from riffle.train.data import sample_held_out
-from riffle.train.evaluate import CELLS_PER_BATCH, CELLS_PER_BATCH_DEVICE
+from riffle.train.evaluate import batch_rows
 
 PROBES_AT_ONCE = 16
 """Gradients that :func:`dependence` computes in one backward pass."""
@@ -162,7 +162,6 @@ def errors_over_length(
         on_progress: Called with the number of examples just scored.
     """
     device = next(model.parameters()).device
-    cells = CELLS_PER_BATCH.get(device.type, CELLS_PER_BATCH_DEVICE)
     was_training = model.training
     model.eval()
     rates = []
@@ -171,8 +170,9 @@ def errors_over_length(
             generator = torch.Generator(device).manual_seed(seed * 1_000_003 + length)
             draw = sample_held_out if length <= trained_length else type(task).sample
             wrong_N, counted_N = torch.zeros(2, length, dtype=torch.int64, device=device).unbind()
-            for start in range(0, examples, max(1, cells // length)):
-                rows = min(max(1, cells // length), examples - start)
+            size = batch_rows(length, examples, device)
+            for start in range(0, examples, size):
+                rows = min(size, examples - start)
                 inputs_BN, targets_BN = draw(task, rows, length, generator=generator)
                 outputs_BN = model(inputs_BN).argmax(dim=-1)
                 wrong_N += (outputs_BN != targets_BN).sum(dim=0)

@@ -1,30 +1,31 @@
-"""What others reached on LAMBADA.
+"""Trained runs on LAMBADA: their accuracy beside published ones, their answer to one passage, their shipped form."""
 
-Which passages a model answers: all of them, those it could answer, common and rare answers, near and far ones.
-
-A passage as a person types it, and the words a model would end it with.
-
-A trained run that reads passages: how many it answers, and what it answers to one.
-"""
-
-# E = examples
+# E = examples, V = distinct words of a dataset
 from __future__ import annotations
 
 import re
+import shlex
+import shutil
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from riffle.config import LambadaRunConfig
+from riffle.config import LambadaRunConfig, PassageDataConfig
 from riffle.environment import environment
+from riffle.files import read_json, write_json
 from riffle.lambada.corpus import RANK_CLASSES, Corpus
 from riffle.lambada.pointing import Predictions
 from riffle.lambada.prepare import TokenisedPassages, read_evaluation
 from riffle.lambada.tokens import is_word, tokenise
-from riffle.train.objective import make_lambada_objective
+from riffle.lambada.train import VOCABULARY_FILE, WORD_CLASSIFIERS, make_lambada_objective
+from riffle.lambada.vectors import WordVectors, write_vectors
+from riffle.lambada.vocabulary import Vocabulary
+from riffle.quantities import format_percent
+from riffle.train.checkpoint import add_prefix, quantize, write_checkpoint
 from riffle.train.run import Run, find_run
 from riffle.train.shipped import SHIPPED
 
@@ -34,7 +35,6 @@ class Published(NamedTuple):
 
     model: str
     accuracy: float
-    """Share of right answers."""
 
 
 PUBLISHED = (
@@ -48,66 +48,65 @@ PUBLISHED = (
     Published("bound of choosing a word from the passage", 0.81),
     Published("human", 0.860),
 )
-"""All of them on the test set, the lowest first."""
-DISTANCES = {"1-10": 10, "11-25": 25, "26-50": 50, "51 and more": None}
-"""Classes of how many words before its end a passage last mentions the answer."""
+"""Published accuracies, the lowest first."""
+DISTANCE_CLASSES = {"1-10": 10, "11-25": 25, "26-50": 50, "51 and more": None}
+"""Classes of the distance in words from the last occurrence of the answer to the end of the passage."""
 PassageScore = dict[str, float]
-"""How many ``passages``, and the share of right answers among them by ``position`` and by ``word``."""
-
-
-def breakdown(pointed: Predictions, rank_E: Tensor) -> dict[str, dict[str, PassageScore]]:
-    """Accuracy over all passages and over parts of them; a part without passages is left out.
-
-    Args:
-        pointed: What a model answered.
-        rank_E: The place of every answer in the model's list of words, most common first, from 0 on; negative for a
-            word that it does not know.
-    """
-    answerable_E = pointed.distance > 0
-    parts = {
-        "passages": {"all": torch.ones_like(answerable_E), "answer in passage": answerable_E},
-        "rank": {**_classes(rank_E, RANK_CLASSES), "unknown": rank_E < 0},
-        "distance": _classes(pointed.distance - 1, DISTANCES),
-    }
-    return {
-        name: {label: _score(pointed, part_E) for label, part_E in some.items() if part_E.any()}
-        for name, some in parts.items()
-    }
-
-
-def _classes(number_E: Tensor, limits: Mapping[str, int | None]) -> dict[str, Tensor]:
-    """For every class of numbers from 0 on, which are below its limit and in no class before; negative ones in none."""
-    borders = torch.tensor([limit for limit in limits.values() if limit is not None], device=number_E.device)
-    class_E = torch.bucketize(number_E, borders, right=True).masked_fill(number_E < 0, -1)
-    return {label: class_E == place for place, label in enumerate(limits)}
-
-
-def _score(pointed: Predictions, part_E: Tensor) -> PassageScore:
-    some = Predictions(*(column[part_E] for column in pointed))
-    return {"passages": len(some.answers), **some.accuracy}
-
-
-_LAST_BLANK = re.compile(r"(?<!\S)_{2,}\W*$")
+"""The number of ``passages``, and the accuracy on them by ``position`` and by ``word``."""
+RUNS = Path("runs")
+"""The folder in which runs are looked for."""
+_BLANK_AT_END = re.compile(r"(?<!\S)_{2,}\W*$")
 _BLANK = re.compile(r"(?<!\S)_{2,}(?!\w)")
 
 
+def breakdown(predictions: Predictions, rank_E: Tensor) -> dict[str, dict[str, PassageScore]]:
+    """Accuracy on all passages, and by the rank and the distance of the answer; empty classes are left out.
+
+    Args:
+        predictions: The predictions of a model.
+        rank_E: The rank of every answer among the model's words by frequency, from 0; negative for unknown words.
+    """
+    in_passage_E = predictions.distance > 0
+    parts = {
+        "passages": {"all": torch.ones_like(in_passage_E), "answer in passage": in_passage_E},
+        "rank": {**_classify(rank_E, RANK_CLASSES), "unknown": rank_E < 0},
+        "distance": _classify(predictions.distance - 1, DISTANCE_CLASSES),
+    }
+    return {
+        name: {label: _score(predictions, class_E) for label, class_E in classes.items() if class_E.any()}
+        for name, classes in parts.items()
+    }
+
+
+def _classify(number_E: Tensor, limits: Mapping[str, int | None]) -> dict[str, Tensor]:
+    """Which numbers belong to each class, given the upper limits of the classes; negative ones belong to none."""
+    borders = torch.tensor([limit for limit in limits.values() if limit is not None], device=number_E.device)
+    class_E = torch.bucketize(number_E, borders, right=True).masked_fill(number_E < 0, -1)
+    return {label: class_E == index for index, label in enumerate(limits)}
+
+
+def _score(predictions: Predictions, class_E: Tensor) -> PassageScore:
+    selected = Predictions(*(column[class_E] for column in predictions))
+    return {"passages": len(selected.answers), **selected.accuracy}
+
+
 class Candidate(NamedTuple):
-    """A word that may be missing."""
+    """A possible last word of a passage."""
 
     word: str
     probability: float
-    """Of all its occurrences together."""
+    """The sum over all its occurrences."""
     positions: list[int]
-    """Where it stands among the tokens of the passage."""
+    """Its indices among the tokens of the passage."""
 
 
 def read_question(text: str) -> list[str]:
-    """The tokens of a passage without its last word, in place of which it may have a blank such as ``___``.
+    """The tokens of a passage without its last word, which may be written as a blank such as ``___``.
 
     >>> read_question("Zoe met Tim. Then Tim left ___.")
     ['zoe', 'met', 'tim', '.', 'then', 'tim', 'left']
     """
-    known = _LAST_BLANK.sub("", text)
+    known = _BLANK_AT_END.sub("", text)
     if _BLANK.search(known):
         raise ValueError("the passage has a blank before its end: only a last word can be found, so end it there")
     tokens = tokenise(known)
@@ -118,33 +117,28 @@ def read_question(text: str) -> list[str]:
     return tokens
 
 
-def candidates(tokens: Sequence[str], likely: Mapping[str, float], most: int) -> list[Candidate]:
-    """The most likely words, marks left out.
+def candidates(tokens: Sequence[str], probabilities: Mapping[str, float], most: int) -> list[Candidate]:
+    """The most probable words, punctuation left out.
 
     Args:
         tokens: The passage.
-        likely: Words and how likely they are.
-        most: How many words, at most.
+        probabilities: The probability of each word.
+        most: The largest number of candidates.
     """
-    words = [word for word in likely if is_word(word)]
-    best = sorted(words, key=lambda word: -likely[word])[:most]
-    return [Candidate(word, likely[word], [at for at, token in enumerate(tokens) if token == word]) for word in best]
-
-
-TASK = LambadaRunConfig().task
-RUNS = Path("runs")
-"""Where runs are looked for."""
+    best = sorted(filter(is_word, probabilities), key=lambda word: -probabilities[word])[:most]
+    positions = {word: [index for index, token in enumerate(tokens) if token == word] for word in best}
+    return [Candidate(word, probabilities[word], positions[word]) for word in best]
 
 
 class TrainedReader:
-    """A run of ``riffle lambada train``, ready to be used.
+    """The trained model of a run on LAMBADA.
 
     Args:
         run: The run.
-        device: Where it reads.
+        device: The device of the model.
 
     Raises:
-        ValueError: The run learned something else, or its words are not those its weights were trained with.
+        ValueError: The run is of another task, or its vocabulary is not the one its weights were trained with.
     """
 
     def __init__(self, run: Run, device: Any = "cpu") -> None:
@@ -164,17 +158,17 @@ class TrainedReader:
         placements: int = 1,
         on_progress: Callable[[int], None] = lambda examples: None,
     ) -> dict[str, dict[str, PassageScore]]:
-        """Accuracy on passages whose last word is the answer, see :func:`riffle.lambada.evaluate.breakdown`.
+        """Accuracy on passages whose last word is the answer, see :func:`breakdown`.
 
         Args:
-            passages: The passages; of one longer than the network's positions the last words are read.
-            placements: Places among the positions over which probabilities are averaged.
+            passages: The passages; one longer than the network's positions is cut to its last tokens.
+            placements: Placements among the positions over which probabilities are averaged.
             on_progress: Called with the number of passages just answered.
         """
-        examples = self.objective.examples_of(passages)
-        pointed = self.objective.point(self.model, examples, placements=placements, on_progress=on_progress)
-        known_V = examples.lookup_V.cpu() - self.objective.words.first_known
-        return breakdown(pointed, known_V[pointed.answers])
+        dataset = self.objective.dataset_from_tokens(passages)
+        predictions = self.objective.predict(self.model, dataset, placements=placements, on_progress=on_progress)
+        rank_V = dataset.lookup_V.cpu() - self.objective.vocabulary.first_known
+        return breakdown(predictions, rank_V[predictions.answers])
 
     def report(
         self,
@@ -183,7 +177,7 @@ class TrainedReader:
         placements: int = 1,
         on_progress: Callable[[int], None] = lambda examples: None,
     ) -> dict[str, Any]:
-        """What evaluation.json holds: the accuracy on every split, and by what it was measured."""
+        """The content of evaluation.json: the accuracy on every split, and how it was measured."""
         scores = {
             name: self.evaluate(passages, placements=placements, on_progress=on_progress)
             for name, passages in splits.items()
@@ -198,14 +192,15 @@ class TrainedReader:
             "environment": environment(self.objective.device),
         }
 
-    def likely(self, tokens: Sequence[str], placements: int = 1) -> dict[str, float]:
-        """How likely words are to follow the tokens of a passage."""
-        return self.objective.likely(self.model, tokens, placements)
+    def next_word_probabilities(self, tokens: Sequence[str], placements: int = 1) -> dict[str, float]:
+        """The probability of each word to follow the tokens of a passage."""
+        return self.objective.next_word_probabilities(self.model, tokens, placements)
 
 
 def find_reader(folder: Path | None) -> Run:
-    """The run of a folder, else the newest one below :data:`RUNS` that reads, else the one in the package."""
-    run = Run(folder) if folder else find_run(TASK, RUNS) or find_run(TASK, SHIPPED)
+    """The run in a folder, or else the newest LAMBADA run below :data:`RUNS`, or else the shipped one."""
+    task = LambadaRunConfig().task
+    run = Run(folder) if folder else find_run(task, RUNS) or find_run(task, SHIPPED)
     if run is None:
         raise ValueError(
             f"no run below {RUNS} reads passages: train one with riffle lambada train, or name one by --run"
@@ -214,29 +209,108 @@ def find_reader(folder: Path | None) -> Run:
 
 
 def read_splits(names: Sequence[str], corpus: Path) -> dict[str, TokenisedPassages]:
-    """The passages of files, and of splits of a prepared corpus, by name.
+    """The passages of files and of splits of a prepared corpus, by name.
 
     Args:
-        names: Files of passages, one a line, the answer last, and names of splits; without any, all splits of the
-            corpus that are not trained on.
-        corpus: The corpus that names without a file belong to.
+        names: Files with one passage a line, the answer last, and names of splits; if there are none, all splits of
+            the corpus that are not trained on.
+        corpus: The folder of the corpus that the splits belong to.
     """
     files = [Path(name) for name in names if Path(name).exists()]
     splits = [name for name in names if not Path(name).exists()]
-    found = read_evaluation(files)
+    passages = read_evaluation(files)
     if splits or not names:
-        prepared = _corpus(corpus, splits)
+        prepared = _open_corpus(corpus, splits)
         for name in splits or prepared.held_out:
-            passages = [prepared.passage(example) for example in prepared.examples(name)]
-            if name in found or not passages:
-                raise ValueError(f"{name!r} {'is the name of a file as well' if name in found else 'has no passages'}")
-            found[name] = [[*context, answer] for context, answer in passages]
-    return found
+            examples = [prepared.passage(example) for example in prepared.examples(name)]
+            if name in passages or not examples:
+                reason = "is the name of a file as well" if name in passages else "has no passages"
+                raise ValueError(f"{name!r} {reason}")
+            passages[name] = [[*context, answer] for context, answer in examples]
+    return passages
 
 
-def _corpus(folder: Path, splits: Sequence[str]) -> Corpus:
+def _open_corpus(folder: Path, splits: Sequence[str]) -> Corpus:
     try:
         return Corpus(folder)
     except ValueError as error:
         asked = f"{', '.join(splits)} is no file" if splits else "no passages were named"
         raise ValueError(f"{asked}, and {error}; or give a file of passages with --split") from None
+
+
+def ship_reader(run: Run, folder: Path, words: int | None = None) -> Run:
+    """Write a run as a small folder: weights in int8, word vectors in 4 bits, without evaluation and model card.
+
+    Args:
+        run: A run with frozen word vectors whose model points.
+        folder: The folder to write.
+        words: The number of words to keep, the most common ones, or all; the others become unknown words, which can
+            still be pointed at.
+    """
+    reader = TrainedReader(run)
+    config, objective = reader.objective.config, reader.objective
+    if config.data.table != "frozen" or config.model.kind in WORD_CLASSIFIERS:
+        raise ValueError(
+            f"{run.folder} has weights for each of its words: only runs on frozen vectors that point can be shipped"
+        )
+    kept = WordVectors(objective.vectors.words[:words], objective.vectors.table[:words])
+    vocabulary = Vocabulary(kept.words, oov_ids=objective.positions)
+    weights = add_prefix(reader.model.state_dict(), "model.")
+    weights["model.words.fingerprint"] = torch.tensor(vocabulary.fingerprint())
+    # The path of the corpus means nothing on another machine.
+    data = replace(config.data, words=len(kept.words), corpus=PassageDataConfig().corpus)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_vectors(folder / VOCABULARY_FILE, kept, bits=4, reader_OD=weights["model.words.map.weight"].cpu().numpy())
+    write_checkpoint(folder / run.checkpoint.name, {**quantize(weights), "step": torch.tensor(run.saved_step())})
+    write_json(folder / run.config_path.name, asdict(replace(config, data=data)))
+    if (run.folder / "environment.json").exists():
+        shutil.copyfile(run.folder / "environment.json", folder / "environment.json")
+    return Run(folder)
+
+
+def reader_model_card(run: Run) -> str:
+    """The model card of a run on LAMBADA: its training, accuracy and limits, from the files in its folder."""
+    config = run.config
+    assert isinstance(config, LambadaRunConfig)
+    model, data = config.model, config.data
+    lines = [
+        f"# {config.task}",
+        "",
+        f"Weights of a network ({model.kind}) that finds the last word of a passage by pointing at an earlier "
+        f"occurrence of it: {model.features} feature maps, {model.blocks} Beneš "
+        f"{'blocks' if model.blocks > 1 else 'block'}, {data.bins[0]} positions, "
+        f"{run.saved_step()} steps of {data.batch} passages. Matrices are rounded to int8, the "
+        f"vectors of the {data.words:,} most common words to 4 bits.",
+    ]
+    record = read_json(run.folder / "environment.json")
+    if record:
+        lines += ["", f"Trained on: {record['device']}, torch {record['versions']['torch']}."]
+        lines += [f"Commit: {record['commit']}."] if record["commit"] else []
+        lines += ["", "Training command:", "", "```", shlex.join(record["command"]), "```"]
+    lines += [
+        "",
+        "Data: passages of English novels and pretrained word vectors, as riffle lambada prepare made them; "
+        f"{format_percent(data.within)} of the examples end inside a sentence.",
+        *_accuracy(read_json(run.folder / "evaluation.json")),
+        "",
+        "Limits:",
+        "",
+        "- Only a word of the passage can be found, among its last "
+        f"{data.bins[0] - 1} tokens; about a fifth of LAMBADA's passages end with another.",
+        "- English novels are all it has seen, in lower case: names are told from words by nothing but their context.",
+        "- Words beyond the known ones are told apart within a passage, but nothing else is known about them.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _accuracy(evaluation: Any) -> list[str]:
+    """The lines of the accuracy table, none without an evaluation."""
+    if not evaluation:
+        return []
+    head = ["", "Accuracy of these files, over all passages of each set:", ""]
+    rows = [
+        f"| {name} | {score['passages']} | {format_percent(score['position'])} | {format_percent(score['word'])} |"
+        for name, parts in evaluation["splits"].items()
+        for score in [parts["passages"]["all"]]
+    ]
+    return [*head, "| set | passages | by position | by word |", "|---|---:|---:|---:|", *rows]

@@ -1,7 +1,4 @@
-"""Files that are either whole or not there: written beside the target, synced, renamed.
-
-Weights in a quarter of the room: matrices as int8 with one scale per row.
-"""
+"""Checkpoints: named tensors in one safetensors file, and int8 quantisation of weights for shipping."""
 
 from __future__ import annotations
 
@@ -16,24 +13,19 @@ from torch import Tensor
 from riffle.files import write_atomically
 
 FORMAT = "riffle-checkpoint-1"
+SCALE_SUFFIX = ".scale"
+"""Appended to the name of a quantised matrix to name its scales."""
 
 
 def write_checkpoint(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write named tensors as safetensors, atomically."""
     # Safetensors refuses tensors that share memory or are not contiguous; copies are neither.
-    content = save(
-        {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}, {"format": FORMAT}
-    )
-    write_atomically(path, content)
-
-
-def below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors whose names begin with ``prefix``, which is taken off."""
-    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+    copies = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    write_atomically(path, save(copies, {"format": FORMAT}))
 
 
 def read_checkpoint(path: Path, prefix: str = "") -> dict[str, Tensor]:
-    """The tensors of a checkpoint whose names begin with ``prefix``, which is taken off."""
+    """The tensors of a checkpoint whose names begin with ``prefix``, which is removed."""
     try:
         with safe_open(path, framework="pt") as file:
             form = (file.metadata() or {}).get("format")
@@ -50,15 +42,21 @@ def read_checkpoint(path: Path, prefix: str = "") -> dict[str, Tensor]:
         raise ValueError(f"{path} is damaged or no safetensors file ({error}); restore it or train again") from None
 
 
-SCALE_SUFFIX = ".scale"
-"""What is appended to a matrix's name to name its scales."""
+def select_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors whose names begin with ``prefix``, which is removed."""
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
-def quantize(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Round every matrix to int8, row by row; vectors stay as they are.
+def add_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors with ``prefix`` before their names."""
+    return {f"{prefix}{name}": tensor for name, tensor in tensors.items()}
 
-    >>> small = shrink({"w": torch.tensor([[1.0, -0.5], [0.0, 0.0]])})
-    >>> small["w"].tolist(), restore(small)["w"][0, 0].item()
+
+def quantize(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Round every matrix to int8 with one scale per row; vectors are left as they are.
+
+    >>> quantized = quantize({"w": torch.tensor([[1.0, -0.5], [0.0, 0.0]])})
+    >>> quantized["w"].tolist(), dequantize(quantized)["w"][0, 0].item()
     ([[127, -64], [0, 0]], 1.0)
     """
     out: dict[str, Tensor] = {}
@@ -72,8 +70,8 @@ def quantize(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     return out
 
 
-def dequantize(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Undo :func:`shrink` up to rounding; weights that were not shrunk pass through."""
+def dequantize(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Undo :func:`quantize` up to rounding; weights that are not quantised are left as they are."""
     return {
         name: tensor * weights[name + SCALE_SUFFIX] if name + SCALE_SUFFIX in weights else tensor
         for name, tensor in weights.items()

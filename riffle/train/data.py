@@ -1,53 +1,52 @@
-"""Examples for a training step: bins of lengths, and the line between training and test examples."""
+"""Training examples in bins of lengths, and the split between training and test examples."""
 
-# B = batch, N = width of a bin
+# B = batch, N = padded length of a bin, R = candidate rows
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
+from riffle.config import DataConfig
 from riffle.tasks.base import BLANK, Batch, Task
 
 HELD_OUT_OF = 16
 """One example in this many is held out of training."""
 ALWAYS_TRAINED = 12
-"""Examples with fewer symbols are so few that all of them are trained on."""
+"""Examples with fewer symbols are never held out: there are too few different ones."""
 
 
-def draw_lengths(
+def sample_bin(task: Task, data: DataConfig, index: int, batch: int, *, generator: torch.Generator) -> Batch:
+    """A training batch of one bin: examples too long for a smaller bin, and a fraction of shorter ones.
+
+    Args:
+        task: The task.
+        data: The bins, and the fractions of shorter, full-length and worst-case examples.
+        index: The bin's index in ``data.bins``.
+        batch: The number of examples.
+        generator: The source of randomness, on the device of the examples.
+    """
+    low, high = data.bins[index - 1] + 1 if index else 1, data.bins[index]
+    lengths_B = sample_lengths(batch, low, high, data.shorter, data.full, generator=generator)
+    inputs_BN = task.draw(lengths_B, high, generator=generator)
+    if data.worst:
+        inputs_BN = mix_in_worst_cases(task, inputs_BN, data.worst, generator=generator)
+    return Batch(inputs_BN, task.answer(inputs_BN))
+
+
+def sample_lengths(
     batch: int, low: int, high: int, shorter: float, full: float = 0.0, *, generator: torch.Generator
 ) -> Tensor:
-    """Lengths of a bin's examples: uniform in ``low..high``, some uniform below ``low``, some of length ``high``."""
+    """Lengths uniform in ``low..high``; a fraction ``shorter`` uniform below it, a fraction ``full`` at ``high``."""
     own_B, below_B, choice_B = torch.rand(3, batch, generator=generator, device=generator.device)
     shorter = shorter if low > 1 else 0.0
     lengths_B = torch.where(choice_B < shorter, _uniform(below_B, 1, max(low - 1, 1)), _uniform(own_B, low, high))
     return torch.where(choice_B >= 1 - full, high, lengths_B)
 
 
-def draw_bin(
-    task: Task,
-    bins: tuple[int, ...],
-    index: int,
-    batch: int,
-    shorter: float,
-    full: float = 0.0,
-    worst: float = 0.0,
-    *,
-    generator: torch.Generator,
-) -> Batch:
-    """One training batch for bin ``index``: examples that fit it and no smaller bin, and a few shorter ones."""
-    low = bins[index - 1] + 1 if index else 1
-    lengths_B = draw_lengths(batch, low, bins[index], shorter, full, generator=generator)
-    inputs_BN = task.draw(lengths_B, bins[index], generator=generator)
-    if worst:
-        inputs_BN = worsen(task, inputs_BN, worst, generator=generator)
-    return Batch(inputs_BN, task.answer(inputs_BN))
-
-
-def worsen(task: Task, inputs_BN: Tensor, share: float, *, generator: torch.Generator) -> Tensor:
-    """Turn a share of inputs into worst cases of the same lengths, each kind as often as the others."""
-    chance_B1 = torch.rand((inputs_BN.shape[0], 1), generator=generator, device=generator.device) / share
-    kind_B1 = (chance_B1 * len(task.splits)).long()  # beyond the last kind with a chance of 1 - share
+def mix_in_worst_cases(task: Task, inputs_BN: Tensor, fraction: float, *, generator: torch.Generator) -> Tensor:
+    """Replace a fraction of the inputs by worst cases of the same lengths, each kind equally often."""
+    chance_B1 = torch.rand((inputs_BN.shape[0], 1), generator=generator, device=generator.device) / fraction
+    kind_B1 = (chance_B1 * len(task.splits)).long()  # beyond the last kind with probability 1 - fraction
     for kind, split in enumerate(task.splits.values()):
         inputs_BN = torch.where(kind_B1 == kind, split(inputs_BN, generator), inputs_BN)
     return inputs_BN
@@ -56,7 +55,7 @@ def worsen(task: Task, inputs_BN: Tensor, share: float, *, generator: torch.Gene
 def held_out(inputs_BN: Tensor) -> Tensor:
     """Which rows belong to the test set: a fixed pseudo-random sixteenth of all inputs, whatever their padding.
 
-    A property of the example itself, so that training can leave test examples out without keeping a list of them.
+    It is a hash of the input, so that training can leave test examples out without a list of them.
     """
     position_N = torch.arange(1, inputs_BN.shape[1] + 1, device=inputs_BN.device)
     hash_B = (inputs_BN * _scramble(position_N)).sum(dim=1)
@@ -64,11 +63,11 @@ def held_out(inputs_BN: Tensor) -> Tensor:
     return (_scramble(hash_B) % HELD_OUT_OF == 0) & long_enough_B
 
 
-def sample_held_out(task: Task, batch: int, length: int, *, generator: torch.Generator, rounds: int = 8) -> Batch:
-    """Test examples of one length: held-out ones, as far as the space of inputs has them."""
-    # Twice as many held-out candidates as asked for, on average, and some more, which a small batch needs.
+def sample_held_out(task: Task, batch: int, length: int, *, generator: torch.Generator) -> Batch:
+    """Test examples of one length: held-out ones, completed by others if there are too few."""
+    # On average twice as many of the 8 * candidates are held out as needed; small batches need a few more.
     candidates = 4 * batch + 32
-    inputs_RN = torch.cat([task.sample(candidates, length, generator=generator).inputs for _ in range(rounds)])
+    inputs_RN = torch.cat([task.sample(candidates, length, generator=generator).inputs for _ in range(8)])
     first = held_out(inputs_RN).int().argsort(descending=True, stable=True)[:batch]
     inputs_BN = inputs_RN[first]
     return Batch(inputs_BN, task.answer(inputs_BN))

@@ -1,4 +1,4 @@
-"""Training by several processes at once: who takes part, what they add up, and what happens when one is gone."""
+"""Data-parallel training: the group of ranks, its collectives, and what happens when a rank dies."""
 
 from __future__ import annotations
 
@@ -15,55 +15,53 @@ from torch import Tensor
 from riffle.parallel.sharding import weights_checksum
 
 SEED_STRIDE = 1_000_003
-"""How far apart the seeds of two ranks are."""
+"""Difference between the seeds of two consecutive ranks."""
 
 
 class RankLost(ConnectionError):
-    """Another rank died, or does not answer."""
+    """Another rank died or does not answer."""
 
 
 @dataclass(frozen=True)
-class World:
-    """The processes that train together, seen from one of them; by default it is alone, and nothing is sent.
+class RankGroup:
+    """The ranks that train together, seen from one of them; by default a single process, which communicates nothing.
 
     Every rank computes the gradient of its own rows, and all make the same update with the mean. So the weights, the
-    optimiser and the generator of examples are the same everywhere, while torch's default random state, which dropout
-    draws from, is each rank's own.
+    optimiser and the generator of examples are equal on all ranks; torch's default random state, which dropout draws
+    from, is different on each.
     """
 
     rank: int = 0
-    """The number of this process."""
     size: int = 1
-    """How many there are."""
     group: dist.ProcessGroup | None = None
-    """Over which they talk; None is the group of all processes."""
+    """The process group, None for the default group of all processes."""
 
     @classmethod
-    def from_environment(cls, device: torch.device, *, timeout: float) -> World:
-        """Join the processes that ``torchrun`` started; without it, or with one process, this one is alone.
+    def from_environment(cls, device: torch.device, *, timeout: float) -> RankGroup:
+        """Join the processes that ``torchrun`` started; without it, or with one process, a single process.
 
         Args:
-            device: Where this rank trains, see :func:`local_device`: GPUs talk over NCCL, CPUs over Gloo.
+            device: The device of this rank, see :func:`local_device`: GPUs communicate over NCCL, CPUs over Gloo.
             timeout: Seconds to wait for another rank before :class:`RankLost` is raised.
         """
-        if _processes() == 1:
+        if _world_size() == 1:
             return SINGLE_PROCESS
-        world, patience = cls(int(os.environ["RANK"]), _processes()), timedelta(seconds=timeout)
-        # What the hosts agree on goes over Gloo in either case: they need not wait for their GPUs then.
+        ranks, wait = cls(int(os.environ["RANK"]), _world_size()), timedelta(seconds=timeout)
+        # CPU tensors go over Gloo in either case: the hosts can then agree without waiting for their GPUs.
         backend = "gloo"
         if device.type == "cuda":
             torch.cuda.set_device(device)
             backend = "cpu:gloo,cuda:nccl"
-        with world._answered():
-            store, rank, size = next(dist.rendezvous("env://", timeout=patience))
+        with ranks._reporting_lost_ranks():
+            store, rank, size = next(dist.rendezvous("env://", timeout=wait))
             # torchrun keeps its store when it restarts the processes: addresses of dead ones must not be found.
             store = dist.PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
-            dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=patience)
-        return world
+            dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=wait)
+        return ranks
 
     @classmethod
-    def of(cls, group: dist.ProcessGroup) -> World:
-        """The ranks of a group, such as the data dimension of a ``DeviceMesh``."""
+    def from_group(cls, group: dist.ProcessGroup) -> RankGroup:
+        """The ranks of a process group, such as the data dimension of a ``DeviceMesh``."""
         return cls(dist.get_rank(group), dist.get_world_size(group), group)
 
     @property
@@ -72,13 +70,13 @@ class World:
         return self.rank == 0
 
     def close(self) -> None:
-        """Part from the others, once all are done."""
+        """Wait for all ranks and leave the process group."""
         if self.size > 1:
             self.all_reduce_max(0)
             dist.destroy_process_group()
 
     def rank0_first(self, call: Callable[[], object]) -> None:
-        """Let rank 0 do something before the others go on; where it fails, all end."""
+        """Let rank 0 do something before the others continue; if it fails, all ranks exit."""
         error = None
         if self.is_rank0:
             try:
@@ -91,9 +89,9 @@ class World:
             raise error
 
     def exit_after_rank0(self) -> None:
-        """Leave the last word to rank 0: the others wait until it is gone, and end.
+        """On all ranks but 0: wait until rank 0 has exited, then exit.
 
-        Were they gone earlier, ``torchrun`` would stop rank 0 before it has saved and said why.
+        ``torchrun`` stops rank 0 as soon as another rank exits, before rank 0 has saved and reported why.
         """
         if not self.is_rank0:
             with suppress(RankLost):
@@ -101,93 +99,92 @@ class World:
             raise SystemExit(1)
 
     def seed(self, seed: int) -> None:
-        """Give this rank random numbers of its own; rank 0 keeps those that one process alone would have."""
+        """Give every rank random numbers of its own; rank 0 keeps those of a single process."""
         if not self.is_rank0:
             torch.manual_seed(seed + SEED_STRIDE * self.rank)
 
     def shard_rows(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """This rank's rows of tensors with rows of all ranks.
+        """This rank's rows of tensors that hold the rows of all ranks.
 
-        Weights of the rows have to be multiplied by :attr:`size`, so that the mean of all ranks' losses is the loss.
+        Row weights must be multiplied by :attr:`size` beforehand: then the mean of all ranks' losses is the loss.
         """
         return tuple(tensor.chunk(self.size)[self.rank] for tensor in tensors) if self.size > 1 else tensors
 
     @torch.no_grad()
-    def average(self, tensors: Sequence[Tensor]) -> None:
-        """Replace tensors by their mean over the ranks, with one all-reduce of all of them in a row."""
+    def all_reduce_mean(self, tensors: Sequence[Tensor]) -> None:
+        """Replace tensors by their mean over the ranks, with one all-reduce for all of them."""
         if self.size == 1:
             return
         flat = torch.cat([tensor.flatten() for tensor in tensors])
-        with self._answered():
+        with self._reporting_lost_ranks():
             dist.all_reduce(flat, group=self.group)
         parts = (flat / self.size).split([tensor.numel() for tensor in tensors])
         torch._foreach_copy_(list(tensors), [part.view_as(own) for part, own in zip(parts, tensors, strict=True)])
 
-    def sum(self, tensor: Tensor) -> Tensor:
+    def all_reduce_sum(self, tensor: Tensor) -> Tensor:
         """The sum of all ranks' tensors."""
         if self.size == 1:
             return tensor
         total = tensor.clone()
-        with self._answered():
+        with self._reporting_lost_ranks():
             dist.all_reduce(total, group=self.group)
         return total
 
     def all_reduce_max(self, number: int) -> int:
-        """The largest of all ranks' numbers; so they agree, and wait for each other."""
+        """The largest of all ranks' numbers; also serves as a barrier."""
         if self.size == 1:
             return number
-        agreed = torch.tensor(number)
-        with self._answered():
-            dist.all_reduce(agreed, dist.ReduceOp.MAX, group=self.group)
-        return int(agreed)
+        largest = torch.tensor(number)
+        with self._reporting_lost_ranks():
+            dist.all_reduce(largest, dist.ReduceOp.MAX, group=self.group)
+        return int(largest)
 
     def check_equal(self, tensors: Iterable[Tensor]) -> None:
         """Raise a ``ValueError`` on every rank unless all have the same tensors."""
         if self.size == 1:
             return
-        mine = weights_checksum(tensors)
-        if self.all_reduce_max(mine) != -self.all_reduce_max(-mine):
+        checksum = weights_checksum(tensors)
+        if self.all_reduce_max(checksum) != -self.all_reduce_max(-checksum):
             raise ValueError(
                 "the ranks have different weights or training states: let all of them see the same run folder"
             )
 
     def gather(self, own: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Every rank's named tensors: those of rank 0 as they are called, those of rank r as ``name.r``."""
+        """Every rank's named tensors: those of rank 0 under their names, those of rank r under ``name.r``."""
         if self.size == 1:
             return dict(own)
         gathered: dict[str, Tensor] = {}
         for name, tensor in own.items():
-            every = [torch.empty_like(tensor) for _ in range(self.size)]
-            with self._answered():
-                dist.all_gather(every, tensor, group=self.group)
-            gathered |= {f"{name}.{rank}" if rank else name: each for rank, each in enumerate(every)}
+            parts = [torch.empty_like(tensor) for _ in range(self.size)]
+            with self._reporting_lost_ranks():
+                dist.all_gather(parts, tensor, group=self.group)
+            gathered |= {f"{name}.{rank}" if rank else name: part for rank, part in enumerate(parts)}
         return gathered
 
     def restore_own(self, gathered: Mapping[str, Tensor], fresh: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """What :meth:`gather` had from this rank, in its place; ``fresh`` where there were fewer ranks."""
+        """Tensors from :meth:`gather` with this rank's under their plain names; ``fresh`` ones if it had none."""
         if self.is_rank0:
             return dict(gathered)
         return {**gathered, **{name: gathered.get(f"{name}.{self.rank}", tensor) for name, tensor in fresh.items()}}
 
     @contextmanager
-    def _answered(self) -> Iterator[None]:
-        """Say it in words when the others do not answer."""
+    def _reporting_lost_ranks(self) -> Iterator[None]:
+        """Turn a failed collective into a :class:`RankLost`."""
         try:
             yield
         except RuntimeError as error:
             late = "hangs, it has not answered within the --timeout"
-            what = late if "Timed out" in str(error) else "is gone"
-            raise RankLost(f"rank {self.rank} of {self.size} stops: another rank {what}") from error
+            reason = late if "Timed out" in str(error) else "is gone"
+            raise RankLost(f"rank {self.rank} of {self.size} stops: another rank {reason}") from error
 
 
-SINGLE_PROCESS = World()
-"""One process by itself."""
+SINGLE_PROCESS = RankGroup()
 
 
 def local_device(name: str) -> torch.device:
-    """The device of this process: under ``torchrun`` each takes a GPU of its own."""
+    """The device of this process: under ``torchrun`` each process has a GPU of its own."""
     device = torch.device(name)
-    if device.type != "cuda" or _processes() == 1:
+    if device.type != "cuda" or _world_size() == 1:
         return device
     local = int(os.environ["LOCAL_RANK"])
     if device.index is not None:
@@ -200,6 +197,6 @@ def local_device(name: str) -> torch.device:
     return torch.device("cuda", local)
 
 
-def _processes() -> int:
-    """How many processes ``torchrun`` started; one without it."""
+def _world_size() -> int:
+    """The number of processes that ``torchrun`` started; 1 without it."""
     return int(os.environ.get("WORLD_SIZE", "1"))

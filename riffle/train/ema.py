@@ -1,7 +1,4 @@
-"""The average of a model's weights over the steps of its training, which wanders less than they do.
-
-The weights a run is known by: those that did best in an evaluation, or the last ones.
-"""
+"""Which weights a run keeps: their exponential moving average, and the best ones of all evaluations."""
 
 from __future__ import annotations
 
@@ -13,15 +10,17 @@ import torch
 from torch import Tensor, nn
 
 from riffle.models.base import Trainable
-from riffle.train.checkpoint import below
+from riffle.train.checkpoint import add_prefix, select_prefix
+
+BEST_PREFIX = "best."
 
 
 class EMA:
-    """A second model, whose weights follow those of the one in training.
+    """A copy of a model whose weights are the exponential moving average of those in training.
 
     Args:
         model: The model in training.
-        decay: How much of the average is left after a step; before ``1 / (1 - decay)`` steps it is that of all of them.
+        decay: The decay per step; over the first ``1 / (1 - decay)`` steps the average is the plain mean.
     """
 
     def __init__(self, model: Trainable, decay: float) -> None:
@@ -30,43 +29,39 @@ class EMA:
 
     @torch.no_grad()
     def update(self, step: Tensor) -> None:
-        """Take the weights after a step into the average; ``step`` counts those before it."""
+        """Add the weights after a step to the average; ``step`` is the number of steps before it."""
         share = (1 / (step + 1)).clamp(min=1 - self.decay)
-        ours: list[Tensor] = list(self.model.parameters())
-        theirs: list[Tensor] = list(self.source.parameters())
-        way = torch._foreach_sub(theirs, ours)
-        torch._foreach_mul_(way, share)
-        torch._foreach_add_(ours, way)
-        for ours_buffer, their_buffer in zip(self.model.buffers(), self.source.buffers(), strict=True):
-            ours_buffer.copy_(their_buffer)
-
-
-PREFIX = "best."
+        averages: list[Tensor] = list(self.model.parameters())
+        changes = torch._foreach_sub(list(self.source.parameters()), averages)
+        torch._foreach_mul_(changes, share)
+        torch._foreach_add_(averages, changes)
+        for buffer, source_buffer in zip(self.model.buffers(), self.source.buffers(), strict=True):
+            buffer.copy_(source_buffer)
 
 
 class BestWeights:
-    """The best weights so far, by the accuracy that an evaluation gives first; of equal ones, the last."""
+    """The weights of the most accurate evaluation so far, by its first accuracy; of equal ones, the last."""
 
     def __init__(self) -> None:
         self.accuracy, self.step, self.weights = -math.inf, 0, dict[str, Tensor]()
 
-    def note(self, step: int, accuracy: Mapping[str, float], model: nn.Module) -> None:
-        """Take note of an evaluation after a step."""
+    def update(self, step: int, accuracy: Mapping[str, float], model: nn.Module) -> None:
+        """Copy the model's weights if its evaluation after ``step`` is the best so far."""
         first = next(iter(accuracy.values()), 0.0)
         if first >= self.accuracy:
             self.accuracy, self.step = first, step
             self.weights = {name: tensor.detach().cpu().clone() for name, tensor in model.state_dict().items()}
 
     def state(self) -> dict[str, Tensor]:
-        """The best weights, and of what step and how good they were, as named tensors."""
+        """The best weights, their step and accuracy, as named tensors; empty before the first evaluation."""
         if not self.weights:
             return {}
-        tensors = {"step": torch.tensor(self.step), "accuracy": torch.tensor(self.accuracy, dtype=torch.float64)}
-        weights = {f"model.{name}": tensor for name, tensor in self.weights.items()}
-        return {f"{PREFIX}{name}": tensor for name, tensor in (tensors | weights).items()}
+        numbers = {"step": torch.tensor(self.step), "accuracy": torch.tensor(self.accuracy, dtype=torch.float64)}
+        return add_prefix(numbers | add_prefix(self.weights, "model."), BEST_PREFIX)
 
     def load_state(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take up where :meth:`state` was taken."""
-        own = below(PREFIX, tensors)
-        if own:
-            self.step, self.accuracy, self.weights = int(own["step"]), float(own["accuracy"]), below("model.", own)
+        """Restore what :meth:`state` returned."""
+        best = select_prefix(tensors, BEST_PREFIX)
+        if best:
+            self.step, self.accuracy = int(best["step"]), float(best["accuracy"])
+            self.weights = select_prefix(best, "model.")

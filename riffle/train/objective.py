@@ -1,13 +1,6 @@
-"""What a run learns: the one thing the training loop asks of symbols and passages alike.
+"""Objectives: the examples, the loss and the evaluation of a run, which the training loop is independent of."""
 
-The precision of the matrix products: fp32, tf32 or bf16.
-
-Small independent pieces of work side by side on a GPU.
-
-Learning a task on symbols: a batch of every bin in each step.
-"""
-
-# B = batch, N = width of a bin, C = classes, X = symbols of all bins
+# B = batch, N = padded length of a bin, C = classes, X = symbols of all bins
 from __future__ import annotations
 
 import contextlib
@@ -15,69 +8,114 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
-from riffle.config import LambadaRunConfig, ModelConfig, Precision, RunConfig
+from riffle.config import ModelConfig, Precision, RunConfig
 from riffle.models.base import SymbolModel, Trainable
 from riffle.models.build import build
 from riffle.tasks import get_task
 from riffle.tasks.base import Batch
-from riffle.train.data import draw_bin, held_out
-from riffle.train.distributed import SINGLE_PROCESS, World
+from riffle.train.data import held_out, sample_bin
+from riffle.train.distributed import SINGLE_PROCESS, RankGroup
 from riffle.train.evaluate import count_correct_symbols, evaluate, symbol_loss
 
-if TYPE_CHECKING:
-    from riffle.lambada.train import PointerObjective
-
-
-Count = Callable[[], tuple[Tensor, Tensor]]
-"""Counts the right answers of a step, and all answers."""
+EVALUATION_EXAMPLES = 256
+"""Examples of each length in an evaluation during training."""
+CountCorrect = Callable[[], tuple[Tensor, Tensor]]
+"""Counts the correct answers of a batch, and all answers."""
+Result = TypeVar("Result")
 
 
 class Objective(Protocol):
-    """Examples, their loss, and how well a model does on examples it was not trained on."""
+    """What a run learns."""
 
     def build(self, config: ModelConfig, **factory: Any) -> Trainable:
-        """A fresh model for it."""
+        """A model with initial weights."""
         ...
 
-    def loss(self, model: Any, generator: torch.Generator) -> tuple[Tensor, Count]:
-        """The loss of fresh examples; runs inside a captured step, so it must not wait for the device."""
+    def loss(self, model: Any, generator: torch.Generator) -> tuple[Tensor, CountCorrect]:
+        """The loss of a fresh batch; part of a captured CUDA graph, so it must not wait for the device."""
         ...
 
     def evaluate(self, model: Any) -> dict[str, float]:
-        """Accuracy on held-out examples, by what is shown beside it."""
+        """Accuracy on held-out examples, by the name under which it is logged."""
         ...
 
 
-def make_objective(
-    config: RunConfig, folder: Path | None = None, device: Any = "cpu", world: World = SINGLE_PROCESS
-) -> Objective:
-    """The subject of an experiment.
+class SymbolObjective:
+    """Learn one of the tasks on symbols.
 
     Args:
-        experiment: The configuration.
-        folder: The run's folder, where a subject may keep what its model needs, such as a table of words.
-        device: Where examples are drawn.
-        world: The processes that train together.
+        config: The configuration of the run.
+        ranks: The ranks that train together.
     """
-    if isinstance(config, LambadaRunConfig):
-        return make_lambada_objective(config, folder, device, world)
 
-    return SymbolObjective(config, world)
+    def __init__(self, config: RunConfig, ranks: RankGroup = SINGLE_PROCESS) -> None:
+        self.config, self.task, self.ranks = config, get_task(config.task), ranks
+
+    def build(self, config: ModelConfig, **factory: Any) -> SymbolModel:
+        """A model with initial weights."""
+        return build(config, self.task, **factory)
+
+    def loss(self, model: SymbolModel, generator: torch.Generator) -> tuple[Tensor, CountCorrect]:
+        """The loss of a fresh batch of every bin."""
+        examples = self.sample(generator)
+        with autocast(self.config.train.precision, generator.device):
+            logits = model.forward_batches([batch.inputs for batch, _ in examples])
+        logits_XC = torch.cat([logits_BNC.flatten(0, 1) for logits_BNC in logits])
+        targets_X = torch.cat([batch.targets.flatten() for batch, _ in examples])
+        weights_X = torch.cat([weights_BN.flatten() for _, weights_BN in examples])
+        loss = (symbol_loss(logits_XC, targets_X, self.config.train.label_smoothing) * weights_X).sum()
+        return loss, lambda: count_correct_symbols(logits_XC.detach().argmax(dim=-1), targets_X)
+
+    def sample(self, generator: torch.Generator) -> list[tuple[Batch, Tensor]]:
+        """A batch of every bin, and the weight of each of its positions in the loss.
+
+        Bins have equal weight, and so have the examples of a bin that are not held out and the positions of an example.
+        Every rank samples the examples of all ranks, which are equal on all, and keeps its own rows.
+        """
+        data, size = self.config.data, self.ranks.size
+
+        def one_bin(index: int) -> tuple[Batch, Tensor]:
+            batch = sample_bin(self.task, data, index, data.batch * size, generator=generator)
+            trained_B = (~held_out(batch.inputs)).float()
+            weights_B = trained_B * size / (trained_B.sum().clamp(min=1) * (data.bins[index] * len(data.bins)))
+            inputs_BN, targets_BN, own_B = self.ranks.shard_rows(*batch, weights_B)
+            return Batch(inputs_BN, targets_BN), own_B[:, None].expand(inputs_BN.shape)
+
+        return on_parallel_streams([partial(one_bin, index) for index in range(len(data.bins))], generator.device)
+
+    def evaluate(self, model: SymbolModel) -> dict[str, float]:
+        """Symbol accuracy by length."""
+        lengths, trained = self.config.train.evaluate_lengths, max(self.config.data.bins)
+        scores = evaluate(model, self.task, lengths, examples=EVALUATION_EXAMPLES, trained_length=trained)
+        return {str(score.length): score.symbol_accuracy for score in scores}
 
 
-def make_lambada_objective(
-    config: LambadaRunConfig, folder: Path | None = None, device: Any = "cpu", world: World = SINGLE_PROCESS
-) -> PointerObjective:
-    """The subject of an experiment on passages: most models point at a word of the passage, others name any word."""
-    from riffle.lambada.train import WORD_CLASSIFIERS, PointerObjective, WordObjective
+ObjectiveFactory = Callable[[Any, Path | None, Any, RankGroup], Objective]
+OBJECTIVES: dict[type[RunConfig], ObjectiveFactory] = {
+    RunConfig: lambda config, folder, device, ranks: SymbolObjective(config, ranks)
+}
+"""Objectives by the class of a run's configuration. :mod:`riffle.lambada.train` adds its own when it is imported."""
 
-    kind = WordObjective if config.model.kind in WORD_CLASSIFIERS else PointerObjective
-    return kind(config, folder, device, world)
+
+def make_objective(
+    config: RunConfig, folder: Path | None = None, device: Any = "cpu", ranks: RankGroup = SINGLE_PROCESS
+) -> Objective:
+    """The objective of a run.
+
+    Args:
+        config: The configuration of the run.
+        folder: The run's folder, where an objective may keep what its model needs, such as a vocabulary.
+        device: The device of the examples.
+        ranks: The ranks that train together.
+    """
+    if type(config) not in OBJECTIVES:
+        raise ValueError(f"runs of {config.task!r} need their objective: import riffle.{config.task}.train first")
+    return OBJECTIVES[type(config)](config, folder, device, ranks)
 
 
 def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
@@ -88,18 +126,15 @@ def autocast(precision: Precision, device: torch.device) -> AbstractContextManag
 
 
 def set_matrix_precision(precision: Precision) -> None:
-    """Let float32 matrix products use tf32 or not, for the whole process."""
+    """Allow or forbid tf32 in float32 matrix products, for the whole process."""
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
 
 
-Result = TypeVar("Result")
-
-
 def on_parallel_streams(calls: Sequence[Callable[[], Result]], device: torch.device) -> list[Result]:
-    """The results of all calls; on a GPU all but the first run on streams of their own, in a graph on branches.
+    """The results of all calls, which on a GPU run on parallel streams (parallel branches of a CUDA graph).
 
-    Drawing examples takes dozens of launches that each keep a few of a GPU's multiprocessors busy for a microsecond or
-    two, so that bins drawn one after the other would take longer than the network.
+    Sampling examples takes dozens of launches that occupy a few multiprocessors for a microsecond or two each; bins
+    sampled one after the other would take longer than the network.
     """
     if device.type != "cuda":
         return [call() for call in calls]
@@ -114,59 +149,3 @@ def on_parallel_streams(calls: Sequence[Callable[[], Result]], device: torch.dev
     for stream in streams[1:]:
         main.wait_stream(stream)
     return results
-
-
-EVALUATED = 256
-"""Examples of each length in an evaluation during training."""
-
-
-class SymbolObjective:
-    """The subject of an experiment on one of the tasks.
-
-    Args:
-        experiment: The configuration.
-        world: The processes that train together.
-    """
-
-    def __init__(self, config: RunConfig, world: World = SINGLE_PROCESS) -> None:
-        self.config, self.task, self.world = config, get_task(config.task), world
-
-    def build(self, config: ModelConfig, **factory: Any) -> SymbolModel:
-        """A fresh model for the task."""
-        return build(config, self.task, **factory)
-
-    def loss(self, model: SymbolModel, generator: torch.Generator) -> tuple[Tensor, Count]:
-        """The loss of a fresh batch of every bin."""
-        examples = self.draw(generator)
-        with autocast(self.config.train.precision, generator.device):
-            scores = model.forward_batches([batch.inputs for batch, _ in examples])
-        logits_XC = torch.cat([logits_BNC.flatten(0, 1) for logits_BNC in scores])
-        targets_X = torch.cat([batch.targets.flatten() for batch, _ in examples])
-        weights_X = torch.cat([weights_BN.flatten() for _, weights_BN in examples])
-        loss = (symbol_loss(logits_XC, targets_X, self.config.train.label_smoothing) * weights_X).sum()
-        return loss, lambda: count_correct_symbols(logits_XC.detach().argmax(dim=-1), targets_X)
-
-    def draw(self, generator: torch.Generator) -> list[tuple[Batch, Tensor]]:
-        """A batch of every bin, and the weight of each of its positions in the step's loss.
-
-        Bins count alike, and so do the examples of a bin that are not held out and the positions of an example.
-        Every rank draws the examples of all, which are the same everywhere, and keeps its own.
-        """
-        data, ranks = self.config.data, self.world.size
-
-        def draw_one(index: int) -> tuple[Batch, Tensor]:
-            rows = data.batch * ranks
-            shares = data.shorter, data.full, data.worst
-            batch = draw_bin(self.task, data.bins, index, rows, *shares, generator=generator)
-            trained_B = (~held_out(batch.inputs)).float()
-            weights_B = trained_B * ranks / (trained_B.sum().clamp(min=1) * (data.bins[index] * len(data.bins)))
-            inputs_BN, targets_BN, own_B = self.world.shard_rows(*batch, weights_B)
-            return Batch(inputs_BN, targets_BN), own_B[:, None].expand(inputs_BN.shape)
-
-        return on_parallel_streams([partial(draw_one, index) for index in range(len(data.bins))], generator.device)
-
-    def evaluate(self, model: SymbolModel) -> dict[str, float]:
-        """Symbol accuracy by length."""
-        lengths, trained = self.config.train.evaluate_lengths, max(self.config.data.bins)
-        scores = evaluate(model, self.task, lengths, examples=EVALUATED, trained_length=trained)
-        return {str(score.length): score.symbol_accuracy for score in scores}

@@ -1,15 +1,10 @@
-"""Adam with decoupled decay of the matrices, RAdam, Muon or AdaMax; what is done to gradients before.
+"""Optimisers: AdamW, the Neural GPU's AdaMax, the released code's RAdam, Muon; clipping and noise of gradients.
 
-What hand-written optimisers have in common: all weights of a group at once, all state on their device.
-
-AdaMax as the Neural GPU's authors trained with it: gradients clipped by their own past, a decay rate that slows.
-
-RAdam as the paper's released code has it: gradients are divided by their size before they are averaged.
-
-Muon: every matrix of a switch is moved along all of its directions alike; everything else as by Adam.
+Those written here update all weights of a group at once and keep all state on the device, so that a CUDA graph can hold
+their step.
 """
 
-# K = matrices of a size, R = rows, C = columns
+# K = matrices of one shape, R = rows, C = columns
 from __future__ import annotations
 
 import math
@@ -25,37 +20,37 @@ from riffle.nn.switch import PairUnit
 
 
 def base_learning_rate(train: TrainConfig, model: ModelConfig) -> float:
-    """The learning rate before any fall: wider networks take smaller ones."""
+    """The learning rate before warm-up and decay: lower for wider networks."""
     width = 96 / model.features
     return train.learning_rate * (width if train.optimizer == "adamax" else math.sqrt(width))
 
 
-def make_optimizer(model: nn.Module, train: TrainConfig, learning_rate: Tensor) -> torch.optim.Optimizer:
-    """The optimiser of the model's parameters; ``learning_rate`` is a tensor that the caller changes in place."""
+def make_optimizer(model: nn.Module, train: TrainConfig, learning_rate: Tensor) -> Optimizer:
+    """The optimiser of the model's parameters; the caller changes the tensor ``learning_rate`` in place."""
     if train.optimizer == "adamax":
         return AdaMax(model.parameters(), learning_rate)
     embeddings = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
     matrices: list[Tensor] = []
     others: list[Tensor] = []
     for name, parameter in model.named_parameters():
-        # The biases of both candidates are stacked, so two dimensions alone make no matrix.
+        # The biases of both candidates are stacked in one parameter of two dimensions, which is no matrix.
         is_matrix = parameter.dim() >= 2 and not name.endswith("bias") and id(parameter) not in embeddings
         (matrices if is_matrix else others).append(parameter)
     if train.optimizer == "muon":
         switches = {id(p) for unit in model.modules() if isinstance(unit, PairUnit) for p in unit.parameters()}
-        turned = [matrix for matrix in matrices if id(matrix) in switches]
-        if not turned:
+        of_switches = [matrix for matrix in matrices if id(matrix) in switches]
+        if not of_switches:
             raise ValueError("train.optimizer=muon is for matrices of switches, and this model has none: take adamw")
         rest = [matrix for matrix in matrices if id(matrix) not in switches]
-        return Muon(turned, [*rest, *others], learning_rate, weight_decay=train.weight_decay)
+        return Muon(of_switches, [*rest, *others], learning_rate, weight_decay=train.weight_decay)
     groups: list[dict[str, Any]] = [
         {"params": matrices, "weight_decay": train.weight_decay},
         {"params": others, "weight_decay": 0.0},
     ]
     if train.optimizer == "radam":
-        looked_up = [parameter for parameter in others if id(parameter) in embeddings]
+        sparse = [parameter for parameter in others if id(parameter) in embeddings]
         groups[1]["params"] = [parameter for parameter in others if id(parameter) not in embeddings]
-        return RAdam([*groups, {"params": looked_up, "sparse": True}], learning_rate)
+        return RAdam([*groups, {"params": sparse, "sparse": True}], learning_rate)
     on_gpu = learning_rate.is_cuda
     return torch.optim.AdamW(groups, lr=learning_rate, betas=(0.9, 0.999), eps=1e-5, fused=True, capturable=on_gpu)
 
@@ -66,58 +61,57 @@ def gradients(model: nn.Module) -> list[Tensor]:
 
 
 @torch.no_grad()
-def shape_gradients(model: nn.Module, train: TrainConfig, learning_rate: Tensor, generator: torch.Generator) -> None:
-    """Clip the gradients by their norm and add noise to them, as far as asked for."""
+def clip_and_perturb(model: nn.Module, train: TrainConfig, learning_rate: Tensor, generator: torch.Generator) -> None:
+    """Clip the gradients by their global norm (``train.clip``) and add noise to them (``train.gradient_noise``)."""
     if train.clip:
         nn.utils.clip_grad_norm_(model.parameters(), train.clip)
     if train.gradient_noise:
-        shaped = gradients(model)
-        # By the generator that all ranks share: with noise of their own they would part.
-        noise = [nn.init.trunc_normal_(torch.empty_like(gradient), generator=generator) for gradient in shaped]
+        clipped = gradients(model)
+        # From the generator that is equal on all ranks: noise of their own would make their weights differ.
+        noise = [nn.init.trunc_normal_(torch.empty_like(gradient), generator=generator) for gradient in clipped]
         torch._foreach_mul_(noise, learning_rate * train.gradient_noise)
-        torch._foreach_add_(shaped, noise)
+        torch._foreach_add_(clipped, noise)
 
 
 class ForeachOptimizer(Optimizer):
-    """An optimiser whose step can be part of a CUDA graph: no number of it is ever read by the host."""
+    """The base of AdaMax and RAdam: all weights of a group at once, and no number that the host has to read."""
 
     buffers: ClassVar[tuple[str, ...]]
-    """Names of what is kept for each weight, in its shape and 0 at first, beside a ``count`` of steps."""
+    """Names of the state tensors of a weight, in its shape and initially 0; a ``count`` of steps is kept besides."""
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Make one step from the gradients that are there."""
+        """Update all weights that have a gradient."""
         assert closure is None, "a closure is for optimisers that evaluate the loss themselves"
         for group in self.param_groups:
             weights = [weight for weight in group["params"] if weight.grad is not None]
             for weight in weights:
                 if not self.state[weight]:
-                    kept = {name: torch.zeros_like(weight) for name in self.buffers}
-                    self.state[weight] = {"count": torch.zeros((), device=weight.device), **kept}
+                    buffers = {name: torch.zeros_like(weight) for name in self.buffers}
+                    self.state[weight] = {"count": torch.zeros((), device=weight.device), **buffers}
             if weights:
-                self.move(weights, [weight.grad for weight in weights], group)
-                torch._foreach_add_(self.kept("count", weights), 1)
+                self.update(weights, [weight.grad for weight in weights], group)
+                torch._foreach_add_(self.buffer("count", weights), 1)
 
-    def kept(self, name: str, weights: list[Tensor]) -> list[Tensor]:
-        """A buffer of each weight."""
+    def buffer(self, name: str, weights: list[Tensor]) -> list[Tensor]:
+        """A state tensor of each weight."""
         return [self.state[weight][name] for weight in weights]
 
-    def move(self, weights: list[Tensor], gradients: list[Tensor], group: dict[str, Any]) -> None:
-        """Change the weights, which have made ``count`` steps before this one."""
+    def update(self, weights: list[Tensor], gradients: list[Tensor], group: dict[str, Any]) -> None:
+        """Update the weights of a group, after ``count`` earlier steps."""
         raise NotImplementedError
 
 
-ADAMAX_BETA = 0.9
-"""Decay of the mean of gradients."""
-ADAMAX_EPSILON = 1e-8
-CLIP, CLIP_FLOOR = 1.2, 1e-4
-"""An element of a gradient is clipped to this many times its largest size so far, and a little."""
-FAST, SLOW, HALVING = 0.01, 0.0005, 2000
-"""The norm decays by the first per step, by half of that after as many steps, and never by less than the second."""
+ADAMAX_BETA, ADAMAX_EPSILON = 0.9, 1e-8
+"""Decay of the mean gradient, and what is added to the denominator."""
+ADAMAX_CLIP, ADAMAX_CLIP_FLOOR = 1.2, 1e-4
+"""An element of a gradient is clipped to this multiple of its decaying maximum, plus a constant."""
+NORM_DECAY, MIN_NORM_DECAY, NORM_DECAY_HALF_LIFE = 0.01, 0.0005, 2000
+"""Relative decay of the maximum per step at first, its smallest value, and the steps after which it has halved."""
 
 
 class AdaMax(ForeachOptimizer):
-    r"""Divide a running mean of gradients by a decaying maximum of their sizes, element by element.
+    r"""AdaMax of the Neural GPU's authors: the mean gradient divided by a decaying maximum of its magnitude.
 
     .. math::
         \begin{aligned}
@@ -127,7 +121,7 @@ class AdaMax(ForeachOptimizer):
             \beta_t = 1 - \max(0.0005, 0.01 \cdot 2^{-t / 2000})
         \end{aligned}
 
-    :class:`torch.optim.Adamax` neither clips nor changes its decay, and corrects a bias that this one leaves.
+    :class:`torch.optim.Adamax` does not clip, has a constant decay, and corrects the bias of the mean.
 
     Args:
         params: The parameters, or groups of them.
@@ -148,13 +142,13 @@ class AdaMax(ForeachOptimizer):
     def __init__(self, params: Iterable[Any], lr: Tensor) -> None:
         super().__init__(params, {"lr": lr})
 
-    def move(self, weights: list[Tensor], gradients: list[Tensor], group: dict[str, Any]) -> None:
+    def update(self, weights: list[Tensor], gradients: list[Tensor], group: dict[str, Any]) -> None:
         count = self.state[weights[0]]["count"]
-        means, norms = self.kept("mean", weights), self.kept("norm", weights)
-        keep = 1 - (FAST * 0.5 ** (count / HALVING)).clamp(min=SLOW)
+        means, norms = self.buffer("mean", weights), self.buffer("norm", weights)
+        keep = 1 - (NORM_DECAY * 0.5 ** (count / NORM_DECAY_HALF_LIFE)).clamp(min=MIN_NORM_DECAY)
 
-        limits = torch._foreach_mul(norms, CLIP)
-        torch._foreach_add_(limits, CLIP_FLOOR)
+        limits = torch._foreach_mul(norms, ADAMAX_CLIP)
+        torch._foreach_add_(limits, ADAMAX_CLIP_FLOOR)
         clipped = torch._foreach_minimum(gradients, list(limits))
         torch._foreach_neg_(limits)
         torch._foreach_maximum_(clipped, list(limits))
@@ -168,17 +162,16 @@ class AdaMax(ForeachOptimizer):
         torch._foreach_sub_(weights, changes)
 
 
-RADAM_BETA, RADAM_BETA_SQUARE = 0.9, 0.999
-"""Decay of the mean, and of the mean square."""
-RADAM_EPSILON = 1e-5
-LONGEST = 2 / (1 - RADAM_BETA_SQUARE) - 1
-"""Over how many steps the mean square averages in the end."""
-ENOUGH = 5
-"""Over how many it has to, for its variance to be finite."""
+RADAM_BETA, RADAM_BETA_SQUARE, RADAM_EPSILON = 0.9, 0.999, 1e-5
+"""Decay of the mean gradient and of the mean square, and what is added to the denominator."""
+RADAM_RHO = 2 / (1 - RADAM_BETA_SQUARE) - 1
+"""Steps that the mean square finally averages over, :math:`\\rho`."""
+RADAM_MIN_RHO = 5
+"""Steps that it must average over for its variance to be finite."""
 
 
 class RAdam(ForeachOptimizer):
-    r"""Adam whose steps grow as the mean square of the gradients becomes reliable, in the order of LaProp.
+    r"""RAdam of the paper's released code: rectified Adam that normalises gradients before it averages them (LaProp).
 
     .. math::
         \begin{aligned}
@@ -189,10 +182,10 @@ class RAdam(ForeachOptimizer):
             r_t = \sqrt{\frac{(\rho_t - 4) (\rho_t - 2)\, \rho}{(\rho - 4) (\rho - 2)\, \rho_t}}
         \end{aligned}
 
-    where :math:`\rho = 1999`, and :math:`r_t = 1` in the first five steps, in which :math:`\rho_t < 5`. The factor is
-    0.2 after 100 steps and 0.65 after 1,000: a slow start. In a group with ``sparse`` gradients are averaged first and
-    divided then, in the first five steps not at all, as the released code treats its embedding.
-    :class:`torch.optim.RAdam` divides all of them last.
+    where :math:`\rho = 1999`, and :math:`r_t = 1` in the first five steps, in which :math:`\rho_t < 5`. The factor
+    :math:`r_t` is a warm-up: 0.2 after 100 steps, 0.65 after 1,000. In a group with ``sparse`` gradients are averaged
+    first and then normalised, except in the first five steps, as the released code does for its embedding.
+    :class:`torch.optim.RAdam` normalises last for all weights.
 
     Args:
         params: Groups of parameters with ``weight_decay`` and ``sparse``.
@@ -213,40 +206,40 @@ class RAdam(ForeachOptimizer):
     def __init__(self, params: Iterable[Any], lr: Tensor) -> None:
         super().__init__(params, {"lr": lr, "weight_decay": 0.0, "sparse": False})
 
-    def move(self, weights: list[Tensor], gradients: list[Tensor], group: dict[str, Any]) -> None:
+    def update(self, weights: list[Tensor], gradients: list[Tensor], group: dict[str, Any]) -> None:
         count = self.state[weights[0]]["count"] + 1
-        means, squares = self.kept("mean", weights), self.kept("square", weights)
+        means, squares = self.buffer("mean", weights), self.buffer("square", weights)
         power = RADAM_BETA_SQUARE**count
-        length = LONGEST - 2 * count * power / (1 - power)
-        reliable = length >= ENOUGH
-        ratio = (length - 4) * (length - 2) * LONGEST / ((LONGEST - 4) * (LONGEST - 2) * length)
+        rho = RADAM_RHO - 2 * count * power / (1 - power)
+        reliable = rho >= RADAM_MIN_RHO
+        ratio = (rho - 4) * (rho - 2) * RADAM_RHO / ((RADAM_RHO - 4) * (RADAM_RHO - 2) * rho)
         factor = torch.where(reliable, ratio.clamp(min=0).sqrt(), 1.0) / (1 - RADAM_BETA**count)
 
         torch._foreach_mul_(squares, RADAM_BETA_SQUARE)
         torch._foreach_addcmul_(squares, gradients, gradients, 1 - RADAM_BETA_SQUARE)
-        sizes = torch._foreach_div(squares, 1 - power)
-        torch._foreach_sqrt_(sizes)
-        torch._foreach_add_(sizes, RADAM_EPSILON)
+        scales = torch._foreach_div(squares, 1 - power)
+        torch._foreach_sqrt_(scales)
+        torch._foreach_add_(scales, RADAM_EPSILON)
         if group["sparse"]:
             torch._foreach_lerp_(means, gradients, 1 - RADAM_BETA)
-            directions = [torch.where(reliable, mean / size, mean) for mean, size in zip(means, sizes, strict=True)]
+            directions = [torch.where(reliable, mean / scale, mean) for mean, scale in zip(means, scales, strict=True)]
         else:
-            torch._foreach_lerp_(means, torch._foreach_div(gradients, sizes), 1 - RADAM_BETA)
+            torch._foreach_lerp_(means, torch._foreach_div(gradients, scales), 1 - RADAM_BETA)
             directions = means
         torch._foreach_mul_(weights, 1 - group["lr"] * group["weight_decay"])
         torch._foreach_sub_(weights, torch._foreach_mul(directions, group["lr"] * factor))
 
 
-MOMENTUM = 0.95
-SIZE = 0.2
-"""Root mean square of a change's entries at a learning rate of 1: about that of Adam's, so that rates carry over."""
-TURNS = 5
-COEFFICIENTS = (3.4445, -4.7750, 2.0315)
-"""Of the polynomial that drives singular values to about 1, from any between 0 and 1."""
+MUON_MOMENTUM = 0.95
+MUON_RMS = 0.2
+"""Root mean square of an update at learning rate 1: about that of Adam, so that the same learning rates suit both."""
+NEWTON_SCHULZ_STEPS = 5
+NEWTON_SCHULZ_COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+"""The odd polynomial of degree 5 that moves singular values between 0 and 1 close to 1."""
 
 
 class Muon(torch.optim.AdamW):
-    r"""Replace the mean gradient of each matrix by the orthogonal matrix that is nearest to it.
+    r"""Muon: replace the mean gradient of each matrix by the nearest orthogonal matrix; Adam for all other parameters.
 
     .. math::
         m_t = \mu\, m_{t-1} + (1 - \mu)\, g_t, \qquad
@@ -254,9 +247,9 @@ class Muon(torch.optim.AdamW):
         U \Sigma V^\top = (1 - \mu)\, g_t + \mu\, m_t
 
     where :math:`c` is the longer side of the matrix (Jordan et al., 2024). Each reset gate, the update gate and the
-    pair of candidates are a matrix of their own, however weights are stacked. :class:`torch.optim.Muon` takes one plain
-    matrix at a time and a rate that is a number, so that no CUDA graph can hold its step; this one turns all matrices
-    of a size at once.
+    pair of candidates count as separate matrices, although weights are stacked. :class:`torch.optim.Muon` takes one
+    plain matrix at a time and a learning rate that is a number, so that no CUDA graph can hold its step; this one
+    orthogonalises all matrices of one shape at once.
 
     Args:
         matrices: The matrices.
@@ -286,49 +279,49 @@ class Muon(torch.optim.AdamW):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Make one step from the gradients that are there."""
+        """Update all weights that have a gradient."""
         assert closure is None, "a closure is for optimisers that evaluate the loss themselves"
         groups = self.param_groups
-        turned, others = groups
-        weights = [weight for weight in turned["params"] if weight.grad is not None]
+        matrices, others = groups
+        weights = [weight for weight in matrices["params"] if weight.grad is not None]
         if weights:
-            self._turn(weights, turned["lr"], turned["weight_decay"])
+            self._update_matrices(weights, matrices["lr"], matrices["weight_decay"])
         try:
-            self.param_groups = [others]  # Adam is to leave the matrices alone
+            self.param_groups = [others]  # Adam updates the others only
             super().step()
         finally:
             self.param_groups = groups
 
-    def _turn(self, weights: list[Tensor], rate: Tensor, decay: float) -> None:
+    def _update_matrices(self, weights: list[Tensor], rate: Tensor, decay: float) -> None:
         for weight in weights:
             if not self.state[weight]:
-                # Adam wants to find a count of steps wherever there is state.
+                # Adam expects a step count wherever there is state.
                 self.state[weight] = {"mean": torch.zeros_like(weight), "step": torch.zeros((), device=weight.device)}
         means = [self.state[weight]["mean"] for weight in weights]
         gradients = [weight.grad for weight in weights if weight.grad is not None]
-        torch._foreach_lerp_(means, gradients, 1 - MOMENTUM)
-        ahead = [_matrices(each) for each in torch._foreach_lerp(gradients, means, MOMENTUM)]
-        sizes = {each.shape[1:] for each in ahead}
-        for size in sorted(sizes):
-            places = [place for place, each in enumerate(ahead) if each.shape[1:] == size]
-            turned_KRC = orthogonal(torch.cat([ahead[place] for place in places])) * (SIZE * max(size) ** 0.5)
-            counts = [len(ahead[place]) for place in places]
-            for place, change_KRC in zip(places, turned_KRC.split(counts), strict=True):
-                weights[place].mul_(1 - rate * decay).sub_(rate * change_KRC.view_as(weights[place]))
+        torch._foreach_lerp_(means, gradients, 1 - MUON_MOMENTUM)
+        directions = [_matrices(each) for each in torch._foreach_lerp(gradients, means, MUON_MOMENTUM)]
+        for shape in sorted({each.shape[1:] for each in directions}):
+            indices = [index for index, each in enumerate(directions) if each.shape[1:] == shape]
+            stacked_KRC = torch.cat([directions[index] for index in indices])
+            updates_KRC = orthogonalise(stacked_KRC) * (MUON_RMS * max(shape) ** 0.5)
+            counts = [len(directions[index]) for index in indices]
+            for index, update_KRC in zip(indices, updates_KRC.split(counts), strict=True):
+                weights[index].mul_(1 - rate * decay).sub_(rate * update_KRC.view_as(weights[index]))
 
 
-def orthogonal(x_KRC: Tensor) -> Tensor:
-    """About the nearest orthogonal matrices: singular vectors stay, singular values come near 1, if not all but 0."""
+def orthogonalise(x_KRC: Tensor) -> Tensor:
+    """The approximately nearest orthogonal matrices by Newton-Schulz: singular values, unless almost 0, go near 1."""
     tall = x_KRC.shape[-2] > x_KRC.shape[-1]
     x_KRC = x_KRC.mT if tall else x_KRC
     norm_K11 = torch.linalg.matrix_norm(x_KRC, keepdim=True).clamp(min=1e-30)
-    turned_KRC = (x_KRC / norm_K11).to(torch.bfloat16 if x_KRC.is_cuda else x_KRC.dtype)
-    a, b, c = COEFFICIENTS
-    for _ in range(TURNS):
-        square_KRR = turned_KRC @ turned_KRC.mT
-        mix_KRR = torch.baddbmm(square_KRR, square_KRR, square_KRR, beta=b, alpha=c)
-        turned_KRC = torch.baddbmm(turned_KRC, mix_KRR, turned_KRC, beta=a)
-    return (turned_KRC.mT if tall else turned_KRC).to(x_KRC.dtype)
+    y_KRC = (x_KRC / norm_K11).to(torch.bfloat16 if x_KRC.is_cuda else x_KRC.dtype)
+    a, b, c = NEWTON_SCHULZ_COEFFICIENTS
+    for _ in range(NEWTON_SCHULZ_STEPS):
+        square_KRR = y_KRC @ y_KRC.mT
+        factor_KRR = torch.baddbmm(square_KRR, square_KRR, square_KRR, beta=b, alpha=c)
+        y_KRC = torch.baddbmm(y_KRC, factor_KRR, y_KRC, beta=a)
+    return (y_KRC.mT if tall else y_KRC).to(x_KRC.dtype)
 
 
 def _matrices(weight: Tensor) -> Tensor:

@@ -1,9 +1,4 @@
-"""A run's folder: config.json, environment.json, metrics.jsonl, checkpoint.safetensors, tensorboard/.
-
-What a run leaves behind for people: metrics.jsonl, environment.json and TensorBoard curves.
-
-Whether a configuration can be trained at all, asked before anything is written.
-"""
+"""A run's folder: config.json, environment.json, metrics.jsonl, tensorboard/ and checkpoint.safetensors."""
 
 from __future__ import annotations
 
@@ -16,25 +11,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from riffle.config import RUN_CONFIGS, PassageDataConfig, RunConfig, differences, fields, from_dict
 from riffle.files import read_json, write_atomically, write_json
 from riffle.tasks import TASKS
 from riffle.tasks.base import BLANK
-from riffle.train.checkpoint import below, dequantize, read_checkpoint, write_checkpoint
+from riffle.train.checkpoint import add_prefix, dequantize, read_checkpoint, select_prefix, write_checkpoint
 from riffle.train.objective import make_objective
 
 if TYPE_CHECKING:
     from riffle.train.step import TrainStep
 
 
-KEPT = ("best.model.", "average.", "model.")
-"""Weights in a checkpoint by the beginning of their names; the first that are there are the trained model's."""
+TRAINED_PREFIXES = ("best.model.", "average.", "model.")
+"""Prefixes of weights in a checkpoint; the first that occurs marks those of the trained model."""
+PASSAGE_FRACTIONS = ("share", "word_dropout", "forget", "within", "flatten")
+"""Fields of :class:`PassageDataConfig` that lie between 0 and 1."""
 
 
 class Run:
-    """A trained or half-trained model in its folder."""
+    """A run in its folder, trained or in training."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)
@@ -47,17 +44,17 @@ class Run:
 
     @property
     def config_path(self) -> Path:
-        """The configuration."""
+        """The file of the configuration."""
         return self.folder / "config.json"
 
     @property
     def checkpoint(self) -> Path:
-        """Weights and training state."""
+        """The file of weights and training state."""
         return self.folder / "checkpoint.safetensors"
 
     @cached_property
     def config(self) -> RunConfig:
-        """The run's configuration."""
+        """The configuration."""
         try:
             values = json.loads(self.config_path.read_text())
             return from_dict(RUN_CONFIGS.get(values["task"], RunConfig), values)
@@ -79,35 +76,34 @@ class Run:
 
     @classmethod
     def resume(cls, folder: Path, config: RunConfig) -> Run:
-        """The run in a folder, which has to be of the same configuration."""
+        """The run in a folder, which must have the same configuration."""
         run = cls(folder)
         changed = differences(run.config, config)
         if changed:
             lines = "; ".join(f"{name} is {old!r} there and {new!r} here" for name, (old, new) in changed.items())
             raise ValueError(f"{folder} belongs to another configuration: {lines}")
         for unfinished in run.folder.glob(f".{run.checkpoint.name}.*"):
-            unfinished.unlink()  # a write that was killed
+            unfinished.unlink()  # a killed process left it
         return run
 
     def saved_step(self) -> int:
-        """The step of the checkpoint; 0 without one."""
+        """The step of the checkpoint, 0 if there is none."""
         return int(read_checkpoint(self.checkpoint, "step").get("", 0)) if self.checkpoint.exists() else 0
 
-    def kept_step(self) -> int:
-        """The step after which the trained model's weights were taken: the last one, or the best."""
+    def weights_step(self) -> int:
+        """The step of the trained model's weights: the last one, or the best one with ``train.keep=best``."""
         return int(read_checkpoint(self.checkpoint, "best.step").get("", self.saved_step()))
 
-    def save(self, model: nn.Module, step: TrainStep) -> None:
+    def save(self, step: TrainStep) -> None:
         """Write the checkpoint; all ranks take part, and rank 0 writes."""
-        weights = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
-        tensors = {**weights, **step.state()}
-        if step.world.is_rank0:
+        tensors = add_prefix(step.model.state_dict(), "model.") | step.state()
+        if step.ranks.is_rank0:
             write_checkpoint(self.checkpoint, tensors)
 
-    def load(self, model: nn.Module, step: TrainStep) -> int:
-        """Read the checkpoint into a model and its training state; gives the step."""
+    def load(self, step: TrainStep) -> int:
+        """Read the checkpoint into a training state and its model; returns the step."""
         tensors = read_checkpoint(self.checkpoint)
-        self._load_weights(model, below("model.", tensors), self)
+        self._load_weights(step.model, select_prefix(tensors, "model."), self)
         try:
             step.load_state(tensors)
         except (KeyError, ValueError) as error:
@@ -115,40 +111,35 @@ class Run:
         return int(step.step)
 
     def model(self, device: str | torch.device = "cpu") -> Any:
-        """The trained model, ready to be used."""
-        from riffle.train.objective import make_objective
-
-        config = replace(self.config.model, backend="auto")  # weights serve every kernel
+        """The trained model, in evaluation mode."""
+        config = replace(self.config.model, backend="auto")  # the weights fit every kernel
         model = make_objective(self.config, self.folder, device).build(config, device=device)
         self.load_trained_weights(model, self)
         return model.eval()
 
     def load_trained_weights(self, model: nn.Module, run: Run) -> None:
-        """Copy the trained weights into a model, which is that of the given run."""
-        found = (read_checkpoint(self.checkpoint, prefix) for prefix in KEPT)
-        weights = dequantize(next((weights for weights in found if weights), {}))
+        """Copy the trained weights into a model, which has the configuration of the given run."""
+        candidates = (read_checkpoint(self.checkpoint, prefix) for prefix in TRAINED_PREFIXES)
+        weights = dequantize(next((weights for weights in candidates if weights), {}))
         self._load_weights(model, weights, run)
 
     def padded(self, symbols: list[int]) -> list[int]:
-        """An input as the model saw it in training, where inputs shorter than the smallest bin have blanks after them.
-
-        Networks of fewer cells share the weights, but were never trained.
-        """
+        """An input padded with blanks to the smallest bin: shorter networks share the weights but were not trained."""
         return symbols + [BLANK] * (min(self.config.data.bins) - len(symbols))
 
-    def _load_weights(self, model: nn.Module, weights: dict[str, torch.Tensor], run: Run) -> None:
+    def _load_weights(self, model: nn.Module, weights: dict[str, Tensor], run: Run) -> None:
         try:
             model.load_state_dict(weights)
         except RuntimeError as error:
-            reason = " ".join(str(error).split())  # torch lists them line by line
+            reason = " ".join(str(error).split())  # torch lists the names on several lines
             raise ValueError(f"{self.checkpoint} does not fit the model in {run.config_path}: {reason}") from None
 
 
 def find_run(task: str, root: Path) -> Run | None:
-    """The most recently trained run of a task below ``root``."""
+    """The most recently trained run of a task directly below ``root``."""
     checkpoints = sorted(root.glob("*/checkpoint.safetensors"), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in checkpoints:
-        with contextlib.suppress(FileNotFoundError, ValueError):  # a damaged run is no reason to give up
+        with contextlib.suppress(FileNotFoundError, ValueError):  # skip damaged runs
             run = Run(path.parent)
             if run.config.task == task:
                 return run
@@ -156,7 +147,7 @@ def find_run(task: str, root: Path) -> Run | None:
 
 
 def record_environment(folder: Path, about: dict[str, Any]) -> None:
-    """Write environment.json; of a resumed run the first sitting stays, and this one joins the ``resumed`` ones."""
+    """Write environment.json; if the run is resumed, append to the list ``resumed`` of the first record."""
     path = folder / "environment.json"
     first = read_json(path)
     if first:
@@ -164,8 +155,8 @@ def record_environment(folder: Path, about: dict[str, Any]) -> None:
     write_json(path, about)
 
 
-class Metrics:
-    """Appends to metrics.jsonl and, for the same numbers, to TensorBoard curves.
+class MetricsWriter:
+    """Appends metrics to metrics.jsonl and to TensorBoard curves.
 
     Args:
         folder: The run's folder.
@@ -196,56 +187,35 @@ class Metrics:
         self.curves.close()
 
 
-class NullMetrics:
-    """In place of :class:`Metrics` on the ranks that leave the record to rank 0."""
-
-    def write(self, step: int, **values: float) -> None:
-        """Record nothing."""
-
-    def close(self) -> None:
-        """There is nothing to flush."""
-
-
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """The lines of a run's metrics.jsonl; a last line cut short by a kill is dropped."""
+    """The lines of a run's metrics.jsonl; an incomplete last line of a killed process is dropped."""
     path = folder / "metrics.jsonl"
-    if not path.exists():
-        return []
-    lines = []
-    for line in path.read_text().splitlines():
-        try:
+    lines: list[dict[str, Any]] = []
+    with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
+        for line in path.read_text().splitlines():
             lines.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
     return lines
 
 
-SHARES = ("share", "word_dropout", "forget", "within", "flatten")
-"""Fields of passages that are a part of something."""
-
-
 def check_config(config: RunConfig) -> None:
-    """Raise a ``ValueError`` that names the first field with an impossible value, and says what it takes."""
+    """Raise a ``ValueError`` that names the first field with an impossible value and the values it takes."""
     data, train = config.data, config.train
+    rising = data.bins and min(data.bins) >= 1 and list(data.bins) == sorted(set(data.bins))
+    has_worst_cases = config.task in TASKS and TASKS[config.task].splits
+    adamax_decay = train.optimizer == "adamax" and train.weight_decay != 0
     rules = {
-        "data.bins": (
-            data.bins and min(data.bins) >= 1 and list(data.bins) == sorted(set(data.bins)),
-            "rising lengths",
-        ),
+        "data.bins": (rising, "rising lengths"),
         "data.batch": (data.batch >= 1, "at least 1"),
         "data.shorter": (0 <= data.shorter <= 1, "within 0..1"),
         "data.full": (0 <= data.full <= 1 - data.shorter, "within 0..1, together with data.shorter"),
         "data.worst": (
-            data.worst == 0 or (0 < data.worst <= 1 and config.task in TASKS and TASKS[config.task].splits),
+            data.worst == 0 or (0 < data.worst <= 1 and has_worst_cases),
             "within 0..1, and 0 for a task without worst cases",
         ),
         "train.steps": (train.steps >= 1, "at least 1"),
         "train.learning_rate": (0 < train.learning_rate < math.inf, "above 0"),
         "train.weight_decay": (0 <= train.weight_decay < math.inf, "at least 0"),
-        "train.weight_decay of AdaMax": (
-            train.optimizer != "adamax" or train.weight_decay == 0,
-            "0, since it has no decay",
-        ),
+        "train.weight_decay of AdaMax": (not adamax_decay, "0, since it has no decay"),
         "train.warmup": (train.warmup >= 0, "at least 0"),
         "train.clip": (0 <= train.clip < math.inf, "at least 0"),
         "train.gradient_noise": (0 <= train.gradient_noise < math.inf, "at least 0"),
@@ -258,7 +228,7 @@ def check_config(config: RunConfig) -> None:
         "train.checkpoint_every": (train.checkpoint_every >= 1, "at least 1"),
     }
     if isinstance(data, PassageDataConfig):
-        rules |= {f"data.{name}": (0 <= getattr(data, name) <= 1, "within 0..1") for name in SHARES}
+        rules |= {f"data.{name}": (0 <= getattr(data, name) <= 1, "within 0..1") for name in PASSAGE_FRACTIONS}
     for name, (holds, expected) in rules.items():
         if not holds:
             raise ValueError(f"{name} must be {expected}, got {fields(config)[name.split()[0]][0]}")

@@ -1,4 +1,4 @@
-"""Learning rates over a run: they fall linearly, when the loss no longer does, or never. All stays on the device."""
+"""Learning rate schedules. Their state stays on the device, so that a CUDA graph can hold a whole training step."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from torch import Tensor
 
 from riffle.config import TrainConfig
 
-PERIOD = 200
-"""Steps over which a loss is averaged before it is compared with earlier ones."""
-FALL = 0.7
-"""What the learning rate is multiplied by without progress."""
-FLOOR = 1 / 60
-"""The smallest share of the first learning rate."""
+PLATEAU_PERIOD = 200
+"""Steps over which a loss is averaged before it is compared with earlier averages."""
+PLATEAU_FACTOR = 0.7
+"""What the learning rate is multiplied by on a plateau."""
+PLATEAU_FLOOR = 1 / 60
+"""The smallest learning rate, as a fraction of the first one."""
 
 
-class Schedule:
-    """A learning rate that falls linearly to zero, after a rise over ``train.warmup`` steps.
+class LinearDecay:
+    """A learning rate that falls linearly to zero, after a warm-up of ``train.warmup`` steps.
 
     Args:
-        base: The learning rate without rise and fall.
-        train: How the run is trained.
-        device: Where the steps are made.
+        base: The learning rate before warm-up and decay.
+        train: The settings of the run.
+        device: The device of the training steps.
     """
 
     def __init__(self, base: float, train: TrainConfig, device: torch.device) -> None:
@@ -29,37 +29,37 @@ class Schedule:
         self.rate = torch.tensor(base, device=device)
         """The learning rate of the current step; the optimiser reads this very tensor."""
 
-    def begin(self, step: Tensor) -> None:
-        """Set the learning rate of a step, given the number of steps made before it."""
-        rate = self.share(step)
+    def before_step(self, step: Tensor) -> None:
+        """Set the learning rate of a step, given the number of steps before it."""
+        rate = self.decayed(step)
         if self.train.warmup:
             rate = rate * ((step + 1) / self.train.warmup).clamp(max=1)
         self.rate.copy_(rate)
 
-    def share(self, step: Tensor) -> Tensor:
-        """The learning rate apart from the rise."""
+    def decayed(self, step: Tensor) -> Tensor:
+        """The learning rate without warm-up."""
         return self.base * (1 - step / self.train.steps)
 
-    def end(self, loss: Tensor) -> None:
-        """Take note of the loss of a step."""
+    def after_step(self, loss: Tensor) -> None:
+        """Record the loss of a step, for schedules that depend on it."""
 
     def state(self) -> dict[str, Tensor]:
         """What the learning rate depends on besides the number of steps, by name."""
         return {}
 
 
-class Constant(Schedule):
-    """A learning rate that does not fall; an average of the weights then comes to rest in place of the weights."""
+class Constant(LinearDecay):
+    """A learning rate that does not decay; an average of the weights then converges instead of the weights."""
 
-    def share(self, step: Tensor) -> Tensor:
+    def decayed(self, step: Tensor) -> Tensor:
         return torch.full_like(self.rate, self.base)
 
 
-class Plateau(Schedule):
-    """A learning rate that falls by 0.7, down to a sixtieth, when the loss makes no progress.
+class Plateau(LinearDecay):
+    """A learning rate that is multiplied by 0.7, down to a sixtieth of the first one, on a plateau of the loss.
 
-    Losses are averaged over 200 steps. There is no progress when both of the last two averages are above the one
-    before them.
+    The loss is averaged over periods of 200 steps. It is on a plateau if both of the last two averages are above the
+    one before them.
     """
 
     def __init__(self, base: float, train: TrainConfig, device: torch.device) -> None:
@@ -70,16 +70,17 @@ class Plateau(Schedule):
         # The last average but one and the last; at first any loss is progress.
         self.averages = torch.full((2,), 1e6, dtype=torch.float64, device=device)
 
-    def share(self, step: Tensor) -> Tensor:
+    def decayed(self, step: Tensor) -> Tensor:
         return self.own
 
-    def end(self, loss: Tensor) -> None:
+    def after_step(self, loss: Tensor) -> None:
         self.sum += loss
         self.count += 1
-        over = self.count >= PERIOD
-        average = self.sum / PERIOD
+        over = self.count >= PLATEAU_PERIOD
+        average = self.sum / PLATEAU_PERIOD
         stuck = over & (torch.minimum(average, self.averages[1]) > self.averages[0])
-        self.own.copy_(torch.where(stuck, (self.own * FALL).clamp(min=self.base * FLOOR), self.own))
+        reduced = (self.own * PLATEAU_FACTOR).clamp(min=self.base * PLATEAU_FLOOR)
+        self.own.copy_(torch.where(stuck, reduced, self.own))
         self.averages.copy_(torch.where(over, torch.stack([self.averages[1], average]), self.averages))
         self.sum.mul_(~over)
         self.count.mul_(~over)
@@ -88,4 +89,5 @@ class Plateau(Schedule):
         return {"own": self.own, "sum": self.sum, "count": self.count, "averages": self.averages}
 
 
-SCHEDULES: dict[str, type[Schedule]] = {"linear": Schedule, "constant": Constant, "plateau": Plateau}
+LR_SCHEDULES: dict[str, type[LinearDecay]] = {"linear": LinearDecay, "constant": Constant, "plateau": Plateau}
+"""The schedules of ``train.schedule``, by name."""

@@ -1,4 +1,4 @@
-"""Trained runs that come with the package, so that ``riffle solve`` works before anything was trained."""
+"""Trained runs that come with the package, so that ``riffle solve`` works without training; their model cards."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from riffle.config import differences
 from riffle.files import read_json, write_atomically
 from riffle.quantities import format_percent
 from riffle.recipes import paper
-from riffle.train.checkpoint import quantize, write_checkpoint
+from riffle.train.checkpoint import add_prefix, quantize, write_checkpoint
 from riffle.train.run import Run
 
 SHIPPED = Path(__file__).parent.parent / "weights"
-"""One run folder for each task that has trained weights in the package."""
+"""The folder of the run folders in the package, one for each task that has trained weights there."""
 
 
-def ship(run: Run, folder: Path) -> None:
-    """Write a run as a small folder: its weights in int8, its configuration, its evaluation and a card."""
+def ship_run(run: Run, folder: Path) -> None:
+    """Write a run as a small folder: weights in int8, configuration, evaluation and a model card."""
     folder.mkdir(parents=True, exist_ok=True)
-    weights = quantize({f"model.{name}": tensor for name, tensor in run.model().state_dict().items()})
+    weights = quantize(add_prefix(run.model().state_dict(), "model."))
     steps = {"step": torch.tensor(run.saved_step())}
     if run.config.train.keep == "best":
-        steps["best.step"] = torch.tensor(run.kept_step())
+        steps["best.step"] = torch.tensor(run.weights_step())
     write_checkpoint(folder / run.checkpoint.name, weights | steps)
     for name in ("config.json", "environment.json", "evaluation.json"):
         if (run.folder / name).exists():
             shutil.copyfile(run.folder / name, folder / name)
-    write_atomically(folder / "README.md", card(run).encode())
+    write_atomically(folder / "README.md", model_card(run).encode())
 
 
-def card(run: Run) -> str:
-    """What someone should know before using a run's weights, from the files in its folder."""
-    config = run.config
+def model_card(run: Run) -> str:
+    """The model card of a run: its training and its accuracy, from the files in its folder."""
+    config, longest = run.config, max(run.config.data.bins)
     lines = [
         f"# {config.task}",
         "",
         f"Weights of a network that learned the task `{config.task}` from examples of length ≤ "
-        f"{max(config.data.bins)}: {config.model.features} feature maps, {config.model.blocks} Beneš "
+        f"{longest}: {config.model.features} feature maps, {config.model.blocks} Beneš "
         f"block{'s' if config.model.blocks > 1 else ''}, {run.saved_step()} steps, matrices rounded to int8.",
-        *_kept(run),
+        *_best_weights(run),
         "",
         "What differs from the recipe `paper`:",
         "",
@@ -68,22 +68,17 @@ def card(run: Run) -> str:
             f"- {score['split']}: {format_percent(score['symbol_accuracy'])} of symbols, "
             f"{format_percent(score['sequence_accuracy'])} of sequences"
             for score in evaluation["scores"]
-            if score["split"] != "uniform" and score["length"] == max(config.data.bins)
+            if score["split"] != "uniform" and score["length"] == longest
         ]
         if worst:
-            lines += [
-                "",
-                f"Worst cases at length {max(config.data.bins)}, where uniform examples say too much:",
-                "",
-            ]
-            lines += worst
+            lines += ["", f"Worst cases at length {longest}, where uniform examples say too much:", "", *worst]
     return "\n".join(lines) + "\n"
 
 
-def _kept(run: Run) -> list[str]:
-    """Which weights they are, where they are not those of the last step."""
+def _best_weights(run: Run) -> list[str]:
+    """The step of the weights, if it is not the last one."""
     settings = run.config.train
     if settings.keep == "last":
         return []
     where = f"by accuracy at length {settings.evaluate_lengths[0]}" if settings.evaluate_lengths else "as evaluated"
-    return [f"They are those after step {run.kept_step()}, the best {where}."]
+    return [f"They are those after step {run.weights_step()}, the best {where}."]

@@ -1,4 +1,4 @@
-"""One input, one answer: what ``riffle solve`` and the web page both do."""
+"""Solve one input with a trained run, for ``riffle solve`` and the web page."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from riffle.train.evaluate import predict, strip
 from riffle.train.run import Run, find_run
 from riffle.train.shipped import SHIPPED
 
-Answer = Callable[[nn.Module, list[int]], list[int]]
-"""A model's output symbols for the symbols of one input."""
+Predictor = Callable[[nn.Module, list[int]], list[int]]
+"""Computes a model's output symbols for the symbols of one input."""
 
 
 @dataclass(frozen=True)
 class Solution:
-    """A trained network's answer beside the right one, as a person would write them."""
+    """A trained network's answer and the correct one, as text."""
 
     task: str
     """The task's name."""
     input: str
-    """What was typed."""
+    """The input."""
     output: str
-    """What the network answered."""
+    """The network's answer."""
     expected: str
-    """The right answer."""
+    """The correct answer."""
     correct: bool
-    """Whether they are the same, symbol by symbol."""
+    """Whether the two have the same symbols."""
     model: str
     """The folder of the trained run."""
 
 
 def find_trained_run(task: str, runs: Path) -> Run:
-    """The newest run of a task below ``runs``, else the one that comes with the package."""
+    """The newest run of a task below ``runs``, or else the shipped one."""
     get_task(task)
     run = find_run(task, runs) or find_run(task, SHIPPED)
     if run is None:
@@ -47,21 +47,23 @@ def find_trained_run(task: str, runs: Path) -> Run:
     return run
 
 
-def solve(task_name: str, words: Sequence[str], run: Run, *, device: str = "cpu", answer: Answer = predict) -> Solution:
-    """Answer one input with a trained run; refuses input that is none, and a run of another task.
+def solve(
+    task_name: str, words: Sequence[str], run: Run, *, device: str = "cpu", predictor: Predictor = predict
+) -> Solution:
+    """Solve one input with a trained run; raises a ``ValueError`` for invalid input or a run of another task.
 
     Args:
         task_name: The task.
-        words: The input, as a person would write it.
+        words: The input as text, split at spaces.
         run: The trained run.
-        device: Where its model computes.
-        answer: How its model answers.
+        device: The device of its model.
+        predictor: Computes the output, by default in one forward pass.
     """
     task = get_task(task_name)
     symbols = task.parse(words)
     if run.config.task != task_name:
         raise ValueError(f"{run.folder} was trained to {run.config.task!r}, not to {task_name!r}")
-    output, expected = strip(answer(run.model(device), run.padded(symbols))), task.solve(symbols)
+    output, expected = strip(predictor(run.model(device), run.padded(symbols))), task.solve(symbols)
     return Solution(
         task=task_name,
         input=" ".join(words),

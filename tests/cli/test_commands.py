@@ -65,7 +65,7 @@ def test_train_says_where_the_run_is(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_train_says_which_weights_it_kept(tmp_path: Path) -> None:
     settings = ("--set", "train.keep=best", "--set", "train.average=0.9", "--set", "train.evaluate_every=1")
     err = succeed("train", "sort", *TINY, *settings, "--steps", 3, "--out", tmp_path / "run").err
-    kept = Run(tmp_path / "run").kept_step()
+    kept = Run(tmp_path / "run").weights_step()
     assert 1 <= kept <= 3
     assert f"Kept are the weights after step {kept}." in err
 

@@ -39,7 +39,7 @@ def losses(backend: str, precision: Precision, recompute: bool = True) -> list[f
     found = []
     for _ in range(config.train.steps):
         step()
-        found.append(step.read().loss)
+        found.append(step.pop_metrics().loss)
     return found
 
 

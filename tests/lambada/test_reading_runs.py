@@ -12,10 +12,11 @@ from train.tiny import assert_finite, assert_same_run, resume, train, train_unti
 from riffle.config import LambadaRunConfig, ModelConfig, override
 from riffle.lambada import tokenise
 from riffle.lambada.evaluate import TrainedReader
+from riffle.lambada.train import make_lambada_objective
 from riffle.models.build import READERS
 from riffle.recipes import LAMBADA_BASELINES, lambada, small, with_model
-from riffle.train.objective import make_lambada_objective
-from riffle.train.run import SHARES, Run, check_config
+from riffle.train.objective import OBJECTIVES
+from riffle.train.run import PASSAGE_FRACTIONS, Run, check_config
 from riffle.train.step import TrainStep
 
 SMALLER = {
@@ -49,7 +50,7 @@ def test_the_lists_of_readers_agree() -> None:
     assert [ModelConfig().kind, *LAMBADA_BASELINES] == list(READERS)
 
 
-@pytest.mark.parametrize("name", SHARES)
+@pytest.mark.parametrize("name", PASSAGE_FRACTIONS)
 def test_a_share_lies_in_0_to_1(name: str, riddles: Path) -> None:
     for value in (-0.1, 1.5):
         with pytest.raises(ValueError, match=rf"data\.{name} must be within 0\.\.1, got {value}"):
@@ -65,8 +66,8 @@ def test_every_reader_learns_with_all_its_weights(kind: str, table: str, riddles
     step = TrainStep(config, objective.build(config.model), objective)
     for _ in range(2):
         step()
-    progress = step.read()
-    assert progress.first_bad is None
+    progress = step.pop_metrics()
+    assert progress.first_non_finite is None
     assert 0 < progress.loss < 20
     without = [name for name, p in step.model.named_parameters() if p.grad is None or not p.grad.any()]
     assert set(without) <= UNUSED
@@ -77,21 +78,21 @@ def test_a_share_of_the_passages_is_learned_from_and_all_others_are_measured(rid
         make_lambada_objective(experiment_of("shuffle-exchange", riddles, f"data.share={share}")) for share in (1, 0.5)
     )
     for split in ("train", "within"):
-        kept = half.examples(split).answer_at_E
-        assert len(kept) == (len(whole.examples(split)) + 1) // 2
-        assert torch.equal(kept, whole.examples(split).answer_at_E[: len(kept)])
-    assert len(half.examples("validation")) == len(whole.examples("validation"))
+        kept = half.dataset(split).answer_at_E
+        assert len(kept) == (len(whole.dataset(split)) + 1) // 2
+        assert torch.equal(kept, whole.dataset(split).answer_at_E[: len(kept)])
+    assert len(half.dataset("validation")) == len(whole.dataset("validation"))
 
 
 @pytest.mark.parametrize("kind", READERS)
 def test_every_reader_answers(kind: str, riddles: Path, tmp_path: Path) -> None:
     changes = ("train.steps=1", "train.evaluate_every=0", "data.table=learned", "data.words=300")
     reader = TrainedReader(train(tmp_path / "run", experiment_of(kind, riddles, *changes)))
-    likely = reader.likely(TEXT, placements=2)
-    assert sum(likely.values()) == pytest.approx(1, abs=1e-4)
-    assert set(TEXT) - {"alba", "otto"} <= likely.keys()
+    probabilities = reader.next_word_probabilities(TEXT, placements=2)
+    assert sum(probabilities.values()) == pytest.approx(1, abs=1e-4)
+    assert set(TEXT) - {"alba", "otto"} <= probabilities.keys()
     passages = [[*TEXT, "otto"], [*TEXT, "king"], [*TEXT, "elsewhere"]]
-    best = max(likely, key=likely.__getitem__)
+    best = max(probabilities, key=probabilities.__getitem__)
     parts = reader.evaluate([*passages, [*TEXT, best]], placements=2)
     assert parts["passages"]["all"]["passages"] == 4
     assert parts["passages"]["all"]["word"] == pytest.approx((1 + [p[-1] for p in passages].count(best)) / 4)
@@ -102,9 +103,9 @@ def test_a_passage_is_read_alike_wherever_it_stands(riddles: Path) -> None:
     """Of the Gated-Attention Reader, which has no positions."""
     objective = make_lambada_objective(experiment_of("gated-attention-reader", riddles, "model.dropout=0"))
     model = objective.build(objective.config.model).eval()
-    likely = [objective.likely(model, TEXT, placements) for placements in (1, 5)]
-    for word, probability in likely[0].items():
-        assert likely[1][word] == pytest.approx(probability, abs=1e-5)
+    probabilities = [objective.next_word_probabilities(model, TEXT, placements) for placements in (1, 5)]
+    for word, probability in probabilities[0].items():
+        assert probabilities[1][word] == pytest.approx(probability, abs=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["shuffle-exchange", "universal-reader"])
@@ -129,7 +130,7 @@ def test_a_step_is_one_graph_on_a_gpu(kind: str, precision: str, riddles: Path) 
     for _ in range(8):
         step()
     assert step.graph is not None
-    assert step.read().first_bad is None
+    assert step.pop_metrics().first_non_finite is None
     assert all(parameter.isfinite().all() for parameter in step.model.parameters())
     assert 0 <= objective.evaluate(step.model)["development"] <= 1  # type: ignore[arg-type]  # what build made
 
@@ -145,7 +146,15 @@ def test_a_run_keeps_its_words_and_needs_no_corpus(trained: Path, tmp_path: Path
     config = Run(trained).config
     assert isinstance(config, LambadaRunConfig)
     gone = replace(config, data=replace(config.data, corpus=str(tmp_path / "gone")))
-    assert make_lambada_objective(gone, trained).words.known == make_lambada_objective(config).words.known
+    assert make_lambada_objective(gone, trained).vocabulary.known == make_lambada_objective(config).vocabulary.known
+
+
+def test_a_run_without_its_objective_says_what_to_import(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(OBJECTIVES, LambadaRunConfig)  # as if riffle.lambada.train had not been imported
+    with pytest.raises(
+        ValueError, match=r"runs of 'lambada' need their objective: import riffle\.lambada\.train first"
+    ):
+        Run(trained).model()
 
 
 def test_one_number_of_positions(riddles: Path) -> None:

@@ -12,8 +12,7 @@ from train.tiny import train
 
 from riffle.lambada import WordVectors, load_vectors, tokenise
 from riffle.lambada import vectors as rounding
-from riffle.lambada.evaluate import TrainedReader, read_splits
-from riffle.lambada.ship import reader_card, ship_reader
+from riffle.lambada.evaluate import TrainedReader, read_splits, reader_model_card, ship_reader
 from riffle.lambada.vectors import Bits, read_vectors, write_vectors
 from riffle.train.run import Run
 
@@ -71,12 +70,12 @@ def test_a_shipped_reader_answers_as_the_run_does(run: Path, riddles: Path) -> N
     before, after = (reader.evaluate(passages)["passages"]["all"] for reader in (original, shipped))
     assert before["position"] > 0.9
     assert after["position"] == pytest.approx(before["position"], abs=0.05)
-    likely, again = original.likely(TEXT), shipped.likely(TEXT)
-    assert likely.keys() == again.keys()
-    assert max(again, key=again.__getitem__) == max(likely, key=likely.__getitem__)
+    exact, rounded = (reader.next_word_probabilities(TEXT) for reader in (original, shipped))
+    assert exact.keys() == rounded.keys()
+    assert max(exact, key=exact.__getitem__) == max(rounded, key=rounded.__getitem__)
     assert shipped.run.saved_step() == original.run.saved_step()
     text = (Path("small") / "README.md").read_text()
-    assert text == reader_card(shipped.run)
+    assert text == reader_model_card(shipped.run)
     assert f"| development | 100 | {100 * after['position']:.0f}" in text, "what is measured is what is passed on"
     assert "riffle lambada train" in text
     assert str(riddles) not in (Path("small") / "config.json").read_text()
@@ -93,8 +92,8 @@ def test_runs_with_weights_for_each_word_are_refused(kind: str, table: str, ridd
 def test_fewer_words(run: Path) -> None:
     succeed("lambada", "ship", run, "small", "--words", "6")
     shipped = TrainedReader(Run(Path("small")))
-    assert shipped.objective.words.known == TrainedReader(Run(run)).objective.words.known[:6]
+    assert shipped.objective.vocabulary.known == TrainedReader(Run(run)).objective.vocabulary.known[:6]
     assert json.loads(Path("small/config.json").read_text())["data"]["words"] == 6
-    assert shipped.likely(TEXT)["otto"] > 0
+    assert shipped.next_word_probabilities(TEXT)["otto"] > 0
     found = succeed("lambada", "solve", " ".join(TEXT), "--run", "small", "--json").json
     assert found["words"][0]["word"] in TEXT

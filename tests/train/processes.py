@@ -13,9 +13,10 @@ from typing import Any
 
 import torch
 
+import riffle.lambada.train  # noqa: F401, ranks that read passages need its objective
 from riffle.config import RunConfig
 from riffle.train import loop
-from riffle.train.distributed import World
+from riffle.train.distributed import RankGroup
 from riffle.train.run import Run
 
 PATIENCE = 60
@@ -23,7 +24,7 @@ PATIENCE = 60
 
 
 class Processes:
-    """Ranks that each call ``job(world, ...)``, with the environment that ``torchrun`` would give them."""
+    """Ranks that each call ``job(ranks, ...)``, with the environment that ``torchrun`` would give them."""
 
     def __init__(self, size: int, job: Callable[..., Any], *arguments: Any, timeout: float = PATIENCE) -> None:
         context = multiprocessing.get_context("forkserver")
@@ -78,11 +79,11 @@ def together(size: int, job: Callable[..., Any], *arguments: Any) -> list[Any]:
     return outcomes
 
 
-def train(world: World, folder: Path, config: RunConfig) -> None:
+def train(ranks: RankGroup, folder: Path, config: RunConfig) -> None:
     """Begin the run in a folder, or go on with it."""
-    world.rank0_first(lambda: (Run.resume if folder.exists() else Run.create)(folder, config))
-    loop.train(Run(folder), world=world)
-    world.close()
+    ranks.rank0_first(lambda: (Run.resume if folder.exists() else Run.create)(folder, config))
+    loop.train(Run(folder), ranks=ranks)
+    ranks.close()
 
 
 def _serve(
@@ -91,7 +92,7 @@ def _serve(
     torch.set_num_threads(1)
     os.environ.update({"MASTER_ADDR": "localhost"} | {name: str(value) for name, value in environment.items()})
     try:
-        outcome = job(World.from_environment(torch.device("cpu"), timeout=timeout), *arguments)
+        outcome = job(RankGroup.from_environment(torch.device("cpu"), timeout=timeout), *arguments)
     except (Exception, SystemExit) as error:
         outcome = error.with_traceback(None)
         outcome.__cause__ = None

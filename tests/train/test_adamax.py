@@ -11,8 +11,8 @@ from nn.golden import assert_near, load
 from torch import nn
 
 from riffle.config import ModelConfig, TrainConfig
-from riffle.train.optim import AdaMax, base_learning_rate, make_optimizer, shape_gradients
-from riffle.train.schedule import PERIOD, Constant, Plateau, Schedule
+from riffle.train.optim import AdaMax, base_learning_rate, clip_and_perturb, make_optimizer
+from riffle.train.schedule import PLATEAU_PERIOD, Constant, LinearDecay, Plateau
 
 CPU = torch.device("cpu")
 
@@ -55,16 +55,16 @@ def test_base_learning_rates() -> None:
     assert base_learning_rate(TrainConfig(), wide) == 0.00125 / 2
 
 
-def rates(schedule: Schedule, losses: list[float]) -> list[float]:
+def rates(schedule: LinearDecay, losses: list[float]) -> list[float]:
     """The learning rate after each period of constant losses."""
     out = []
     step = torch.zeros((), dtype=torch.int64)
     for loss in losses:
-        for _ in range(PERIOD):
-            schedule.begin(step)
-            schedule.end(torch.tensor(loss))
+        for _ in range(PLATEAU_PERIOD):
+            schedule.before_step(step)
+            schedule.after_step(torch.tensor(loss))
             step += 1
-        schedule.begin(step)
+        schedule.before_step(step)
         out.append(float(schedule.rate))
     return out
 
@@ -81,17 +81,17 @@ def test_the_rate_has_a_floor() -> None:
     assert rates(schedule, [float(n) for n in range(1, 25)])[-1] == pytest.approx(1 / 60)
 
 
-def over(schedule: Schedule) -> list[float]:
+def over(schedule: LinearDecay) -> list[float]:
     """The learning rate of every step of a run."""
     seen = []
     for step in range(schedule.train.steps):
-        schedule.begin(torch.tensor(step))
+        schedule.before_step(torch.tensor(step))
         seen.append(float(schedule.rate))
     return seen
 
 
 def test_warmup() -> None:
-    seen = over(Schedule(1.0, TrainConfig(steps=100, warmup=10), CPU))
+    seen = over(LinearDecay(1.0, TrainConfig(steps=100, warmup=10), CPU))
     assert seen[:3] == pytest.approx([0.1, 0.2 * 0.99, 0.3 * 0.98])
     assert seen[50] == pytest.approx(0.5)
 
@@ -110,7 +110,7 @@ def with_gradients() -> nn.Module:
 
 def test_noise_is_truncated_and_follows_the_learning_rate() -> None:
     model = with_gradients()
-    shape_gradients(model, TrainConfig(gradient_noise=1e-4), torch.tensor(0.5), torch.default_generator)
+    clip_and_perturb(model, TrainConfig(gradient_noise=1e-4), torch.tensor(0.5), torch.default_generator)
     assert model.weight.grad is not None
     noise = model.weight.grad / (0.5 * 1e-4)
     assert 1.9 < float(noise.abs().max()) <= 2.0001
@@ -122,7 +122,7 @@ def test_clipping_and_no_change_by_default() -> None:
     model = with_gradients()
     assert model.weight.grad is not None
     model.weight.grad[0, 0] = 5.0
-    shape_gradients(model, TrainConfig(), torch.tensor(0.5), torch.default_generator)
+    clip_and_perturb(model, TrainConfig(), torch.tensor(0.5), torch.default_generator)
     assert float(model.weight.grad.norm()) == 5.0
-    shape_gradients(model, TrainConfig(clip=2.0), torch.tensor(0.5), torch.default_generator)
+    clip_and_perturb(model, TrainConfig(clip=2.0), torch.tensor(0.5), torch.default_generator)
     assert math.isclose(float(model.weight.grad.norm()), 2.0, rel_tol=1e-4)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from riffle.config import DataConfig
 from riffle.tasks import get_task
-from riffle.train.data import ALWAYS_TRAINED, draw_bin, draw_lengths, held_out, sample_held_out
+from riffle.train.data import ALWAYS_TRAINED, held_out, sample_bin, sample_held_out, sample_lengths
 
 BINS = (8, 16, 32)
 
@@ -17,7 +18,8 @@ def seeded(seed: int) -> torch.Generator:
 
 def lengths_of(index: int, shorter: float, rows: int = 20_000) -> torch.Tensor:
     """Lengths of many examples of a bin; an input of ``reverse`` has as many symbols as it is long."""
-    batch = draw_bin(get_task("reverse"), BINS, index, rows, shorter, generator=seeded(index))
+    data = DataConfig(bins=BINS, shorter=shorter)
+    batch = sample_bin(get_task("reverse"), data, index, rows, generator=seeded(index))
     assert batch.inputs.shape == batch.targets.shape == (rows, BINS[index])
     return (batch.inputs != 0).sum(dim=1)
 
@@ -50,7 +52,7 @@ def test_no_shorter_examples_or_only_shorter() -> None:
 
 
 def test_a_share_of_a_bin_is_as_long_as_it() -> None:
-    lengths = draw_lengths(20_000, 17, 32, 0.1, 0.4, generator=seeded(0))
+    lengths = sample_lengths(20_000, 17, 32, 0.1, 0.4, generator=seeded(0))
     assert 0.09 < (lengths < 17).double().mean() < 0.11
     full = 0.4 + 0.5 / 16  # by choice and by chance
     assert full - 0.01 < (lengths == 32).double().mean() < full + 0.01
@@ -61,7 +63,8 @@ def test_a_share_of_a_bin_is_as_long_as_it() -> None:
 def test_a_share_of_a_bin_is_worst_cases(share: float) -> None:
     task = get_task("sort")
     drawn, worse = (
-        draw_bin(task, BINS, 2, 20_000, 0.05, worst=worst, generator=seeded(3)).inputs for worst in (0.0, share)
+        sample_bin(task, DataConfig(bins=BINS, worst=worst), 2, 20_000, generator=seeded(3)).inputs
+        for worst in (0.0, share)
     )
     assert torch.equal(drawn != 0, worse != 0), "lengths stay as they are"
     long_BN = worse[(worse != 0).sum(dim=1) > 8]
@@ -73,16 +76,16 @@ def test_a_share_of_a_bin_is_worst_cases(share: float) -> None:
 
 
 def test_a_bin_of_length_one() -> None:
-    assert (draw_lengths(50, 1, 1, 0.5, generator=seeded(0)) == 1).all()
-    assert set(draw_lengths(50, 2, 2, 0.5, generator=seeded(0)).tolist()) == {1, 2}
+    assert (sample_lengths(50, 1, 1, 0.5, generator=seeded(0)) == 1).all()
+    assert set(sample_lengths(50, 2, 2, 0.5, generator=seeded(0)).tolist()) == {1, 2}
 
 
 def test_drawing_depends_on_the_generator_alone() -> None:
     task = get_task("add")
-    first = draw_bin(task, BINS, 2, 16, 0.05, generator=seeded(7))
+    first = sample_bin(task, DataConfig(bins=BINS), 2, 16, generator=seeded(7))
     torch.manual_seed(99)
-    again = draw_bin(task, BINS, 2, 16, 0.05, generator=seeded(7))
-    other = draw_bin(task, BINS, 2, 16, 0.05, generator=seeded(8))
+    again = sample_bin(task, DataConfig(bins=BINS), 2, 16, generator=seeded(7))
+    other = sample_bin(task, DataConfig(bins=BINS), 2, 16, generator=seeded(8))
     assert torch.equal(first.inputs, again.inputs)
     assert torch.equal(first.targets, again.targets)
     assert torch.equal(first.targets, task.answer(first.inputs))

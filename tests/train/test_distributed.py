@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from riffle.config import DataConfig, ModelConfig, RunConfig, TrainConfig, override
 from riffle.recipes import lambada, with_model
 from riffle.reproduce.synthetic import prepare_synthetic_corpus
-from riffle.train import objective as symbols_module
+from riffle.train import objective as objective_module
 from riffle.train.checkpoint import read_checkpoint, write_checkpoint
-from riffle.train.distributed import SINGLE_PROCESS, RankLost, World, local_device
+from riffle.train.distributed import SINGLE_PROCESS, RankGroup, RankLost, local_device
 from riffle.train.evaluate import symbol_loss
 from riffle.train.loop import NonFiniteLoss
 from riffle.train.loop import train as run_training
@@ -89,26 +89,26 @@ def test_passages_are_shared_out_too(tmp_path: Path) -> None:
     assert_close(tmp_path / "many", tmp_path / "one")
 
 
-def test_one_process_is_as_without_a_world(tmp_path: Path) -> None:
+def test_one_process_is_as_without_ranks(tmp_path: Path) -> None:
     tiny.train(tmp_path / "plain")
     together(1, train, tmp_path / "alone", tiny.TINY)
     tiny.assert_same_run(tmp_path / "plain", tmp_path / "alone")
     rows_BN = torch.zeros(4, 2)
-    assert SINGLE_PROCESS.rows(rows_BN)[0] is rows_BN
+    assert SINGLE_PROCESS.shard_rows(rows_BN)[0] is rows_BN
 
 
 def test_ranks_drop_different_features() -> None:
     masks = []
     for rank in range(3):
         torch.manual_seed(0)
-        World(rank, 3).seed(0)
+        RankGroup(rank, 3).seed(0)
         masks.append(F.dropout(torch.ones(64)))
     assert not any(torch.equal(masks[a], masks[b]) for a, b in ((0, 1), (0, 2), (1, 2)))
 
 
 def test_every_rank_takes_its_own_rows() -> None:
     inputs_BN = torch.arange(12).view(6, 2)
-    owned = [World(rank, 3).rows(inputs_BN, -inputs_BN) for rank in range(3)]
+    owned = [RankGroup(rank, 3).shard_rows(inputs_BN, -inputs_BN) for rank in range(3)]
     for sign, parts in zip((1, -1), zip(*owned, strict=True), strict=True):
         assert torch.equal(torch.cat(parts), sign * inputs_BN)
 
@@ -126,22 +126,22 @@ def test_resumed_by_another_number_of_processes(tmp_path: Path) -> None:
     assert [line["step"] for line in tiny.lines(folder)] == [4, 8, 12, 16, 20, 24, 28, 30]
 
 
-def part_of(world: World, folder: Path, config: RunConfig, until: int) -> None:
+def part_of(ranks: RankGroup, folder: Path, config: RunConfig, until: int) -> None:
     """Train up to a checkpoint, and go no further."""
-    world.rank0_first(lambda: (Run.resume if folder.exists() else Run.create)(folder, config))
+    ranks.rank0_first(lambda: (Run.resume if folder.exists() else Run.create)(folder, config))
     run = Run(folder)
     save = run.save
 
-    def last(model: nn.Module, step: TrainStep) -> None:
-        save(model, step)
+    def last(step: TrainStep) -> None:
+        save(step)
         if int(step.step) == until:
             raise KeyboardInterrupt
 
     run.save = last  # type: ignore[method-assign]
     try:
-        run_training(run, world=world)
+        run_training(run, ranks=ranks)
     except KeyboardInterrupt:
-        world.close()
+        ranks.close()
 
 
 def test_ranks_with_different_checkpoints_are_refused(tmp_path: Path) -> None:
@@ -155,8 +155,8 @@ def test_ranks_with_different_checkpoints_are_refused(tmp_path: Path) -> None:
         assert "the ranks have different weights or training states" in str(outcome)
 
 
-def each_its_own(world: World, folder: Path) -> None:
-    run_training(Run(folder / str(world.rank)), world=world)
+def each_its_own(ranks: RankGroup, folder: Path) -> None:
+    run_training(Run(folder / str(ranks.rank)), ranks=ranks)
 
 
 def test_a_loss_that_is_not_finite_on_one_rank_ends_all(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_a_loss_that_is_not_finite_on_one_rank_ends_all(tmp_path: Path) -> None:
         assert "at step 10. Try a smaller learning rate" in str(outcome)
 
 
-def spoilt(world: World, folder: Path) -> None:
+def spoilt(ranks: RankGroup, folder: Path) -> None:
     calls = 0
 
     def loss(logits_XC: Tensor, targets_X: Tensor, label_smoothing: float = 0.0) -> Tensor:
@@ -173,10 +173,10 @@ def spoilt(world: World, folder: Path) -> None:
         calls += 1
         return symbol_loss(logits_XC, targets_X, label_smoothing) * (math.nan if calls == 13 else 1)
 
-    if world.rank == 1:
-        symbols_module.symbol_loss = loss
+    if ranks.rank == 1:
+        objective_module.symbol_loss = loss
     try:
-        train(world, folder, QUIET)
+        train(ranks, folder, QUIET)
     except NonFiniteLoss as error:
         raise RuntimeError(f"NonFiniteLoss: {error}") from None
 
@@ -188,8 +188,8 @@ def test_a_mistake_of_rank_0_ends_all_and_is_told_once(tmp_path: Path) -> None:
     assert isinstance(second, SystemExit)
 
 
-def begin(world: World, folder: Path) -> None:
-    world.rank0_first(lambda: Run.create(folder, QUIET))
+def begin(ranks: RankGroup, folder: Path) -> None:
+    ranks.rank0_first(lambda: Run.create(folder, QUIET))
 
 
 def test_each_process_takes_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,4 +210,4 @@ def test_a_rank_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"RANK": 1, "WORLD_SIZE": 2, "MASTER_ADDR": "localhost", "MASTER_PORT": 1}.items():
         monkeypatch.setenv(name, str(value))
     with pytest.raises(RankLost, match="rank 1 of 2 stops: another rank"):
-        World.from_environment(torch.device("cpu"), timeout=1)
+        RankGroup.from_environment(torch.device("cpu"), timeout=1)

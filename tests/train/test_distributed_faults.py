@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from riffle.config import DataConfig, ModelConfig, RunConfig, TrainConfig
-from riffle.train.distributed import RankLost, World
+from riffle.train.distributed import RankGroup, RankLost
 from riffle.train.loop import Interrupted
 from riffle.train.run import Run, read_metrics
 
@@ -30,12 +30,12 @@ EXPERIMENT = RunConfig(
 )
 
 
-def interruptible(world: World, folder: Path, config: RunConfig) -> int | None:
+def interruptible(ranks: RankGroup, folder: Path, config: RunConfig) -> int | None:
     """Train; gives the step where all were asked to stop."""
     try:
-        train(world, folder, config)
+        train(ranks, folder, config)
     except Interrupted as stop:
-        world.close()
+        ranks.close()
         return stop.step
     return None
 

@@ -10,14 +10,14 @@ import numpy as np
 import torch
 
 from riffle import ShuffleExchange
-from riffle.train.distributed import World
+from riffle.train.distributed import RankGroup
 
 from .processes import together
 
 PAGE = Path(__file__).parents[2] / "docs" / "scaling.md"
 
 
-def recipe(world: World) -> dict[str, np.ndarray]:
+def recipe(ranks: RankGroup) -> dict[str, np.ndarray]:
     """The gradients that the documentation's example leaves on this rank."""
     (text,) = re.findall(r"^## Both at once$.*?^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     names: dict[str, Any] = {}

@@ -16,7 +16,7 @@ from riffle.train import loop
 from riffle.train.ema import EMA, BestWeights
 from riffle.train.objective import SymbolObjective
 from riffle.train.run import Run
-from riffle.train.shipped import card, ship
+from riffle.train.shipped import model_card, ship_run
 from riffle.train.step import TrainStep
 from tests.train.tiny import TINY, assert_same_run, lines, resume, state, train, train_until, with_train
 
@@ -75,7 +75,7 @@ def test_the_best_is_kept_and_of_equals_the_last() -> None:
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.fill_(step)
-        choice.note(step, {"256": accuracy, "512": 1 - accuracy}, model)
+        choice.update(step, {"256": accuracy, "512": 1 - accuracy}, model)
     again = BestWeights()
     again.load_state(choice.state())
     for each in (choice, again):
@@ -91,12 +91,12 @@ def test_a_run_is_known_by_its_best(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     there = train_until(tmp_path / "there", 20, monkeypatch)
     for actual, expected in zip(weights(best), weights(there), strict=True):
         assert torch.equal(actual, expected)
-    assert (best.kept_step(), best.saved_step()) == (20, 30)
-    assert (there.kept_step(), there.saved_step()) == (20, 20)
-    ship(best, tmp_path / "shipped")
+    assert (best.weights_step(), best.saved_step()) == (20, 30)
+    assert (there.weights_step(), there.saved_step()) == (20, 20)
+    ship_run(best, tmp_path / "shipped")
     shipped = Run(tmp_path / "shipped")
-    assert (shipped.kept_step(), shipped.saved_step()) == (20, 30)
-    assert "They are those after step 20, the best by accuracy at length 4." in card(shipped)
+    assert (shipped.weights_step(), shipped.saved_step()) == (20, 30)
+    assert "They are those after step 20, the best by accuracy at length 4." in model_card(shipped)
     for actual, expected in zip(weights(shipped), weights(best), strict=True):
         torch.testing.assert_close(actual, expected, rtol=0, atol=0.01)
 

@@ -16,7 +16,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from riffle.train import loop
 from riffle.train import step as step_module
 from riffle.train.loop import Interrupted
-from riffle.train.run import Metrics, Run, read_metrics
+from riffle.train.run import MetricsWriter, Run, read_metrics
 
 from .tiny import (
     TINY,
@@ -163,13 +163,13 @@ def test_training_in_a_thread(undisturbed: Path, tmp_path: Path) -> None:
 
 
 def test_metrics_of_a_later_attempt_replace_those_of_an_earlier(tmp_path: Path) -> None:
-    first = Metrics(tmp_path)
+    first = MetricsWriter(tmp_path)
     for step in (5, 10, 15, 20):
         first.write(step, loss=float(step))
     first.close()
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"step": 25, "lo')  # cut short by a kill
-    second = Metrics(tmp_path, 10)
+    second = MetricsWriter(tmp_path, 10)
     assert lines(tmp_path) == [{"step": 5, "loss": 5.0}, {"step": 10, "loss": 10.0}]
     second.write(15, loss=0.5)
     second.close()

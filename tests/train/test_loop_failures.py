@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from torch import Tensor
 
-from riffle.train import objective as symbols_module
+from riffle.train import objective as objective_module
 from riffle.train.evaluate import symbol_loss
 from riffle.train.loop import NonFiniteLoss
-from riffle.train.run import Metrics, Run, read_metrics
+from riffle.train.run import MetricsWriter, Run, read_metrics
 
 from .tiny import (
     assert_finite,
@@ -38,7 +38,7 @@ def spoil(monkeypatch: pytest.MonkeyPatch, at_step: int, spoilt: Callable[[Tenso
         loss_X = symbol_loss(logits_XC, targets_X, label_smoothing)
         return spoilt(loss_X) if calls == at_step else loss_X
 
-    monkeypatch.setattr(symbols_module, "symbol_loss", loss)
+    monkeypatch.setattr(objective_module, "symbol_loss", loss)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
@@ -121,7 +121,7 @@ def test_metrics_that_cannot_be_written_name_the_folder(tmp_path: Path, monkeypa
     def full(*arguments: object, **keywords: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    metrics = Metrics(tmp_path)
+    metrics = MetricsWriter(tmp_path)
     monkeypatch.setattr(metrics.curves, "add_scalar", full)
     with pytest.raises(OSError, match="No space left on device") as error:
         metrics.write(1, loss=1.0)

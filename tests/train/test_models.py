@@ -12,7 +12,7 @@ from riffle.config import DataConfig, ModelConfig, RunConfig, override
 from riffle.models.build import MODELS, OWN_FIELDS, READERS, build
 from riffle.recipes import BASELINES, paper, small, with_model
 from riffle.tasks import TASKS, get_task
-from riffle.train import evaluate as feasible
+from riffle.train import evaluate as evaluate_module
 from riffle.train.evaluate import evaluate
 from riffle.train.objective import SymbolObjective
 from riffle.train.run import check_config
@@ -94,10 +94,10 @@ def test_a_small_version_learns_to_reverse(kind: str) -> None:
     step = TrainStep(config, build(config.model, TASK), SymbolObjective(config))
     for _ in range(steps - 50):
         step()
-    step.read()
+    step.pop_metrics()
     for _ in range(50):
         step()
-    assert step.read().accuracy > expected
+    assert step.pop_metrics().accuracy > expected
 
 
 def test_the_neural_gpus_own_loss_weight_and_rate_are_part_of_a_step() -> None:
@@ -107,7 +107,7 @@ def test_the_neural_gpus_own_loss_weight_and_rate_are_part_of_a_step() -> None:
     step()
     state = step.model.state_dict()
     assert float(state["saturation.period"][2]) == 1
-    assert float(step.schedule.state()["count"]) == 1
+    assert float(step.lr_schedule.state()["count"]) == 1
     assert {"schedule.own", "schedule.averages", "optimizer.0.norm"} <= step.state().keys()
 
 
@@ -138,15 +138,15 @@ def test_a_model_too_heavy_for_a_length_is_refused() -> None:
     with pytest.raises(
         ValueError, match=r"at length 1048576 would take too long: about .* days .* GB of memory.*--force"
     ):
-        feasible.refuse_too_heavy(model, [8, 2**20], 4)
-    feasible.refuse_too_heavy(model, [8, 64], 4)
+        evaluate_module.refuse_too_heavy(model, [8, 2**20], 4)
+    evaluate_module.refuse_too_heavy(model, [8, 64], 4)
 
 
 def test_a_model_too_large_for_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     model = build(ModelConfig(kind="lstm", features=8), TASK).eval()
-    monkeypatch.setattr(feasible, "available", lambda device: 1e3)
+    monkeypatch.setattr(evaluate_module, "available_bytes", lambda device: 1e3)
     with pytest.raises(ValueError, match="at length 64 would run out of memory"):
-        feasible.refuse_too_heavy(model, [64], 1)
+        evaluate_module.refuse_too_heavy(model, [64], 1)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_a_step_is_one_graph_on_a_gpu(kind: str, precision: str) -> None:
     for _ in range(8):
         step()
     assert step.graph is not None
-    progress = step.read()
-    assert progress.first_bad is None
+    progress = step.pop_metrics()
+    assert progress.first_non_finite is None
     assert int(step.step) == 8
     assert all(parameter.isfinite().all() for parameter in step.model.parameters())

@@ -10,7 +10,7 @@ from torch import nn
 
 from riffle.config import TrainConfig
 from riffle.nn import ShuffleExchange
-from riffle.train.optim import MOMENTUM, SIZE, make_optimizer, orthogonal
+from riffle.train.optim import MUON_MOMENTUM, MUON_RMS, make_optimizer, orthogonalise
 
 from .tiny import assert_same_run, resume, train, train_until, with_train
 
@@ -22,7 +22,7 @@ def test_singular_vectors_stay_and_values_come_near_one(shape: tuple[int, ...]) 
     u_KRR, _, v_KCC = torch.linalg.svd(torch.randn(shape, dtype=torch.float64))
     rank = min(shape[1:])
     values_R = torch.linspace(0.5, 2, rank, dtype=torch.float64)
-    turned_KRC = orthogonal(u_KRR[..., :rank] * values_R @ v_KCC[..., :rank, :])
+    turned_KRC = orthogonalise(u_KRR[..., :rank] * values_R @ v_KCC[..., :rank, :])
     found_KRR = u_KRR[..., :rank].mT @ turned_KRC @ v_KCC[..., :rank, :].mT
     assert (found_KRR - torch.diag_embed(found_KRR.diagonal(dim1=1, dim2=2))).abs().max() < 1e-9
     assert 0.6 < found_KRR.diagonal(dim1=1, dim2=2).min() < found_KRR.diagonal(dim1=1, dim2=2).max() < 1.3
@@ -49,9 +49,9 @@ def test_the_matrices_of_the_paper_are_turned_each_by_itself() -> None:
         if name not in turned:
             torch.testing.assert_close(new, by_adam)
             continue
-        ahead = gradient * (1 - MOMENTUM + MOMENTUM * (1 - MOMENTUM))  # the mean began at 0
+        ahead = gradient * (1 - MUON_MOMENTUM + MUON_MOMENTUM * (1 - MUON_MOMENTUM))  # the mean began at 0
         for new_16, old_16, ahead_16 in zip(*(each.view(-1, 16, 16) for each in (new, old, ahead)), strict=True):
-            wanted = old_16 * (1 - 0.1 * 0.5) - 0.1 * SIZE * 4 * orthogonal(ahead_16[None])[0]
+            wanted = old_16 * (1 - 0.1 * 0.5) - 0.1 * MUON_RMS * 4 * orthogonalise(ahead_16[None])[0]
             torch.testing.assert_close(new_16, wanted)
 
 

@@ -13,7 +13,7 @@ from riffle.tasks import TASKS, get_task
 from riffle.train.checkpoint import dequantize, quantize, read_checkpoint
 from riffle.train.evaluate import evaluate
 from riffle.train.run import Run
-from riffle.train.shipped import SHIPPED, card, ship
+from riffle.train.shipped import SHIPPED, model_card, ship_run
 from riffle.train.solve import solve
 
 OUTSIDE = ("multiply",)
@@ -39,7 +39,7 @@ def test_a_shipped_run(name: str) -> None:
     run = Run(SHIPPED / name)
     assert run.config.task == name
     assert run.checkpoint.stat().st_size <= (12e6 if name in OUTSIDE else 2e6)
-    assert (run.folder / "README.md").read_text() == card(run)
+    assert (run.folder / "README.md").read_text() == model_card(run)
     environment = json.loads((run.folder / "environment.json").read_text())
     assert environment["commit"]
     assert environment["command"][0] == "riffle"
@@ -83,7 +83,7 @@ def test_shrinking_moves_a_weight_by_half_a_step_at_most() -> None:
 def test_shipping_a_shipped_run_changes_nothing(tmp_path: Path) -> None:
     run = Run(SHIPPED / "reverse")
     model = run.model()
-    ship(run, tmp_path / "again")
+    ship_run(run, tmp_path / "again")
     again = Run(tmp_path / "again")
     assert again.saved_step() == run.saved_step()
     assert read_checkpoint(again.checkpoint).keys() == read_checkpoint(run.checkpoint).keys()

@@ -14,9 +14,9 @@ from riffle.models.base import SymbolModel
 from riffle.models.build import MODELS, build
 from riffle.recipes import paper
 from riffle.tasks import get_task
-from riffle.train import objective as symbols_module
-from riffle.train.evaluate import count_correct, sequence_loss
-from riffle.train.objective import Count, SymbolObjective
+from riffle.train import objective as objective_module
+from riffle.train.evaluate import count_correct, symbol_loss
+from riffle.train.objective import CountCorrect, SymbolObjective
 from riffle.train.optim import base_learning_rate, make_optimizer
 from riffle.train.step import TrainStep
 
@@ -99,19 +99,19 @@ def test_loss_is_the_mean_over_bins_of_what_is_not_held_out(monkeypatch: pytest.
         asked.append(inputs_BN)
         return torch.arange(len(inputs_BN)) % 2 == 1
 
-    monkeypatch.setattr(symbols_module, "held_out", every_other)
+    monkeypatch.setattr(objective_module, "held_out", every_other)
     loss, _ = step.objective.loss(step.model, step.generator)
     assert [tuple(inputs_BN.shape) for inputs_BN in asked] == [(6, 4), (6, 16)]
     expected = []
     for inputs_BN in asked:
         kept_BN = inputs_BN[::2]
-        expected.append(sequence_loss(step.model(kept_BN), TASK.answer(kept_BN)).mean())
+        expected.append(symbol_loss(step.model(kept_BN), TASK.answer(kept_BN)).mean())
     torch.testing.assert_close(loss, torch.stack(expected).mean(), rtol=1e-5, atol=0)
 
 
 def test_held_out_examples_teach_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     step = make_step()
-    monkeypatch.setattr(symbols_module, "held_out", lambda inputs_BN: torch.ones(len(inputs_BN), dtype=torch.bool))
+    monkeypatch.setattr(objective_module, "held_out", lambda inputs_BN: torch.ones(len(inputs_BN), dtype=torch.bool))
     step.objective.loss(step.model, step.generator)[0].backward()
     assert all((parameter.grad == 0).all() for parameter in step.model.parameters())
 
@@ -121,7 +121,7 @@ def test_read_gives_means_and_begins_anew() -> None:
     losses = []
     original = step.objective.loss
 
-    def noting(model: SymbolModel, generator: torch.Generator) -> tuple[Tensor, Count]:
+    def noting(model: SymbolModel, generator: torch.Generator) -> tuple[Tensor, CountCorrect]:
         loss, count = original(model, generator)
         losses.append(float(loss.detach()))
         return loss, count
@@ -129,13 +129,13 @@ def test_read_gives_means_and_begins_anew() -> None:
     step.objective.loss = noting  # type: ignore[method-assign]
     for _ in range(3):
         step()
-    progress = step.read()
+    progress = step.pop_metrics()
     assert progress.loss == pytest.approx(sum(losses) / 3, rel=1e-6)
     assert 0 <= progress.accuracy <= 1
-    assert progress.first_bad is None
+    assert progress.first_non_finite is None
     step()
-    assert step.read().loss == pytest.approx(losses[-1], rel=1e-6)
-    assert step.read() == (0.0, 0.0, None)
+    assert step.pop_metrics().loss == pytest.approx(losses[-1], rel=1e-6)
+    assert step.pop_metrics() == (0.0, 0.0, None)
 
 
 def test_state_holds_only_tensors_and_is_complete() -> None:
@@ -158,7 +158,7 @@ def test_counts_where_target_or_output_is_not_blank() -> None:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_loss_is_never_computed_in_half_precision(dtype: torch.dtype) -> None:
     logits_BNC, targets_BN = torch.randn(3, 5, 4).to(dtype), torch.randint(4, (3, 5))
-    loss_B = sequence_loss(logits_BNC, targets_BN)
+    loss_B = symbol_loss(logits_BNC, targets_BN).mean(dim=1)
     assert loss_B.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
     exact_B = -logits_BNC.double().log_softmax(-1).gather(2, targets_BN[..., None])[..., 0].mean(1)
     torch.testing.assert_close(loss_B.double(), exact_B, rtol=1e-6, atol=0)
