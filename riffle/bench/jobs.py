@@ -203,7 +203,7 @@ def _checked_steps(workload: Workload, form: Form, device: torch.device, *, doub
     gradients = _named_gradients({short: step.model.get_parameter(name).grad for short, name in names.items()})
     # Copied, since a graph's memory goes with the step.
     copies = {name: gradient.clone() for name, gradient in gradients.items()}
-    return {"loss": torch.tensor(step.read().loss), **copies}
+    return {"loss": torch.tensor(step.pop_metrics().loss), **copies}
 
 
 def _train_step(
