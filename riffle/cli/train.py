@@ -194,7 +194,9 @@ def train_run(
         errors.print(f"The run is in {folder}.{kept} {messages.next_step} {folder}", markup=False, soft_wrap=True)
 
 
-def _train_with_progress(run: Run, ranks: RankGroup, device: torch.device, graph: bool, messages: TrainMessages) -> None:
+def _train_with_progress(
+    run: Run, ranks: RankGroup, device: torch.device, graph: bool, messages: TrainMessages
+) -> None:
     """Train; of several processes, only rank 0 shows the progress bar and the evaluations."""
     from riffle.train.distributed import RankLost
     from riffle.train.loop import Interrupted, NonFiniteLoss
