@@ -19,11 +19,10 @@ from typing import Any
 from riffle.bench.record import format_time
 from riffle.lambada.evaluate import PUBLISHED
 from riffle.quantities import DASH, format_bytes, format_length, format_milliseconds, format_percent, format_share
-from riffle.reproduce.claims import as_read
-from riffle.reproduce.figures.readers import BASELINE
-from riffle.reproduce.goals import SIMPLE
+from riffle.reproduce.claims import SIMPLE, format_paper
+from riffle.reproduce.figures.lambada import BASELINE, LAMBADA_BLOCKS, LAMBADA_MAPS, LAMBADA_SHARING, LAMBADA_UNITS
 from riffle.reproduce.paper import GENERALIZATION, LENGTHS
-from riffle.reproduce.results import by_group, over_length, read_figure_results, read_results, select
+from riffle.reproduce.results import by_group, over_length, read_results, select
 from riffle.tasks import TASKS
 
 ROOT = Path(__file__).parent.parent
@@ -37,7 +36,7 @@ def generalization() -> str:
     results = read_results(ROOT / "results", ["generalization"])
     for task in SIMPLE:
         paper = GENERALIZATION["shuffle-exchange"][task]
-        lines.append(f"| {task} | the paper, 40k steps | {_cells(paper, lengths, as_read)} |")
+        lines.append(f"| {task} | the paper, 40k steps | {_cells(paper, lengths, format_paper)} |")
         for group, runs in by_group(select(results, task, kind="shuffle-exchange")).items():
             label = f"recipe `{group.split(', ')[2]}`, {runs[0]['steps'] // 1000}k steps, " + (
                 f"mean of {len(runs)}" if len(runs) > 1 else "one seed"
@@ -140,7 +139,7 @@ def rivals(folder: Path = ROOT / "results" / "rivals") -> str:
     """Symbol accuracy over length of the models to compare with, beside what the paper has of the Neural GPU."""
     lines = ["| task | model | " + " | ".join(map(str, LENGTHS)) + " |", "|---|---|" + "---:|" * len(LENGTHS)]
     for task, paper in GENERALIZATION["dngpu"].items():
-        lines.append(f"| {task} | `dngpu`, the paper | {_cells(paper, LENGTHS, as_read)} |")
+        lines.append(f"| {task} | `dngpu`, the paper | {_cells(paper, LENGTHS, format_paper)} |")
         for path in sorted(folder.glob(f"{task}-*.json")):
             run = _read(path)
             model, data = run["config"]["model"], run["config"]["data"]
@@ -238,8 +237,8 @@ def levers(folder: Path = ROOT / "results" / "lambada-levers") -> str:
 
 def compared(root: Path = ROOT / "results") -> str:
     """Accuracy on LAMBADA by network: every one that a comparison of the paper has."""
-    names = ("lambada-maps", "lambada-blocks", "lambada-sharing", "lambada-units")
-    found = {group: runs for name in names for group, runs in by_group(read_figure_results(name, root)).items()}
+    figures = (LAMBADA_MAPS, LAMBADA_BLOCKS, LAMBADA_SHARING, LAMBADA_UNITS)
+    found = {group: runs for figure in figures for group, runs in by_group(figure.read(root)).items()}
     first = found[BASELINE][0]
     lines = [
         f"One {first['hardware']}, commit {first['commit'][:7]}: {first['steps']:,} steps of "

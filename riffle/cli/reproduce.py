@@ -1,27 +1,35 @@
-"""``riffle reproduce``: measure a figure of the paper again, and draw it."""
+"""``riffle reproduce``: measure a figure of the paper again, draw it, and judge the paper's claims."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.table import Table
 
-from riffle.cli.display import Json, errors
-from riffle.reproduce import FIGURES, LEARNING, TIMING
+from riffle.cli.display import Json, errors, output, print_claims, print_json
+from riffle.cli.reproduce_runs import ReproduceOptions, measure_series, train_runs
+from riffle.quantities import format_bytes, format_milliseconds
+from riffle.reproduce import FIGURES, get_figure
+
+if TYPE_CHECKING:
+    from riffle.reproduce.figure import LearningFigure, TimingFigure
+
 
 PAGE = Path("docs/reproduction.md")
 
 
-def _described(experiments: dict[str, str]) -> str:
-    return "; ".join(f"[bold]{name}[/]: {what}" for name, what in experiments.items())
+def _summaries(kind: str) -> str:
+    return "; ".join(f"[bold]{name}[/]: {entry.summary}" for name, entry in FIGURES.items() if entry.kind == kind)
 
 
 def reproduce(
     name: Annotated[
         str | None,
         typer.Argument(
-            help=f"What takes time: {_described(TIMING)}. What is learned: {_described(LEARNING)}.", metavar="NAME"
+            help=f"What takes time: {_summaries('timing')}. What is learned: {_summaries('learning')}.",
+            metavar="NAME",
         ),
     ] = None,
     report: Annotated[
@@ -97,38 +105,86 @@ def reproduce(
     """
     root = out or Path("runs/quick" if quick else "results")
     if report:
-        from riffle.reproduce.report import report as written
+        from riffle.reproduce.report import report as write_report
 
-        PAGE.write_text(written(root))
+        PAGE.write_text(write_report(root))
         errors.print(f"written: {PAGE}", markup=False)
-    elif name is None:
+        return
+    if name is None:
         raise ValueError(f"which experiment? Give one of {', '.join(FIGURES)}, or --report")
-    elif name in LEARNING:
-        from riffle.cli import reproduce_learning as learning
+    from riffle.reproduce.figure import LearningFigure
 
-        wishes = learning.ReproduceOptions(
-            quick=quick,
-            runs=runs,
-            only=split(only),
-            changes=tuple(change or ()),
-            devices=split(device),
-            at_once=at_once,
-            minutes=minutes,
-            results=root,
-            work=work or Path("runs/quick" if quick else "runs/reproduce"),
-            commit=commit,
-        )
-        outcome = learning.Outcome() if draw else learning.learn(name, wishes)
-        learning.show(name, root, json=json)
-        raise typer.Exit(outcome.status)
-    else:
-        from riffle.cli import reproduce_timing as timing
+    figure = get_figure(name)
+    options = ReproduceOptions(
+        quick=quick,
+        only=_split(only),
+        results=root,
+        devices=_split(device),
+        commit=commit,
+        memory=memory,
+        budget=budget,
+        runs=runs,
+        changes=tuple(change or ()),
+        at_once=at_once,
+        minutes=minutes,
+        work=work or Path("runs/quick" if quick else "runs/reproduce"),
+    )
+    if isinstance(figure, LearningFigure):
+        status = 0 if draw else train_runs(figure, options)
+        _show_learning(figure, root, json=json)
+        raise typer.Exit(status)
+    if not draw:
+        measure_series(figure, options)
+    _show_timing(figure, figure.results_path(root, memory), json=json)
 
-        if not draw:
-            timing.measure(name, root, split(only), device, memory=memory, budget=budget, quick=quick, commit=commit)
-        timing.show(name, root, memory, json=json)
 
-
-def split(text: str | None) -> tuple[str, ...]:
-    """The parts of a list with commas."""
+def _split(text: str | None) -> tuple[str, ...]:
     return tuple(part.strip() for part in (text or "").split(",") if part.strip())
+
+
+def _show_learning(figure: LearningFigure, root: Path, *, json: bool) -> None:
+    """Draw the figure from the results so far, and print the claims."""
+    results = figure.read(root)
+    claims = figure.claims(results)
+    if json:
+        verdicts = [claim._asdict() | {"verdict": claim.verdict} for claim in claims]
+        print_json({"experiment": figure.name, "runs": [result["run"] for result in results], "claims": verdicts})
+    elif results:
+        print_claims(claims)
+    names = dict.fromkeys([*figure.folders, *(spec.folder for spec in figure.base_specs)])
+    folders = ", ".join(str(root / name) for name in names)
+    drawn = f"figure: {', '.join(map(str, figure.save(root)))}" if results else "nothing to draw"
+    errors.print(f"numbers of {len(results)} runs: {folders}   {drawn}", markup=False, soft_wrap=True)
+
+
+def _show_timing(figure: TimingFigure, path: Path, *, json: bool) -> None:
+    """Draw the figure of a result file, and print its table and the claims."""
+    from riffle.reproduce.figure import read_timing
+
+    results = read_timing(path)
+    claims = figure.claims(results)
+    drawn = ", ".join(map(str, figure.save(path)))
+    if json:
+        print_json({**results, "claims": [claim._asdict() for claim in claims]})
+    else:
+        output.print(_timing_table(results))
+        print_claims(claims)
+    errors.print(f"numbers: {path}   figure: {drawn}", markup=False, soft_wrap=True)
+
+
+def _timing_table(results: dict[str, Any]) -> Table:
+    all_series = results["series"]
+    table = Table(title=f"{results['experiment']}: {results['device']}", title_justify="left", header_style="bold")
+    table.add_column("length", justify="right")
+    for series in all_series:
+        table.add_column(f"{series['model']}\n{series['work']}", justify="right")
+    for length in sorted({point["length"] for series in all_series for point in series["points"]}):
+        cells = []
+        for series in all_series:
+            point = next((point for point in series["points"] if point["length"] == length), None)
+            peak = f"\n{format_bytes(point['peak_bytes'])}" if point and point["peak_bytes"] is not None else ""
+            cells.append(f"{format_milliseconds(point['milliseconds'])}{peak}" if point else "")
+        table.add_row(str(length), *cells)
+    table.add_section()
+    table.add_row("slope", *("" if series["slope"] is None else f"{series['slope']:.2f}" for series in all_series))
+    return table

@@ -1,36 +1,60 @@
-"""One module for each figure or table of the paper: configs(), figure(results), claims(results)."""
+"""The paper's figures and tables, measured again: what is trained or timed, how it is drawn, which claims hold.
+
+:data:`FIGURES` lists them, ``figures/`` defines them, :mod:`riffle.reproduce.figure` says what a figure consists of.
+"""
 
 from __future__ import annotations
 
 from importlib import import_module
-from types import ModuleType
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-TIMING: dict[str, str] = {
-    "timing-addition": "time and memory over length for addition: this network and the Neural GPU",
-    "timing-lambada": "time and memory over length for LAMBADA: this network and the Universal Transformer",
+if TYPE_CHECKING:
+    from riffle.reproduce.figure import LearningFigure, TimingFigure
+
+
+class Entry(NamedTuple):
+    """A figure in the list: what ``riffle reproduce --help`` shows without importing the figure, and with it torch."""
+
+    kind: Literal["timing", "learning"]
+    """Whether it measures time over length, or trains networks."""
+    module: str
+    """Module below ``riffle.reproduce.figures`` that defines it, under its name in capitals."""
+    summary: str
+
+
+FIGURES: dict[str, Entry] = {
+    "timing-addition": Entry(
+        "timing", "timing", "time and memory over length for addition: this network and the Neural GPU"
+    ),
+    "timing-lambada": Entry(
+        "timing", "timing", "time and memory over length for LAMBADA: this network and the Universal Transformer"
+    ),
+    "convergence": Entry("learning", "generalization", "accuracy at length 512 over training, on four tasks"),
+    "generalization": Entry(
+        "learning", "generalization", "accuracy over length, on five tasks: this network and the Neural GPU"
+    ),
+    "multiplication": Entry("learning", "multiplication", "products of inputs of length 128"),
+    "ablation": Entry(
+        "learning", "ablation", "the switch unit and its ablations on addition, sorting and multiplication"
+    ),
+    "blocks": Entry("learning", "multiplication", "multiplication by Beneš blocks"),
+    "maps": Entry("learning", "multiplication", "multiplication by feature maps"),
+    "sharing": Entry("learning", "ablation", "addition and sorting by which layers share weights"),
+    "lambada-maps": Entry("learning", "lambada", "accuracy on LAMBADA with 96, 192 and 384 feature maps"),
+    "lambada-blocks": Entry("learning", "lambada", "accuracy on LAMBADA with 1, 2 and 3 Beneš blocks"),
+    "lambada-units": Entry("learning", "lambada", "accuracy on LAMBADA with the switch unit and its ablations"),
+    "lambada-sharing": Entry("learning", "lambada", "accuracy on LAMBADA by which layers share weights"),
+    "lambada-levers": Entry(
+        "learning", "lambada", "accuracy on LAMBADA with one setting of the training changed at a time"
+    ),
 }
-"""Experiments that measure one series after the other."""
-LEARNING: dict[str, str] = {
-    "convergence": "accuracy at length 512 over training, on four tasks",
-    "generalization": "accuracy over length, on five tasks: this network and the Neural GPU",
-    "multiplication": "products of inputs of length 128",
-    "ablation": "the switch unit and its ablations on addition, sorting and multiplication",
-    "blocks": "multiplication by Beneš blocks",
-    "maps": "multiplication by feature maps",
-    "sharing": "addition and sorting by which layers share weights",
-    "lambada-maps": "accuracy on LAMBADA with 96, 192 and 384 feature maps",
-    "lambada-blocks": "accuracy on LAMBADA with 1, 2 and 3 Beneš blocks",
-    "lambada-units": "accuracy on LAMBADA with the switch unit and its ablations",
-    "lambada-sharing": "accuracy on LAMBADA by which layers share weights",
-    "lambada-levers": "accuracy on LAMBADA with one setting of the training changed at a time",
-}
-"""Experiments that train networks, many at once."""
-FIGURES: dict[str, str] = TIMING | LEARNING
-"""Every experiment and what it measures; nothing is imported before one is asked for."""
+"""Every figure by its name on the command line, in the order of the report."""
 
 
-def get_figure(name: str) -> ModuleType:
-    """The module of an experiment."""
+def get_figure(name: str) -> LearningFigure | TimingFigure:
+    """Import a figure by its name."""
     if name not in FIGURES:
         raise ValueError(f"unknown experiment {name!r}; choose one of {', '.join(FIGURES)}")
-    return import_module(f"riffle.reproduce.figures.{name.replace('-', '_')}")
+    module = import_module(f"riffle.reproduce.figures.{FIGURES[name].module}")
+    figure: LearningFigure | TimingFigure = getattr(module, name.replace("-", "_").upper())
+    return figure

@@ -1,7 +1,4 @@
-"""The figure of a timing experiment: time over length, and beside it the peak of memory.
-
-The figure of learned accuracy: panels of lines over steps or lengths, each with the spread of its runs.
-"""
+"""Charts of the figures: accuracy over steps or lengths, and time and memory over length."""
 
 from __future__ import annotations
 
@@ -18,53 +15,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-COLOURS = (PALETTE[0], PALETTE[2], PALETTE[4], PALETTE[6])
-LINES: dict[str, str] = {"evaluation": "-", "training": "--"}
-MARKS: dict[str, str] = {"evaluation": "o", "training": "s"}
-
-
-def timing_figure(results: Mapping[str, Any], title: str) -> Figure:
-    """Time and memory over length, both axes logarithmic; a slope stands beside each name."""
-    has_memory = any(points(results, s["model"], s["work"], "peak_bytes") for s in results["series"])
-    with style():
-        figure = new_figure(13 if has_memory else 7.5, 5.8)
-        panels = figure.subplots(1, 2 if has_memory else 1, squeeze=False)[0]
-        _draw_chart(panels[0], results, "milliseconds", 1e-3, "seconds for one sequence")
-        if has_memory:
-            _draw_chart(panels[1], results, "peak_bytes", 1e-9, "peak of memory, GB")
-            limit = results["memory"] or 11
-            panels[1].axhline(limit, color=WIRE, linewidth=1, linestyle=":")
-            panels[1].text(64, limit * 1.1, f"{limit:g} GB", color=WIRE)
-        figure.legend(*panels[0].get_legend_handles_labels(), frameon=False, loc="outside lower center", ncols=2)
-        title = "a quick run of small models" if results["quick"] else title
-        figure.suptitle(f"{title}: {results['device']}, torch {results['versions']['torch']}", fontsize=12)
-    return figure
-
-
-def _draw_chart(axes: Axes, results: Mapping[str, Any], number: str, scale: float, label: str) -> None:
-    models = dict.fromkeys(series["model"] for series in results["series"])
-    colours = dict(zip(models, COLOURS, strict=False))
-    for series in results["series"]:
-        model, work = series["model"], series["work"]
-        found = points(results, model, work, number)
-        if not found:
-            continue
-        growth = slope(found)
-        exponent = f", n^{growth:.2f}" if growth is not None else ""
-        axes.plot(
-            list(found),
-            [value * scale for value in found.values()],
-            LINES[work] + MARKS[work],
-            color=colours[model],
-            markersize=4,
-            label=f"{model}, {work}{exponent}",
-        )
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
-    axes.set(xlabel="length", ylabel=label)
-    style_axes(axes)
-
-
 LINE_COLOURS = (PALETTE[0], PALETTE[2], PALETTE[4], PALETTE[6], LAST_COLOUR, INK, WIRE)
 
 
@@ -75,20 +25,20 @@ class Line:
     label: str
     points: Sequence[Point]
     paper: float | None = None
-    """What the paper has in the end, drawn as a cross at the last point."""
+    """The paper's final accuracy, drawn as a cross at the last point."""
     colour: int = 0
-    """Its place among the colours, the same in all panels."""
-    faint: bool = False
-    """Whether it is dotted: for the paper's curves."""
+    """Index of its colour, the same in all panels."""
+    dotted: bool = False
+    """Whether it is dotted, as the paper's curves are."""
 
 
 def lines_figure(heading: str, panels: Mapping[str, Sequence[Line]], *, lengths: bool = False) -> Figure:
-    """Panels side by side, accuracy upwards; those that nothing is known of yet are left out, unless all are.
+    """Panels of accuracy side by side; panels without any point are left out, unless all are.
 
     Args:
         heading: Above all panels, see :func:`title`.
         panels: The lines of each panel by its title.
-        lengths: Whether lines go over lengths, on a logarithmic axis; over steps otherwise.
+        lengths: Whether the x axis is length, logarithmic; steps otherwise.
     """
     panels = {name: lines for name, lines in panels.items() if any(line.points for line in lines)} or panels
     columns = 2 if len(panels) == 4 else min(3, len(panels))
@@ -96,8 +46,8 @@ def lines_figure(heading: str, panels: Mapping[str, Sequence[Line]], *, lengths:
     with style():
         figure = new_figure(1.5 + 5 * columns, 0.8 + 4 * rows)
         grid = figure.subplots(rows, columns, squeeze=False).flatten()
-        for axes, (name, drawn) in zip(grid, panels.items(), strict=False):
-            _draw(axes, name, drawn, lengths)
+        for axes, (name, lines) in zip(grid, panels.items(), strict=False):
+            _draw_lines(axes, name, lines, lengths)
         for axes in grid[len(panels) :]:
             axes.set_visible(False)
         figure.suptitle(heading, fontsize=12)
@@ -105,26 +55,72 @@ def lines_figure(heading: str, panels: Mapping[str, Sequence[Line]], *, lengths:
 
 
 def title(text: str, results: Sequence[Result]) -> str:
-    """The title of a figure: what is shown, and where the runs were made."""
-    places = ", ".join(sorted({result["hardware"] for result in results}))
+    """The title of a figure: what it shows, and the hardware of the runs."""
+    hardware = ", ".join(sorted({result["hardware"] for result in results}))
     shown = "a quick run of tiny networks" if any(result["quick"] for result in results) else text
-    return f"{shown}: {places or 'nothing measured yet'}"
+    return f"{shown}: {hardware or 'nothing measured yet'}"
 
 
-def _draw(axes: Axes, name: str, lines: Sequence[Line], lengths: bool) -> None:
+def _draw_lines(axes: Axes, name: str, lines: Sequence[Line], lengths: bool) -> None:
     for line in lines:
         if not line.points:
             continue
         colour = LINE_COLOURS[line.colour % len(LINE_COLOURS)]
         xs, means, lows, highs = (list(numbers) for numbers in zip(*line.points, strict=True))
-        mark = "o" if lengths and not line.faint else None
-        axes.plot(xs, means, ":" if line.faint else "-", color=colour, marker=mark, markersize=3, label=line.label)
+        marker = "o" if lengths and not line.dotted else None
+        axes.plot(xs, means, ":" if line.dotted else "-", color=colour, marker=marker, markersize=3, label=line.label)
         axes.fill_between(xs, lows, highs, color=colour, alpha=0.15, linewidth=0)
         if line.paper is not None:
             axes.plot(xs[-1], line.paper, "x", color=colour)
     if lengths:
         axes.set_xscale("log", base=2)
     axes.set(title=name, xlabel="length" if lengths else "step", ylabel="symbols right", ylim=(-0.02, 1.03))
-    style_axes(axes)
     if any(line.points for line in lines):
         axes.legend(frameon=False, fontsize=8, loc="best")
+    style_axes(axes)
+
+
+MODEL_COLOURS = (PALETTE[0], PALETTE[2], PALETTE[4], PALETTE[6])
+LINE_STYLES: dict[str, str] = {"evaluation": "-o", "training": "--s"}
+
+
+def timing_figure(results: Mapping[str, Any], title: str) -> Figure:
+    """Time and memory over length, both axes logarithmic; the legend gives the exponent of each series' growth."""
+    has_memory = any(points(results, s["model"], s["work"], "peak_bytes") for s in results["series"])
+    with style():
+        figure = new_figure(13 if has_memory else 7.5, 5.8)
+        panels = figure.subplots(1, 2 if has_memory else 1, squeeze=False)[0]
+        _draw_series(panels[0], results, "milliseconds", 1e-3, "seconds for one sequence")
+        if has_memory:
+            _draw_series(panels[1], results, "peak_bytes", 1e-9, "peak of memory, GB")
+            limit = results["memory"] or 11
+            panels[1].axhline(limit, color=WIRE, linewidth=1, linestyle=":")
+            panels[1].text(64, limit * 1.1, f"{limit:g} GB", color=WIRE)
+        figure.legend(*panels[0].get_legend_handles_labels(), frameon=False, loc="outside lower center", ncols=2)
+        title = "a quick run of small models" if results["quick"] else title
+        figure.suptitle(f"{title}: {results['device']}, torch {results['versions']['torch']}", fontsize=12)
+    return figure
+
+
+def _draw_series(axes: Axes, results: Mapping[str, Any], number: str, scale: float, label: str) -> None:
+    models = dict.fromkeys(series["model"] for series in results["series"])
+    colours = dict(zip(models, MODEL_COLOURS, strict=False))
+    for series in results["series"]:
+        model, work = series["model"], series["work"]
+        by_length = points(results, model, work, number)
+        if not by_length:
+            continue
+        growth = slope(by_length)
+        exponent = f", n^{growth:.2f}" if growth is not None else ""
+        axes.plot(
+            list(by_length),
+            [value * scale for value in by_length.values()],
+            LINE_STYLES[work],
+            color=colours[model],
+            markersize=4,
+            label=f"{model}, {work}{exponent}",
+        )
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set(xlabel="length", ylabel=label)
+    style_axes(axes)

@@ -1,57 +1,38 @@
-"""A sentence of the paper, or of ours, beside what was measured."""
+"""Claims of the paper, and goals of our own, each beside what was measured and whether it holds."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from riffle.bench.over_length import SLOPE_POINTS, SeriesWork, points, slope
 from riffle.quantities import format_percent
-from riffle.reproduce.paper import READ_TO
+from riffle.reproduce.paper import OURS, READ_TO
+from riffle.reproduce.results import Result, accuracies, by_group, select
 
-
-def faster_everywhere(results: Mapping[str, Any], ours: str, theirs: str, work: SeriesWork, at_least: int = 0) -> Claim:
-    """Whether our model is the faster one at every common length, from a length on."""
-    a, b = points(results, ours, work), points(results, theirs, work)
-    common = sorted(length for length in a.keys() & b.keys() if length >= at_least)
-    start = f" from {at_least} on" if at_least else ""
-    statement = f"{work} by {ours} is faster than by {theirs} at every length{start}"
-    if not common:
-        return Claim(statement, None, "no common length was measured")
-    slower = [length for length in common if a[length] >= b[length]]
-    where = f"slower at {', '.join(map(str, slower))}" if slower else f"at all of {common[0]} to {common[-1]}"
-    last = common[-1]
-    return Claim(statement, not slower, f"{where}; at {last} {a[last]:.3g} ms and {b[last]:.3g} ms")
-
-
-def slope_is(results: Mapping[str, Any], model: str, work: SeriesWork, low: float, high: float) -> Claim:
-    """Whether a series grows with an exponent within bounds."""
-    by_length = points(results, model, work)
-    found = slope(by_length)
-    statement = f"{work} by {model} grows with an exponent of {low:g} to {high:g}"
-    if found is None or len(by_length) < 2 * SLOPE_POINTS:
-        return Claim(statement, None, f"{len(by_length)} lengths are too few")
-    return Claim(statement, low <= found <= high, f"{found:g} over the {SLOPE_POINTS} longest lengths")
+SIMPLE = ("duplicate", "reverse", "add", "sort")
+"""The tasks that need O(n) or O(n log n) operations: all of the paper's but multiplication."""
+EXACT = 0.0005
+"""Tolerance of a goal: half a unit of its third digit."""
 
 
 class Claim(NamedTuple):
-    """A sentence of the paper, or of ours, and whether the results bear it out."""
+    """A statement and whether the results support it."""
 
     statement: str
     holds: bool | None
-    """None where the results do not reach far enough to tell."""
+    """None where the results are not sufficient to decide."""
     evidence: str
     paper: float | None = None
-    """The paper's accuracy, where the sentence is about one."""
+    """The paper's accuracy, or the goal, where the statement is about one."""
     ours: float | None = None
-    """The accuracy found."""
+    """The accuracy measured."""
     spread: float | None = None
-    """Its standard deviation over runs."""
+    """Standard deviation of :attr:`ours` over runs."""
 
     @property
     def verdict(self) -> str:
-        """In a word or two, what came of it.
+        """The outcome in a word or two.
 
         >>> Claim("", False, "", paper=0.99, ours=0.956).verdict, Claim("", True, "", paper=0.99, ours=0.985).verdict
         ('short by 3.4 points', 'reached')
@@ -68,42 +49,101 @@ class Claim(NamedTuple):
 
 
 def reaches(statement: str, paper: float, accuracies: Sequence[float], *, best: bool = False) -> Claim:
-    """Whether the mean accuracy of runs, or that of the best one, reaches the paper's.
+    """Claim that the mean accuracy of runs, or that of the best run, reaches the paper's.
 
     >>> reaches("adds", 0.9, [0.95, 0.93]).evidence
     '94.00% over 2 runs, from 93.00% to 95.00%; the paper 90%'
     """
     if not accuracies:
-        return Claim(statement, None, f"not measured; the paper {as_read(paper)}", paper)
+        return Claim(statement, None, f"not measured; the paper {format_paper(paper)}", paper)
     ours = max(accuracies) if best else statistics.mean(accuracies)
-    spread = statistics.stdev(accuracies) if len(accuracies) > 1 else None
-    said = f"{format_percent(ours)} {'as the best of' if best else 'over'} {count_runs(len(accuracies))}"
+    evidence = f"{format_percent(ours)} {'as the best of' if best else 'over'} {count_runs(len(accuracies))}"
     if len(accuracies) > 1:
-        said += f", from {format_percent(min(accuracies))} to {format_percent(max(accuracies))}"
-    return Claim(statement, ours >= paper - READ_TO, f"{said}; the paper {as_read(paper)}", paper, ours, spread)
+        evidence += f", from {format_percent(min(accuracies))} to {format_percent(max(accuracies))}"
+    evidence += f"; the paper {format_paper(paper)}"
+    return Claim(statement, ours >= paper - READ_TO, evidence, paper, ours, _spread(accuracies))
 
 
-def as_read(accuracy: float) -> str:
-    """A number of the paper, with the digits it is known to.
+def at_least_as_good(statement: str, ours: Sequence[float], baseline: Sequence[float], slack: float = 0.0) -> Claim:
+    """Claim that the mean accuracy of runs is at most ``slack`` below that of a baseline."""
+    if not (ours and baseline):
+        return Claim(statement, None, "not measured")
+    mean, baseline_mean = statistics.mean(ours), statistics.mean(baseline)
+    evidence = (
+        f"{format_percent(mean)} over {count_runs(len(ours))} against "
+        f"{format_percent(baseline_mean)} over {count_runs(len(baseline))}"
+    )
+    return Claim(statement, mean >= baseline_mean - slack, evidence)
 
-    >>> as_read(0.69), as_read(0.963)
+
+def format_paper(accuracy: float) -> str:
+    """An accuracy of the paper, with the digits it is known to.
+
+    >>> format_paper(0.69), format_paper(0.963)
     ('69%', '96.3%')
     """
     return f"{100 * accuracy:g}%"
 
 
-def at_least_as_good(statement: str, one: Sequence[float], other: Sequence[float], slack: float = 0.0) -> Claim:
-    """Whether runs are on average as accurate as others, but for some slack."""
-    if not (one and other):
-        return Claim(statement, None, "not measured")
-    ours, theirs = statistics.mean(one), statistics.mean(other)
-    evidence = (
-        f"{format_percent(ours)} over {count_runs(len(one))} against "
-        f"{format_percent(theirs)} over {count_runs(len(other))}"
-    )
-    return Claim(statement, ours >= theirs - slack, evidence)
-
-
 def count_runs(number: int) -> str:
-    """So many runs, in words."""
+    """A number of runs in words.
+
+    >>> count_runs(1), count_runs(5)
+    ('1 run', '5 runs')
+    """
     return f"{number} run{'' if number == 1 else 's'}"
+
+
+class Goal(NamedTuple):
+    """An accuracy to reach at a length by networks trained on lengths up to 64, or to 128 for products."""
+
+    task: str
+    length: int
+    at_least: float
+    metric: str = "symbol_accuracy"
+    best: bool = False
+    """Whether the best run counts, in place of the mean."""
+
+
+GOALS = (
+    *(Goal(task, 64, 1.0, "sequence_accuracy") for task in SIMPLE),
+    Goal("duplicate", 512, 1.0),
+    Goal("duplicate", 4096, 0.999),
+    Goal("reverse", 512, 1.0),
+    Goal("reverse", 4096, 0.99),
+    Goal("add", 512, 0.99),
+    Goal("add", 4096, 0.90),
+    Goal("add", 4096, 0.98, best=True),
+    Goal("sort", 512, 0.97),
+    Goal("sort", 4096, 0.94),
+    Goal("multiply", 128, 0.999, best=True),
+)
+"""What the recipes of this package are to reach, some of it beyond the paper."""
+
+
+def judge_goals(results: Sequence[Result]) -> list[Claim]:
+    """Every goal as a claim, judged by the best recipe among those with the most runs."""
+    return [_judge(goal, results) for goal in GOALS]
+
+
+def _judge(goal: Goal, results: Sequence[Result]) -> Claim:
+    unit = "whole sequences" if goal.metric == "sequence_accuracy" else "symbols"
+    statement = f"{goal.task}: {unit} right at {goal.length}{', best run' if goal.best else ''}"
+    measured = {
+        group: values
+        for group, runs in by_group(select(results, goal.task, kind=OURS)).items()
+        if (values := accuracies(runs, goal.length, goal.metric))
+    }
+    if not measured:
+        return Claim(statement, None, "not measured", goal.at_least)
+    reduce = max if goal.best else statistics.mean
+    most_runs = max(map(len, measured.values()))
+    candidates = {group: values for group, values in measured.items() if len(values) == most_runs}
+    group = max(candidates, key=lambda group: reduce(candidates[group]))
+    ours = reduce(candidates[group])
+    evidence = f"{'best of' if goal.best else 'mean of'} {count_runs(most_runs)} of {group!r}"
+    return Claim(statement, ours >= goal.at_least - EXACT, evidence, goal.at_least, ours, _spread(candidates[group]))
+
+
+def _spread(accuracies: Sequence[float]) -> float | None:
+    return statistics.stdev(accuracies) if len(accuracies) > 1 else None

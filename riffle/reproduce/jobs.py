@@ -1,7 +1,4 @@
-"""What a process does for one run: train it, or go on with it, measure it, write its result.
-
-The runs of an experiment: which are finished, which are begun, what is left to do.
-"""
+"""One run in a process of its own: train or resume it, measure it, write its result; and which runs are left."""
 
 from __future__ import annotations
 
@@ -30,65 +27,106 @@ from riffle.reproduce.specs import RunSpec
 from riffle.train.loop import Interrupted, train
 from riffle.train.run import Run, read_metrics
 
-EVALUATIONS, LINES = 160, 40
-"""Points of a run's result at most: evaluations, and other lines of metrics.jsonl."""
+MAX_EVALUATIONS, MAX_LOG_LINES = 160, 40
+"""Evaluations and training log lines of metrics.jsonl that a result keeps."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunJob:
-    """A run to be carried out."""
+    """A run to train and measure."""
 
-    learner: RunSpec
+    spec: RunSpec
     folder: Path
     """The run's folder."""
     result: Path
-    """Where its result goes."""
-    about: Mapping[str, Any]
-    """What the result says of its origin: command, commit and the like."""
+    """The result file to write."""
+    provenance: Mapping[str, Any]
+    """What the result records of its origin: command, commit and the like."""
+    step: int = 0
+    """Steps trained before."""
+    rate: float | None = None
+    """Steps per second when it was last trained."""
 
     @property
     def log(self) -> Path:
-        """What the process has to say besides."""
+        """Standard output and error of the process."""
         return self.folder.with_name(f"{self.folder.name}.log")
 
 
 class RunUpdate(NamedTuple):
-    """What a process reports."""
+    """What a process reports of its run."""
 
     kind: Literal["step", "measuring", "finished", "stopped", "failed"]
     step: int = 0
     rate: float = 0.0
-    """Steps in a second."""
+    """Steps per second."""
     reason: str = ""
     """Why it failed."""
 
 
-def run_job(order: RunJob, device: torch.device, tell: Callable[[RunUpdate], None] = lambda news: None) -> None:
-    """Carry out a run from wherever it is to its result."""
-    learner = order.learner
-    if not (order.folder / "config.json").exists():
-        shutil.rmtree(order.folder, ignore_errors=True)  # a process was killed before it had written anything
-        Run.create(order.folder, learner.config)
-    run = Run.resume(order.folder, learner.config)
-    train(run, device=device, on_log=lambda step, values: tell(RunUpdate("step", step, values["steps_per_second"])))
-    tell(RunUpdate("measuring", learner.config.train.steps))
-    measured = learner.measure(run, device)
-    order.result.parent.mkdir(parents=True, exist_ok=True)
-    write_json(order.result, {**describe_run(run, order, device), **measured})
-    tell(RunUpdate("finished", learner.config.train.steps))
+def pending_jobs(specs: Sequence[RunSpec], results: Path, work: Path, provenance: Mapping[str, Any]) -> list[RunJob]:
+    """The runs without a result; refuses results and run folders of another configuration.
+
+    Args:
+        specs: All runs of a figure.
+        results: The folder of all results.
+        work: The folder of all run folders.
+        provenance: What each result is to record of its origin.
+    """
+    pending = []
+    for spec in specs:
+        result, folder = results / spec.folder / f"{spec.name}.json", work / spec.folder / spec.name
+        if result.exists():
+            _refuse_other_config(result, spec)
+            continue
+        step, rate = 0, None
+        if (folder / "config.json").exists():
+            step = Run.resume(folder, spec.config).saved_step()
+            rate = next((line["steps_per_second"] for line in reversed(read_metrics(folder)) if "loss" in line), None)
+        pending.append(RunJob(spec=spec, folder=folder, result=result, provenance=provenance, step=step, rate=rate))
+    return pending
 
 
-def describe_run(run: Run, order: RunJob, device: torch.device) -> dict[str, Any]:
-    """How a run came about, and how it went."""
+def _refuse_other_config(path: Path, spec: RunSpec) -> None:
+    content = read_result(path)
+    if content is None:
+        raise ValueError(f"{path} is no result of a run: remove it, or choose another folder with --out")
+    config = from_dict(type(spec.config), content["config"])
+    assert isinstance(config, RunConfig)
+    changed = differences(config, spec.config)
+    if changed:
+        lines = "; ".join(f"{name} is {old!r} there and {new!r} here" for name, (old, new) in changed.items())
+        raise ValueError(
+            f"{path} is the result of another configuration: {lines}; remove it, or choose another folder with --out"
+        )
+
+
+def run_job(job: RunJob, device: torch.device, on_update: Callable[[RunUpdate], None] = lambda update: None) -> None:
+    """Train a run from its last checkpoint to the end, measure it and write its result."""
+    config = job.spec.config
+    if not (job.folder / "config.json").exists():
+        shutil.rmtree(job.folder, ignore_errors=True)  # left by a process that was killed before it wrote anything
+        Run.create(job.folder, config)
+    run = Run.resume(job.folder, config)
+    train(run, device=device, on_log=lambda step, log: on_update(RunUpdate("step", step, log["steps_per_second"])))
+    on_update(RunUpdate("measuring", config.train.steps))
+    measured = job.spec.measure(run, device)
+    job.result.parent.mkdir(parents=True, exist_ok=True)
+    write_json(job.result, {**_describe(run, job, device), **measured})
+    on_update(RunUpdate("finished", config.train.steps))
+
+
+def _describe(run: Run, job: RunJob, device: torch.device) -> dict[str, Any]:
+    """The part of a result that all runs have: provenance, configuration and metrics."""
     facts, metrics, settings = environment(device), read_metrics(run.folder), run.config.train
     rates = [line["steps_per_second"] for line in metrics if "steps_per_second" in line]
     return {
-        "run": order.learner.name,
-        "group": order.learner.group,
+        "run": job.spec.name,
+        "group": job.spec.group,
         "seed": settings.seed,
         "steps": settings.steps,
         "seconds": round(sum(settings.log_every / rate for rate in rates), 1),
-        **order.about,
+        **job.provenance,
         "hardware": facts["device"],
         "versions": facts["versions"],
         "finished": facts["started"],
@@ -98,16 +136,19 @@ def describe_run(run: Run, order: RunJob, device: torch.device) -> dict[str, Any
 
 
 def thin_metrics(metrics: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """At most 200 lines of a run's metrics, evenly spread, the last ones kept.
+    """At most 200 lines of a run's metrics, evenly spread and including the last, with five digits.
 
-    >>> kept = thinned([{"step": step, "loss": 0.0} for step in range(1000)])
+    >>> kept = thin_metrics([{"step": step, "loss": 0.0} for step in range(1000)])
     >>> len(kept), kept[-1]["step"]
     (40, 999)
     """
-    evaluated = [line for line in metrics if "loss" not in line]
+    evaluations = [line for line in metrics if "loss" not in line]
     logged = [line for line in metrics if "loss" in line]
-    kept = sorted(_spread(evaluated, EVALUATIONS) + _spread(logged, LINES), key=lambda line: line["step"])
-    return [{name: value if name == "step" else float(f"{value:.5g}") for name, value in line.items()} for line in kept]
+    kept = [*_spread(evaluations, MAX_EVALUATIONS), *_spread(logged, MAX_LOG_LINES)]
+    return [
+        {name: value if name == "step" else float(f"{value:.5g}") for name, value in line.items()}
+        for line in sorted(kept, key=lambda line: line["step"])
+    ]
 
 
 def _spread(lines: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
@@ -116,90 +157,42 @@ def _spread(lines: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
     return [lines[(index + 1) * len(lines) // most - 1] for index in range(most)]
 
 
-def run_in_subprocess(order: RunJob, device: str, threads: int, variables: Mapping[str, str], pipe: Connection) -> None:
-    """Carry out a run in a process of its own, and report it through a pipe."""
-    os.setsid()  # Ctrl-C goes to the command, which stops its processes in good order
+def run_in_subprocess(job: RunJob, device: str, threads: int, variables: Mapping[str, str], pipe: Connection) -> None:
+    """The main function of a run's process: :func:`run_job`, reporting through a pipe."""
+    os.setsid()  # Ctrl-C reaches only the command, which then stops its processes in order
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.update(variables)
-    order.folder.parent.mkdir(parents=True, exist_ok=True)
-    log = os.open(order.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    job.folder.parent.mkdir(parents=True, exist_ok=True)
+    log = os.open(job.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 1)
     os.dup2(log, 2)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
 
-    def tell(news: RunUpdate) -> None:
-        with contextlib.suppress(OSError):  # nobody listens any more, and the run is yet to be saved
-            pipe.send(news)
+    def on_update(update: RunUpdate) -> None:
+        with contextlib.suppress(OSError):  # the command is gone, but the run must still be saved
+            pipe.send(update)
 
     try:
         fcntl.flock(log, fcntl.LOCK_EX)  # a process that a killed command left behind may still be saving
-        place = torch.device(device)
-        if place.index is not None:
-            torch.cuda.set_device(place)
-        run_job(order, place, tell)
+        torch_device = torch.device(device)
+        if torch_device.index is not None:
+            torch.cuda.set_device(torch_device)
+        run_job(job, torch_device, on_update)
     except (Interrupted, KeyboardInterrupt):
-        tell(RunUpdate("stopped"))
+        on_update(RunUpdate("stopped"))
     except Exception as error:
         traceback.print_exc()
-        said = next(iter(str(error).strip().splitlines()), "")
-        tell(RunUpdate("failed", reason=f"{type(error).__name__}: {said}" if said else type(error).__name__))
+        message = next(iter(str(error).strip().splitlines()), "")
+        name = type(error).__name__
+        on_update(RunUpdate("failed", reason=f"{name}: {message}" if message else name))
     finally:
         sys.stderr.flush()
 
 
 def _end_with_parent() -> None:
-    """Stop as on Ctrl-C once the command is gone, however it ended."""
+    """Stop as on Ctrl-C once the command has ended, however it ended."""
     parent = parent_process()
     assert parent is not None
     parent.join()
     os.kill(os.getpid(), signal.SIGINT)
-
-
-class PendingRun(NamedTuple):
-    """A run that is not finished."""
-
-    order: RunJob
-    step: int
-    """Steps made so far."""
-    rate: float | None
-    """Its speed when it was last trained, in steps a second."""
-
-
-def pending_runs(learners: Sequence[RunSpec], results: Path, work: Path, about: Mapping[str, Any]) -> list[PendingRun]:
-    """The runs that have no result yet; refuses results and run folders of another configuration.
-
-    Args:
-        learners: All runs of an experiment.
-        results: The folder of all results.
-        work: The folder of all run folders.
-        about: What each result is to say of its origin.
-    """
-    found = []
-    for learner in learners:
-        result, folder = (root / learner.folder / learner.name for root in (results, work))
-        result = result.with_name(f"{learner.name}.json")
-        if result.exists():
-            _refuse_other(result, learner)
-            continue
-        step, rate = 0, None
-        if (folder / "config.json").exists():
-            run = Run.resume(folder, learner.config)
-            step = run.saved_step()
-            rate = next((line["steps_per_second"] for line in reversed(read_metrics(folder)) if "loss" in line), None)
-        found.append(PendingRun(RunJob(learner=learner, folder=folder, result=result, about=about), step, rate))
-    return found
-
-
-def _refuse_other(path: Path, learner: RunSpec) -> None:
-    content = read_result(path)
-    if content is None:
-        raise ValueError(f"{path} is no result of a run: remove it, or choose another folder with --out")
-    kept = from_dict(type(learner.config), content["config"])
-    assert isinstance(kept, RunConfig)
-    other = differences(kept, learner.config)
-    if other:
-        lines = "; ".join(f"{name} is {old!r} there and {new!r} here" for name, (old, new) in other.items())
-        raise ValueError(
-            f"{path} is the result of another configuration: {lines}; remove it, or choose another folder with --out"
-        )

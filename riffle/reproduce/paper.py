@@ -1,11 +1,13 @@
-"""What the paper reports, in one place; curves are read off its figures and its poster to about a point."""
+"""The paper's numbers, in one place; curves are read off its figures and its poster to about a percentage point."""
 
 from __future__ import annotations
 
 READ_TO = 0.01
-"""How exactly a figure can be read: a result this close to the paper's has reached it."""
+"""Accuracy to which a figure can be read: a result this close to the paper's has reached it."""
 LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096)
-"""Lengths of the figure of generalisation; the networks were trained on lengths to 64."""
+"""Lengths of the figure of generalisation; the networks were trained on lengths up to 64."""
+OURS, NEURAL_GPU = "shuffle-exchange", "dngpu"
+"""The models of that figure, by their ``model.kind``."""
 
 
 def _over_lengths(*accuracies: float) -> dict[int, float]:
@@ -13,14 +15,14 @@ def _over_lengths(*accuracies: float) -> dict[int, float]:
 
 
 GENERALIZATION: dict[str, dict[str, dict[int, float]]] = {
-    "shuffle-exchange": {
+    OURS: {
         "duplicate": _over_lengths(1, 1, 1, 1, 1, 1, 1),
         "reverse": _over_lengths(1, 1, 1, 1, 1, 0.99, 0.955),
         "add": _over_lengths(1, 1, 1, 0.99, 0.98, 0.93, 0.845),
         "sort": _over_lengths(1, 1, 0.98, 0.97, 0.963, 0.943, 0.93),
         "multiply": _over_lengths(1, 0.61, 0.51, 0.50, 0.50, 0.50, 0.50),
     },
-    "dngpu": {
+    NEURAL_GPU: {
         "duplicate": _over_lengths(1, 1, 1, 1, 0.985, 0.935, 0.88),
         "reverse": _over_lengths(1, 1, 1, 1, 1, 1, 1),
         "add": _over_lengths(0.95, 0.825, 0.76, 0.69, 0.615, 0.603, 0.585),
@@ -28,13 +30,13 @@ GENERALIZATION: dict[str, dict[str, dict[int, float]]] = {
         "multiply": _over_lengths(1, 1, 1, 1, 0.995, 0.97, 0.92),
     },
 }
-"""Symbol accuracy by model, task and length: mean of five runs, 40 thousand steps on lengths to 64."""
+"""Symbol accuracy by model, task and length: mean of five runs, 40 thousand steps on lengths up to 64."""
 CONVERGED: dict[str, float] = {"duplicate": 1.0, "reverse": 1.0, "add": 0.98, "sort": 0.95}
-"""Symbol accuracy at length 512 in the end: mean of five runs."""
-SOON: dict[str, tuple[float, int]] = {"duplicate": (0.99, 700), "reverse": (0.99, 700), "add": (0.98, 10_000)}
-"""An accuracy at length 512, and the step by which it is reached."""
+"""Symbol accuracy at length 512 after training: mean of five runs."""
+CONVERGED_BY: dict[str, tuple[float, int]] = {"duplicate": (0.99, 700), "reverse": (0.99, 700), "add": (0.98, 10_000)}
+"""A symbol accuracy at length 512, and the step by which it is reached."""
 MULTIPLICATION = 1.0
-"""Symbol accuracy at length 128, which is trained: 384 maps, two blocks, after about 50 thousand steps."""
+"""Symbol accuracy at length 128, a trained length: 384 maps, two blocks, after about 50 thousand steps."""
 ABLATION: dict[str, dict[str, float]] = {
     "add": {
         "gated": 0.993,
@@ -62,4 +64,4 @@ ABLATION: dict[str, dict[str, float]] = {
         "two-fc": 0.594,
     },
 }
-"""Symbol accuracy by task and unit: at length 512 after 20 thousand steps, of products at 128 after 200 thousand."""
+"""Symbol accuracy by task and unit: at length 512 after 20 thousand steps, multiplication at 128 after 200 thousand."""

@@ -1,4 +1,4 @@
-"""The page of everything that was reproduced: the paper's numbers, ours, and what came of each claim."""
+"""The report of everything reproduced, docs/reproduction.md: the paper's numbers, ours, and every claim's verdict."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from riffle.quantities import DASH, format_percent
-from riffle.reproduce import FIGURES, LEARNING, get_figure
-from riffle.reproduce.claims import Claim, as_read
-from riffle.reproduce.goals import goals
-from riffle.reproduce.results import read_figure_results as read_runs
-from riffle.reproduce.timing_runs import read_timing as read_series
+from riffle.reproduce import FIGURES, get_figure
+from riffle.reproduce.claims import Claim, format_paper, judge_goals
+from riffle.reproduce.figure import LearningFigure, TimingFigure, read_timing
+from riffle.reproduce.figures.generalization import GENERALIZATION
+from riffle.reproduce.figures.multiplication import MULTIPLICATION
 
 HEAD = """# What of the paper is reproduced
 
@@ -25,46 +25,54 @@ GOALS = """## Goals
 What we want of our own recipes, stricter than the paper: simple tasks are never trained on a length above 64,
 products to 128; each row takes the recipe with the most runs, and of several the one that does best at it.
 """
-SHOWN = 3
-"""More commands than these are folded away."""
+MAX_COMMANDS = 3
+"""A longer list of commands is folded away."""
 
 
 def report(root: Path) -> str:
-    """The page, in Markdown."""
-    sections = [section for name in FIGURES for section in (_learned if name in LEARNING else _timed)(name, root)]
-    reached = goals([result for name in ("generalization", "multiplication") for result in read_runs(name, root)])
-    return "\n".join([HEAD, GOALS, *_table(reached, "wanted"), "", *sections])
+    """The page, in Markdown, from the results below ``root``."""
+    goals = judge_goals([*GENERALIZATION.read(root), *MULTIPLICATION.read(root)])
+    sections = [section for name in FIGURES for section in _sections(name, root)]
+    return "\n".join([HEAD, GOALS, *_table(goals, "wanted"), "", *sections])
 
 
-def _learned(name: str, root: Path) -> list[str]:
-    results = read_runs(name, root)
+def _sections(name: str, root: Path) -> list[str]:
+    """The sections of a figure: a timing figure has one for each result file."""
+    figure = get_figure(name)
+    sections = (
+        _learning_sections(figure, root) if isinstance(figure, LearningFigure) else _timing_sections(figure, root)
+    )
+    return sections or [f"## {name}\n\n{_summary(name)} Missing: nobody has run `riffle reproduce {name}` yet.\n"]
+
+
+def _learning_sections(figure: LearningFigure, root: Path) -> list[str]:
+    results = figure.read(root)
     if not results:
-        return [_missing(name)]
+        return []
     steps = sorted({result["steps"] for result in results})
-    span = " to ".join(f"{count:,}" for count in dict.fromkeys([steps[0], steps[-1]]))
-    facts = [f"{len(results)} runs of {span} steps", *_facts(results, "hardware")]
+    step_range = " to ".join(f"{count:,}" for count in dict.fromkeys([steps[0], steps[-1]]))
+    facts = [f"{len(results)} runs of {step_range} steps", *_provenance(results, "hardware")]
     commands = [result["command"] for result in results]
-    return [_section(name, root, "figure", facts, commands, get_figure(name).claims(results))]
+    return [_section(figure.name, root, "figure", facts, commands, figure.claims(results))]
 
 
-def _timed(name: str, root: Path) -> list[str]:
-    paths = sorted((root / name).glob("results*.json"))
+def _timing_sections(figure: TimingFigure, root: Path) -> list[str]:
     sections = []
-    for path in paths:
-        results = read_series(path)
+    for path in sorted((root / figure.name).glob("results*.json")):
+        results = read_timing(path)
         commands = [entry["command"] for entry in results["commands"]]
         picture = path.stem.replace("results", "figure")
-        claims = get_figure(name).claims(results)
-        sections.append(_section(name, root, picture, _facts([results], "device"), commands, claims))
-    return sections or [_missing(name)]
+        facts = _provenance([results], "device")
+        sections.append(_section(figure.name, root, picture, facts, commands, figure.claims(results)))
+    return sections
 
 
-def _facts(results: Sequence[dict[str, Any]], hardware: str) -> list[str]:
-    """Where results come from, each thing said once."""
-    places = sorted({result[hardware] for result in results})
+def _provenance(results: Sequence[dict[str, Any]], hardware: str) -> list[str]:
+    """Hardware, torch version and commits of results, each value once."""
+    devices = sorted({result[hardware] for result in results})
     torch = sorted({result["versions"]["torch"] for result in results})
     commits = sorted({str(result["commit"]) for result in results})
-    return [", ".join(places), f"torch {', '.join(torch)}", f"commit {', '.join(commits)}"]
+    return [", ".join(devices), f"torch {', '.join(torch)}", f"commit {', '.join(commits)}"]
 
 
 def _section(
@@ -72,18 +80,18 @@ def _section(
 ) -> str:
     lines = [
         f"## {name}\n",
-        f"{_about(name)} {'; '.join(facts)}.\n",
+        f"{_summary(name)} {'; '.join(facts)}.\n",
         *([f"![{name}](../{root.name}/{name}/{picture}.png)\n"] if (root / name / f"{picture}.png").exists() else []),
         *_table(claims, "the paper"),
     ]
     return "\n".join([*lines, "", *_commands(list(dict.fromkeys(commands))), ""])
 
 
-def _table(claims: Iterable[Claim], against: str) -> list[str]:
-    """A line for each claim."""
-    lines = [f"| claim | {against} | ours | spread | verdict | evidence |", "|---|---:|---:|---:|---|---|"]
+def _table(claims: Iterable[Claim], reference: str) -> list[str]:
+    """A row for each claim."""
+    lines = [f"| claim | {reference} | ours | spread | verdict | evidence |", "|---|---:|---:|---:|---|---|"]
     for claim in claims:
-        paper = DASH if claim.paper is None else as_read(claim.paper)
+        paper = DASH if claim.paper is None else format_paper(claim.paper)
         ours = DASH if claim.ours is None else format_percent(claim.ours)
         spread = DASH if claim.spread is None else f"{100 * claim.spread:.2f}"
         lines.append(f"| {' | '.join([claim.statement, paper, ours, spread, claim.verdict, claim.evidence])} |")
@@ -91,17 +99,12 @@ def _table(claims: Iterable[Claim], against: str) -> list[str]:
 
 
 def _commands(commands: Sequence[str]) -> list[str]:
-    """What was run, folded away where it is long."""
     block = ["```", *commands, "```"]
-    if len(commands) <= SHOWN:
+    if len(commands) <= MAX_COMMANDS:
         return block
     return [f"<details><summary>{len(commands)} commands</summary>\n", *block, "\n</details>"]
 
 
-def _missing(name: str) -> str:
-    return f"## {name}\n\n{_about(name)} Missing: nobody has run `riffle reproduce {name}` yet.\n"
-
-
-def _about(name: str) -> str:
-    text = FIGURES[name]
+def _summary(name: str) -> str:
+    text = FIGURES[name].summary
     return f"{text[0].upper()}{text[1:]}."

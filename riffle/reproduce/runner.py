@@ -1,10 +1,6 @@
-"""Many runs on few devices: several processes at once on each, one failure of its own, one clean end for all.
+"""Scheduler of many runs on few devices: a process for each run, clean stopping, a time record and an estimate.
 
-NVIDIA's Multi-Process Service: kernels of several processes side by side on one GPU, not in turns.
-
-How long the runs of an experiment took together: time.json, an entry for each time they were set going.
-
-How long runs will take, from how fast runs like them go.
+On a GPU, NVIDIA's Multi-Process Service (MPS) lets kernels of several processes run side by side, not in turns.
 """
 
 from __future__ import annotations
@@ -31,52 +27,53 @@ from typing import Any
 from riffle.files import read_json, write_json
 from riffle.reproduce.jobs import RunJob, RunUpdate, run_in_subprocess
 
-TICK = 0.2
-"""Seconds after which signals and the time are looked at."""
+POLL_SECONDS = 0.2
+"""How often signals and the time limit are checked."""
 OnUpdate = Callable[[RunJob, RunUpdate], None]
 
 
 @dataclass
 class Worker:
-    """A process and what it was last heard of."""
+    """A process and the last update received from it."""
 
-    order: RunJob
+    job: RunJob
     device: str
     process: ForkServerProcess
     last: RunUpdate | None = None
 
 
 def run_jobs(
-    orders: Sequence[RunJob],
+    jobs: Sequence[RunJob],
     devices: Sequence[str],
     *,
     threads: int = 1,
     seconds: float | None = None,
     variables: Mapping[str, str] | None = None,
-    tell: OnUpdate = lambda order, news: None,
+    on_update: OnUpdate = lambda job, update: None,
 ) -> int | None:
-    """Carry out runs, each in a process of its own.
+    """Run jobs, each in a process of its own.
 
-    A run that fails, or whose process dies, is told of and costs the others nothing. On a first SIGINT or SIGTERM, and
-    when time is over, nothing new is started and every process saves its run; a second signal kills them.
+    A run that fails, or whose process dies, is reported and does not affect the others. On a first SIGINT or SIGTERM,
+    and when the time limit is reached, nothing new is started and every process saves its run; a second signal kills
+    the processes.
 
     Args:
-        orders: The runs, in the order in which they are started.
+        jobs: The runs, in the order in which they are started.
         devices: A device for each run that goes on at the same time; several may share one.
         threads: CPU threads of each process.
-        seconds: When to stop, None for never.
+        seconds: Time limit, None for no limit.
         variables: Environment variables of the processes.
-        tell: Called with everything a run reports; "finished", "stopped" or "failed" is the last of it.
+        on_update: Called with every update of a run; "finished", "stopped" or "failed" is its last one.
 
     Returns:
         The signal that stopped it, None where there was none.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["riffle.reproduce.jobs"])  # torch is imported once, not by each of them
-    waiting, free, running = deque(orders), list(devices), dict[Connection, Worker]()
+    waiting, free, running = deque(jobs), list(devices), dict[Connection, Worker]()
     end = float("inf") if seconds is None else time.monotonic() + seconds
     stopping = False
-    with _signals() as received, _none_left_behind(running):
+    with _collect_signals() as received, _interrupt_on_exit(running):
         while waiting or running:
             if not stopping and (received or time.monotonic() > end):
                 stopping = True
@@ -85,34 +82,34 @@ def run_jobs(
             if len(received) > 1:
                 _signal(running.values(), signal.SIGKILL)
             while waiting and free:
-                order, device = waiting.popleft(), free.pop(0)
-                ours, theirs = context.Pipe(duplex=False)
+                job, device = waiting.popleft(), free.pop(0)
+                receiver, sender = context.Pipe(duplex=False)
                 process = context.Process(
-                    target=run_in_subprocess, args=(order, device, threads, dict(variables or {}), theirs)
+                    target=run_in_subprocess, args=(job, device, threads, dict(variables or {}), sender)
                 )
                 process.start()
-                theirs.close()  # so that the pipe ends with the process
-                running[ours] = Worker(order, device, process)
-            for pipe in wait(list(running), timeout=TICK):
+                sender.close()  # so that the pipe ends with the process
+                running[receiver] = Worker(job, device, process)
+            for pipe in wait(list(running), timeout=POLL_SECONDS):
                 assert isinstance(pipe, Connection)
                 worker = running[pipe]
                 try:
                     worker.last = pipe.recv()
-                except (EOFError, OSError):  # it is gone, perhaps in the middle of a report
+                except (EOFError, OSError):  # the process has ended, perhaps in the middle of an update
                     del running[pipe]
                     free.append(worker.device)
-                    _reap(worker, stopping, tell)
+                    _reap(worker, stopping, on_update)
                 else:
-                    tell(worker.order, worker.last)
+                    on_update(worker.job, worker.last)
     return received[0] if received else None
 
 
-def _reap(worker: Worker, stopping: bool, tell: OnUpdate) -> None:
-    """Wait for a process that closed its pipe, and tell of it where it could not."""
+def _reap(worker: Worker, stopping: bool, on_update: OnUpdate) -> None:
+    """Wait for a process that closed its pipe, and report its end if it did not do so itself."""
     worker.process.join()
     if worker.last is None or worker.last.kind not in ("finished", "stopped", "failed"):
         reason = f"its process ended with status {worker.process.exitcode}"
-        tell(worker.order, RunUpdate("stopped") if stopping else RunUpdate("failed", reason=reason))
+        on_update(worker.job, RunUpdate("stopped") if stopping else RunUpdate("failed", reason=reason))
     worker.process.close()
 
 
@@ -124,8 +121,8 @@ def _signal(workers: Iterable[Worker], number: int) -> None:
 
 
 @contextmanager
-def _none_left_behind(running: Mapping[Connection, Worker]) -> Iterator[None]:
-    """Stop what runs when something goes wrong here."""
+def _interrupt_on_exit(running: Mapping[Connection, Worker]) -> Iterator[None]:
+    """Interrupt the processes that are left when the scheduler itself fails."""
     try:
         yield
     finally:
@@ -133,14 +130,14 @@ def _none_left_behind(running: Mapping[Connection, Worker]) -> Iterator[None]:
 
 
 @contextmanager
-def _signals() -> Iterator[list[int]]:
+def _collect_signals() -> Iterator[list[int]]:
     """Collect SIGINT and SIGTERM in a list."""
     received: list[int] = []
 
-    def note(number: int, frame: FrameType | None) -> None:
+    def handle(number: int, frame: FrameType | None) -> None:
         received.append(number)
 
-    before = {each: signal.signal(each, note) for each in (signal.SIGINT, signal.SIGTERM)}
+    before = {each: signal.signal(each, handle) for each in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield received
     finally:
@@ -148,43 +145,37 @@ def _signals() -> Iterator[list[int]]:
             signal.signal(each, handler)
 
 
-CONTROL = "nvidia-cuda-mps-control"
+MPS_CONTROL = "nvidia-cuda-mps-control"
 
 
 @contextmanager
-def shared_gpu(wanted: bool) -> Iterator[dict[str, str]]:
-    """Start the service where it is wanted, installed and not running; gives the variables that lead a process to it.
+def multi_process_service(enabled: bool) -> Iterator[dict[str, str]]:
+    """Run MPS where it is enabled, installed and not running; yields the environment variables its clients need.
 
-    Without the service processes take turns on a GPU, which is slower and as right, so its absence is no error.
+    Without MPS processes take turns on a GPU, which is slower but equally correct, so its absence is no error.
     """
-    if not wanted or shutil.which(CONTROL) is None or _answers({}):
+    if not enabled or shutil.which(MPS_CONTROL) is None or _mps_control({}, command="get_server_list"):
         yield {}
         return
-    place = Path(tempfile.gettempdir()) / f"riffle-mps-{os.getuid()}"  # where a killed command left it, it is found
-    variables = {"CUDA_MPS_PIPE_DIRECTORY": str(place), "CUDA_MPS_LOG_DIRECTORY": str(place)}
-    place.mkdir(exist_ok=True, mode=0o700)
-    started = _answers(variables) or _control(variables, "-d")
+    folder = Path(tempfile.gettempdir()) / f"riffle-mps-{os.getuid()}"  # a service left by a killed command is reused
+    variables = {"CUDA_MPS_PIPE_DIRECTORY": str(folder), "CUDA_MPS_LOG_DIRECTORY": str(folder)}
+    folder.mkdir(exist_ok=True, mode=0o700)
+    started = _mps_control(variables, command="get_server_list") or _mps_control(variables, "-d")
     try:
         yield variables if started else {}
     finally:
         if started:
-            _control(variables, said="quit\n")
+            _mps_control(variables, command="quit")
 
 
-def _answers(variables: Mapping[str, str]) -> bool:
-    return _control(variables, said="get_server_list\n")
-
-
-def _control(variables: Mapping[str, str], *arguments: str, said: str = "") -> bool:
-    """Whether the service's command succeeds."""
+def _mps_control(variables: Mapping[str, str], *arguments: str, command: str = "") -> bool:
+    """Whether the control program succeeds with arguments, or with a command on its standard input."""
     with suppress(OSError, subprocess.TimeoutExpired):
-        environment = {**os.environ, **variables}
-        # No pipes: the service would keep them open.
         done = subprocess.run(
-            [CONTROL, *arguments],
-            input=said.encode(),
-            env=environment,
-            stdout=subprocess.DEVNULL,
+            [MPS_CONTROL, *arguments],
+            input=f"{command}\n".encode() if command else b"",
+            env={**os.environ, **variables},
+            stdout=subprocess.DEVNULL,  # the service would keep a pipe open
             stderr=subprocess.DEVNULL,
             timeout=20,
         )
@@ -193,52 +184,39 @@ def _control(variables: Mapping[str, str], *arguments: str, said: str = "") -> b
 
 
 @contextmanager
-def record_time(path: Path, about: Mapping[str, Any], ended: Counter[str]) -> Iterator[None]:
-    """Add an entry of what happens meanwhile, also where it is stopped.
+def record_time(path: Path, provenance: Mapping[str, Any], ended: Counter[str]) -> Iterator[None]:
+    """Append the duration of the block to time.json, also where it is interrupted.
 
     Args:
-        path: The file.
-        about: What the entry says of its origin.
-        ended: How many runs were finished, stopped or failed, once it is over.
+        path: The file, a list with an entry for each command that trained runs.
+        provenance: What the entry records of its origin.
+        ended: Numbers of runs that finished, stopped and failed, read when the block ends.
     """
     started, began = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
     try:
         yield
     finally:
-        entry = {"started": started, "seconds": round(time.monotonic() - began, 1), **ended, **about}
+        entry = {"started": started, "seconds": round(time.monotonic() - began, 1), **ended, **provenance}
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, [*(read_json(path) or []), entry])
 
 
-class TimeEstimate:
-    """Speeds of groups of runs, and the time that is left by them.
+def estimate_seconds(steps_left: Iterable[tuple[str, int]], rates: Mapping[str, float], at_once: int) -> float | None:
+    """Training time of runs, None as long as no rate is known.
 
-    >>> estimate = Estimate(at_once=2)
-    >>> estimate.seconds([("add", 1000)]) is None
-    True
-    >>> estimate.note("add", 100.0)
-    >>> estimate.seconds([("add", 1000), ("sort", 3000), ("add", 2000)])
+    A group without a rate is assumed to train at the mean rate of the others. The estimate is at least the time of the
+    longest run.
+
+    >>> estimate_seconds([("add", 1000), ("sort", 3000), ("add", 2000)], {"add": 100.0}, at_once=2)
     30.0
 
     Args:
-        at_once: Runs that go on at the same time.
+        steps_left: Group and remaining steps of every run.
+        rates: Steps per second by group.
+        at_once: Runs that train at the same time.
     """
-
-    def __init__(self, at_once: int) -> None:
-        self.at_once, self.rates = at_once, dict[str, float]()
-
-    def note(self, group: str, rate: float) -> None:
-        """Take note of a group's speed in steps a second; the last one counts."""
-        self.rates[group] = rate
-
-    def seconds(self, left: Iterable[tuple[str, int]]) -> float | None:
-        """Seconds for runs of which group and steps left are given, None as long as no speed is known.
-
-        A group of which nothing is known is taken to be as fast as the others on average. It cannot be less than the
-        longest run takes.
-        """
-        if not self.rates:
-            return None
-        usual = statistics.harmonic_mean(list(self.rates.values()))
-        each = [steps / self.rates.get(group, usual) for group, steps in left]
-        return max([sum(each) / self.at_once, *each])
+    if not rates:
+        return None
+    mean_rate = statistics.harmonic_mean(list(rates.values()))
+    times = [steps / rates.get(group, mean_rate) for group, steps in steps_left]
+    return max([sum(times) / at_once, *times])

@@ -1,4 +1,4 @@
-"""A network to train for a figure: its configuration, where it is kept, and what is measured in the end."""
+"""Specification of a run: its configuration, the folder of its result, and what is measured after training."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from riffle.config import DataConfig, RunConfig, override
+from riffle.config import DataConfig, RunConfig
 from riffle.tasks import get_task
 from riffle.train.evaluate import evaluate
 from riffle.train.objective import set_matrix_precision
@@ -22,81 +22,75 @@ Measure = Callable[[Run, torch.device], dict[str, Any]]
 
 @dataclass(frozen=True)
 class EvaluationSpec:
-    """Lengths to test, and how many examples of each."""
+    """Lengths to test, and the number of examples at each."""
 
     lengths: tuple[int, ...]
     examples: int
 
 
-PAPERS = (EvaluationSpec((8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096), 1024),)
-"""The paper's lengths, with as many examples."""
-BEYOND = (*PAPERS, EvaluationSpec((8192, 16384, 32768, 65536), 64))
-"""And up to 64K, where there are many symbols in an example."""
+PAPER_LENGTHS = (EvaluationSpec((8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096), 1024),)
+"""The lengths of the paper's figures, with the paper's number of examples."""
+LENGTHS_TO_64K = (*PAPER_LENGTHS, EvaluationSpec((8192, 16384, 32768, 65536), 64))
+"""Also up to 64K, with fewer examples, since each of them has many symbols."""
 
 
-def over_lengths(run: Run, device: torch.device, *, tests: Sequence[EvaluationSpec]) -> dict[str, Any]:
-    """Accuracy over lengths, in full precision however the run was trained."""
+def measure_accuracy(run: Run, device: torch.device, *, tests: Sequence[EvaluationSpec]) -> dict[str, Any]:
+    """Accuracy over length, in float32 whatever precision the run was trained in."""
     set_matrix_precision("fp32")
     model, task, trained = run.model(device), get_task(run.config.task), max(run.config.data.bins)
-    found = [evaluate(model, task, test.lengths, examples=test.examples, trained_length=trained) for test in tests]
-    return {"scores": [asdict(score) for scores in found for score in scores]}
+    scores = [
+        score
+        for test in tests
+        for score in evaluate(model, task, test.lengths, examples=test.examples, trained_length=trained)
+    ]
+    return {"scores": [asdict(score) for score in scores]}
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunSpec:
-    """One run of an experiment."""
+    """One run of a figure."""
 
     folder: str
-    """The experiment that keeps it, which others may share: a network is not trained twice for two figures."""
+    """Folder of its result below ``results/``; figures that list the same run share it, so it is trained once."""
     group: str
-    """Runs of a group differ by their seed alone."""
+    """Runs of one group differ only in their seed."""
     config: RunConfig
     """How it is trained."""
     measure: Measure
-    """What is measured in the end."""
+    """What is measured after training."""
 
     @property
     def name(self) -> str:
-        """The run's name, under which its files are found.
+        """Stem of the run's files.
 
-        >>> Learner(folder="maps", group="add, 96 maps", experiment=Experiment(task="add"), measure=over_lengths).name
+        >>> RunSpec(folder="maps", group="add, 96 maps", config=RunConfig(task="add"), measure=measure_accuracy).name
         'add-96-maps-seed0'
         """
         return f"{re.sub(r'[^A-Za-z0-9]+', '-', self.group)}-seed{self.config.train.seed}"
 
 
 def with_train(config: RunConfig, **changes: Any) -> RunConfig:
-    """An experiment with some fields of its training changed."""
+    """A configuration with some fields of ``train`` changed."""
     return replace(config, train=replace(config.train, **changes))
 
 
 def with_model_fields(config: RunConfig, **changes: Any) -> RunConfig:
-    """An experiment with some fields of its model changed."""
+    """A configuration with some fields of ``model`` changed."""
     return replace(config, model=replace(config.model, **changes))
 
 
-def seeded(learners: Sequence[RunSpec], runs: int, quick: bool) -> list[RunSpec]:
-    """Every learner with so many seeds, small where it has to be quick.
-
-    The first seed of all comes first, should time run out.
-    """
-    chosen = [make_quick(each) for each in learners] if quick else learners
-    return [replace(each, config=with_train(each.config, seed=seed)) for seed in range(runs) for each in chosen]
-
-
-def with_overrides(learner: RunSpec, changes: Sequence[str]) -> RunSpec:
-    """A learner with fields of its configuration set, as ``riffle train --set`` does."""
-    return replace(learner, config=override(learner.config, changes))
-
-
-def make_quick(learner: RunSpec) -> RunSpec:
-    """A learner that takes seconds on a CPU and learns nothing."""
-    config = learner.config
-    small = replace(
-        with_model_fields(config, features=config.model.features // 12),
-        data=DataConfig(bins=(4, 8), batch=4),
-        train=replace(
-            config.train, steps=10, log_every=2, evaluate_every=5, evaluate_lengths=(16,), checkpoint_every=5
-        ),
+def shrink(spec: RunSpec) -> RunSpec:
+    """The same run with a tiny network and ten steps, for ``--quick``: seconds on a CPU, nothing is learned."""
+    config = with_train(
+        with_model_fields(spec.config, features=spec.config.model.features // 12),
+        steps=10,
+        log_every=2,
+        evaluate_every=5,
+        evaluate_lengths=(16,),
+        checkpoint_every=5,
     )
-    return replace(learner, config=small, measure=partial(over_lengths, tests=(EvaluationSpec((8, 16), 4),)))
+    return replace(
+        spec,
+        config=replace(config, data=DataConfig(bins=(4, 8), batch=4)),
+        measure=partial(measure_accuracy, tests=(EvaluationSpec((8, 16), 4),)),
+    )

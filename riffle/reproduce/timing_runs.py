@@ -1,13 +1,11 @@
-"""Run a timing experiment: measure its series, keep the JSON whole all along, draw the figure from it."""
+"""Measure the series of a timing figure into its result file, which is complete after every series."""
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -15,41 +13,49 @@ import torch
 from riffle.bench.over_length import Series, limit_memory, measure_series, points, slope
 from riffle.environment import environment
 from riffle.files import write_json
-from riffle.plots import save_figure
+from riffle.reproduce.figure import TimingFigure, read_timing
+
+
+def select_series(series: Sequence[Series], texts: Sequence[str]) -> list[Series]:
+    """The series with one of the texts in their name; all without a text."""
+    selected = [each for each in series if not texts or any(text in each.name for text in texts)]
+    if not selected:
+        raise ValueError(f"--only {','.join(texts)} leaves no series of {'; '.join(each.name for each in series)}")
+    return selected
 
 
 def measure_figure(
-    name: str,
+    figure: TimingFigure,
     series: Sequence[Series],
-    folder: Path,
+    root: Path,
     device: torch.device,
     *,
     memory: float | None = None,
     budget: float = 10.0,
     quick: bool = False,
     commit: str | None = None,
-    add: bool = False,
+    keep_others: bool = False,
     on_point: Callable[[Series, dict[str, Any]], None] = lambda series, point: None,
-    on_series: Callable[[Series, dict[str, Any]], None] = lambda series, found: None,
+    on_series: Callable[[Series, dict[str, Any]], None] = lambda series, measured: None,
 ) -> None:
-    """Measure series of an experiment into a file.
+    """Measure series of a figure.
 
     Args:
-        name: The experiment's name.
-        series: What to measure.
-        folder: Where the results go; with a limit of memory, the file's name says it.
+        figure: The figure.
+        series: Those of its series that are measured.
+        root: The folder of all results.
         device: Where to measure.
         memory: Gigabytes of the GPU that may be used, None for all.
         budget: Seconds that one call may take; longer lengths are left out.
-        quick: Whether to measure small models in seconds.
+        quick: Whether the models are tiny, with fewer repeats.
         commit: The commit of the code, None to ask git.
-        add: Whether to keep the other series of the file, which have to be of the same commit, device and versions.
+        keep_others: Whether to keep the file's other series, which must be of the same commit, device and versions.
         on_point: Called after every length.
         on_series: Called after every series.
     """
     facts = environment(device)
-    ground: dict[str, Any] = {
-        "experiment": name,
+    conditions: dict[str, Any] = {
+        "experiment": figure.name,
         "commit": commit or facts["commit"],
         "device": facts["device"],
         "versions": facts["versions"] | {"cuda": torch.version.cuda},
@@ -59,65 +65,33 @@ def measure_figure(
         "budget_seconds": budget,
         "quick": quick,
     }
-    folder.mkdir(parents=True, exist_ok=True)
-    path = results_path(folder, memory)
-    results = _begun(path, ground) if add and path.exists() else {**ground, "commands": [], "series": []}
+    path = figure.results_path(root, memory)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    results: dict[str, Any] = {**conditions, "commands": [], "series": []}
+    if keep_others and path.exists():
+        results = read_timing(path)
+        for name, value in conditions.items():
+            if results.get(name) != value:
+                raise ValueError(
+                    f"{path} holds measurements of {name} {results.get(name)}, this is {value}: "
+                    "give another --out, or remove the file"
+                )
     results["commands"].append({"command": shlex.join(["riffle", *sys.argv[1:]]), "started": facts["started"]})
     limit_memory(memory, device)
     try:
         for each in series:
-
-            def told(point: dict[str, Any], each: Series = each) -> None:
-                on_point(each, point)
-
-            found = measure_series(each, device, budget=budget, memory=memory, quick=quick, on_point=told)
+            measured = measure_series(
+                each,
+                device,
+                budget=budget,
+                memory=memory,
+                quick=quick,
+                on_point=lambda point, each=each: on_point(each, point),  # type: ignore[misc]
+            )
             others = [s for s in results["series"] if (s["model"], s["work"]) != (each.model, each.work)]
-            results["series"] = [*others, found]
-            found["slope"] = slope(points(results, each.model, each.work))
-            on_series(each, found)
+            results["series"] = [*others, measured]
+            measured["slope"] = slope(points(results, each.model, each.work))
+            on_series(each, measured)
             write_json(path, results)
     finally:
         limit_memory(None, device)
-
-
-def selected(series: Sequence[Series], texts: Sequence[str]) -> list[Series]:
-    """The series with one of the texts in their name; all without a text."""
-    chosen = [each for each in series if not texts or any(text in each.name for text in texts)]
-    if not chosen:
-        raise ValueError(f"--only {','.join(texts)} leaves no series of {'; '.join(each.name for each in series)}")
-    return chosen
-
-
-def _begun(path: Path, ground: dict[str, Any]) -> dict[str, Any]:
-    """The results in a file that are to be added to."""
-    results = read_timing(path)
-    for name, value in ground.items():
-        if results.get(name) != value:
-            raise ValueError(
-                f"{path} holds measurements of {name} {results.get(name)}, this is {value}: "
-                "give another --out, or remove the file"
-            )
-    return results
-
-
-def read_timing(path: Path) -> dict[str, Any]:
-    """The results in a file."""
-    try:
-        content: dict[str, Any] = json.loads(path.read_text())
-        return content
-    except FileNotFoundError:
-        raise FileNotFoundError(f"{path} does not exist: nothing has been measured yet") from None
-
-
-def results_path(folder: Path, memory: float | None) -> Path:
-    """The file of results in a folder."""
-    return folder / ("results.json" if memory is None else f"results-{memory:g}GB.json")
-
-
-def draw_timing(figure: ModuleType, path: Path) -> tuple[Path, Path]:
-    """Draw the figure of a file of results beside it."""
-    results = read_timing(path)
-    stem = path.stem.replace("results", "figure")
-    paths = path.with_name(f"{stem}.svg"), path.with_name(f"{stem}.png")
-    save_figure(figure.figure(results), *paths)
-    return paths

@@ -1,4 +1,4 @@
-"""The page of what is reproduced: from made-up results, and the committed one from the committed results."""
+"""The report: from synthetic results, and the committed one from the committed results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cli.riffle_command import succeed
 from riffle.reproduce import FIGURES, get_figure
 from riffle.reproduce.report import report
 
-from .synthetic import accurate, write
+from .synthetic import paper_accuracy, write_results
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,9 +27,10 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
 
 def test_a_page_of_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = tmp_path / "results"
-    learners = get_figure("multiplication").configs(runs=3)
-    write(root, learners, lambda learner, length: 1 - 0.02 * learner.config.train.seed)
-    write(root, get_figure("ablation").configs(runs=1), lambda *given: accurate(*given) - 0.034)
+    specs = get_figure("multiplication").specs(runs=3)
+    write_results(root, specs, lambda spec, length: 1 - 0.02 * spec.config.train.seed)
+    specs = get_figure("ablation").specs(runs=1)
+    write_results(root, specs, lambda spec, length: paper_accuracy(spec, length) - 0.034)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "docs").mkdir()
     succeed("reproduce", "multiplication", "--draw")

@@ -1,4 +1,4 @@
-"""Timing experiments: what is measured, when it stops, what is drawn, what is claimed."""
+"""Timing figures: what is measured, when it stops, what is drawn, what is claimed."""
 
 from __future__ import annotations
 
@@ -11,9 +11,15 @@ import torch
 from cli.riffle_command import riffle, succeed
 
 from riffle.bench.over_length import longest_within, measure_series
-from riffle.reproduce import TIMING, get_figure
-from riffle.reproduce.claims import faster_everywhere, slope_is
-from riffle.reproduce.figures import timing_addition, timing_lambada
+from riffle.reproduce import FIGURES, get_figure
+from riffle.reproduce.figures.timing import (
+    TIMING_ADDITION,
+    TIMING_LAMBADA,
+    faster_everywhere,
+    grows_with_exponent,
+)
+
+TIMING = [name for name, entry in FIGURES.items() if entry.kind == "timing"]
 
 
 @pytest.mark.usefixtures("fake_clock")
@@ -89,9 +95,9 @@ def test_claims_say_what_holds_what_does_not_and_what_is_open() -> None:
     assert "slower at 64" in everywhere.evidence
     assert faster_everywhere(results, "ours", "theirs", "evaluation", 128).holds
     assert faster_everywhere(results, "ours", "theirs", "training").holds is None
-    assert slope_is(results, "theirs", "evaluation", 1.9, 2.1).holds
-    assert slope_is(results, "ours", "evaluation", 1.9, 2.1).holds is False
-    assert slope_is(results, "ours", "training", 1.9, 2.1).holds is None
+    assert grows_with_exponent(results, "theirs", "evaluation", 1.9, 2.1).holds
+    assert grows_with_exponent(results, "ours", "evaluation", 1.9, 2.1).holds is False
+    assert grows_with_exponent(results, "ours", "training", 1.9, 2.1).holds is None
     assert longest_within(results, "ours", "evaluation", 11) == 2**20
     assert longest_within(results, "theirs", "evaluation", 11) == 2**13
     assert longest_within(results, "ours", "evaluation", 1e-6) is None
@@ -99,8 +105,8 @@ def test_claims_say_what_holds_what_does_not_and_what_is_open() -> None:
 
 def test_the_configurations_are_the_papers() -> None:
     sizes = {}
-    for module in (timing_addition, timing_lambada):
-        for each in module.configs():
+    for figure in (TIMING_ADDITION, TIMING_LAMBADA):
+        for each in figure.series(False):
             assert each.lengths[0] == 64
             sizes[each.model] = each.build(torch.device("meta"), torch.bfloat16)
     assert sizes["shuffle-exchange"].network.features == 384
@@ -112,7 +118,7 @@ def test_the_configurations_are_the_papers() -> None:
 
 def test_memory_has_a_panel_of_its_own() -> None:
     results = {**synthetic(), "memory": None, "quick": False, "device": "GPU", "versions": {"torch": "2"}}
-    panels = timing_addition.figure(results).axes
+    panels = TIMING_ADDITION.draw(results).axes
     assert [panel.get_ylabel() for panel in panels] == ["seconds for one sequence", "peak of memory, GB"]
     assert all(len(panel.get_lines()) >= 2 for panel in panels)
 
@@ -120,7 +126,7 @@ def test_memory_has_a_panel_of_its_own() -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", TIMING)
 def test_every_form_runs_on_a_gpu(name: str) -> None:
-    for each in get_figure(name).configs(quick=True):
+    for each in get_figure(name).series(True):
         found = measure_series(each, torch.device("cuda"), budget=10, quick=True)
         assert [point["length"] for point in found["points"]] == [64, 128, 256], (each, found["stopped"])
         assert all(point["peak_bytes"] > 0 and point["graph"] for point in found["points"])

@@ -1,1 +1,1 @@
-"""One module for each figure of the paper."""
+"""The figures of the paper, several related ones in a file; :data:`riffle.reproduce.FIGURES` lists them."""

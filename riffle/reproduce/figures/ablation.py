@@ -1,9 +1,10 @@
-"""The switch unit and its ablations on addition, sorting and multiplication."""
+"""Ablations of the switch unit on addition, sorting and multiplication, and of weight sharing on the first two."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,52 +13,53 @@ from riffle.recipes import paper as paper_recipe
 from riffle.reproduce import paper
 from riffle.reproduce.charts import Line, lines_figure, title
 from riffle.reproduce.claims import Claim, at_least_as_good, count_runs, reaches
-from riffle.reproduce.figures.products import LENGTH, RATE, product
+from riffle.reproduce.figure import LearningFigure
+from riffle.reproduce.figures.multiplication import COMPARED_LENGTH, LEARNING_RATE, compared_spec
 from riffle.reproduce.results import Result, accuracies, over_steps, select
-from riffle.reproduce.specs import PAPERS, RunSpec, over_lengths, seeded, with_model_fields, with_train
+from riffle.reproduce.specs import PAPER_LENGTHS, RunSpec, measure_accuracy, with_model_fields, with_train
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-RUNS = 1
-FOLDERS = ("ablation",)
-LENGTHS = {"add": 512, "sort": 512, "multiply": LENGTH}
-"""Where accuracy is measured."""
-STEPS = 20_000
-"""Of addition and sorting."""
+TASKS = ("add", "sort")
+LENGTHS = {"add": 512, "sort": 512, "multiply": COMPARED_LENGTH}
+"""The length at which accuracy is compared."""
 BASELINE = "gated"
-OTHERS = tuple(unit for unit in paper.ABLATION["multiply"] if unit != BASELINE)
-"""The units of multiplication besides the paper's own."""
-RATES = {"two-fc": 0.0025}
-"""Learning rates of units that multiply by another than usual: two layers without a gate diverge at twice this one."""
+ABLATIONS = tuple(unit for unit in paper.ABLATION["multiply"] if unit != BASELINE)
+LEARNING_RATES = {"two-fc": 0.0025}
+"""Of multiplication, where it is not the usual one: two layers without a gate diverge at twice this rate."""
 COLLAPSED = 0.7
-"""Units that the paper has below this at products do not learn them."""
+"""Units that the paper has below this accuracy on multiplication do not learn it."""
+SIMILAR = 0.02
+"""Difference in accuracy up to which two ways of sharing perform similarly."""
 
 
-def configs(*, quick: bool = False, runs: int = RUNS) -> list[RunSpec]:
-    """Every unit that the paper has on a task: skip connections are none of those where there is but one block."""
-    simple = [switched(task, unit) for task in ("add", "sort") for unit in paper.ABLATION[task]]
-    products = [product(), *(product("ablation", unit, RATES.get(unit, RATE), unit=unit) for unit in OTHERS)]
-    return seeded([*simple, *products], runs, quick)
-
-
-def switched(task: str, unit: str) -> RunSpec:
-    """A simple task with one of the units."""
-    config = with_train(paper_recipe(task), steps=STEPS, evaluate_every=250, evaluate_lengths=(LENGTHS[task],))
+def _unit_spec(task: str, unit: str) -> RunSpec:
+    """Addition or sorting with one of the units."""
+    config = with_train(paper_recipe(task), steps=20_000, evaluate_every=250, evaluate_lengths=(LENGTHS[task],))
     return RunSpec(
         folder="ablation",
         group=f"{task}, {unit}",
         config=with_model_fields(config, unit=unit),
-        measure=partial(over_lengths, tests=PAPERS),
+        measure=partial(measure_accuracy, tests=PAPER_LENGTHS),
     )
 
 
-def figure(results: Sequence[Result]) -> Figure:
-    """A panel for each task; the crosses are the paper's accuracies in the end, where it has the length."""
+def _unit_accuracies(results: Sequence[Result], task: str, unit: str) -> list[float]:
+    return accuracies(select(results, task, unit=unit), LENGTHS[task])
+
+
+def _draw_ablation(results: Sequence[Result]) -> Figure:
+    """A panel for each task; crosses are the paper's final accuracies, where it has them at the same length."""
     panels = {
         f"{task}, length {LENGTHS[task]}": [
-            Line(unit, over_steps(select(results, task, unit=unit)), _target(task, unit), colour)
+            Line(
+                unit,
+                over_steps(select(results, task, unit=unit)),
+                None if task == "multiply" else units[unit],
+                colour,
+            )
             for colour, unit in enumerate(paper.ABLATION["multiply"])
             if unit in units
         ]
@@ -66,34 +68,83 @@ def figure(results: Sequence[Result]) -> Figure:
     return lines_figure(title("the switch unit and its ablations", results), panels)
 
 
-def claims(results: Sequence[Result]) -> list[Claim]:
-    """The paper's accuracies at 512; of products, which it has at 128, that its unit is the best and what collapses."""
-    found = []
-    for task in ("add", "sort"):
-        for unit, target in paper.ABLATION[task].items():
-            statement = f"{task}, {unit}: symbols right at {LENGTHS[task]}"
-            found.append(reaches(statement, target, _accuracies(results, task, unit)))
-    best = _accuracies(results, "multiply", BASELINE)
-    for unit in OTHERS:
-        statement = f"multiply: {BASELINE} is right as often as {unit} at {LENGTH}"
-        found.append(at_least_as_good(statement, best, _accuracies(results, "multiply", unit)))
-    for unit in OTHERS:
+def _claim_ablation(results: Sequence[Result]) -> list[Claim]:
+    """The paper's accuracies at 512; for multiplication, that its unit is the best, and which units collapse."""
+    claims = [
+        reaches(f"{task}, {unit}: symbols right at {LENGTHS[task]}", target, _unit_accuracies(results, task, unit))
+        for task in TASKS
+        for unit, target in paper.ABLATION[task].items()
+    ]
+    baseline = _unit_accuracies(results, "multiply", BASELINE)
+    for unit in ABLATIONS:
+        statement = f"multiply: {BASELINE} is right as often as {unit} at {COMPARED_LENGTH}"
+        claims.append(at_least_as_good(statement, baseline, _unit_accuracies(results, "multiply", unit)))
+    for unit in ABLATIONS:
         if paper.ABLATION["multiply"][unit] < COLLAPSED:
-            found.append(_collapses(unit, _accuracies(results, "multiply", unit)))
-    return found
-
-
-def _accuracies(results: Sequence[Result], task: str, unit: str) -> list[float]:
-    return accuracies(select(results, task, unit=unit), LENGTHS[task])
-
-
-def _target(task: str, unit: str) -> float | None:
-    return None if task == "multiply" else paper.ABLATION[task][unit]
+            claims.append(_collapses(unit, _unit_accuracies(results, "multiply", unit)))
+    return claims
 
 
 def _collapses(unit: str, runs: Sequence[float]) -> Claim:
-    statement = f"multiply: {unit} collapses, below {format_percent(COLLAPSED)} at {LENGTH}"
+    statement = f"multiply: {unit} collapses, below {format_percent(COLLAPSED)} at {COMPARED_LENGTH}"
     if not runs:
         return Claim(statement, None, "not measured")
     mean = statistics.mean(runs)
     return Claim(statement, mean < COLLAPSED, f"{format_percent(mean)} over {count_runs(len(runs))}")
+
+
+ABLATION = LearningFigure(
+    name="ablation",
+    base_specs=[
+        *(_unit_spec(task, unit) for task in TASKS for unit in paper.ABLATION[task]),
+        compared_spec(),
+        *(compared_spec("ablation", unit, LEARNING_RATES.get(unit, LEARNING_RATE), unit=unit) for unit in ABLATIONS),
+    ],
+    folders=("ablation",),
+    draw=_draw_ablation,
+    claims=_claim_ablation,
+)
+
+
+def _sharing_spec(task: str, sharing: str) -> RunSpec:
+    """Addition or sorting by weight sharing; the usual sharing, by block, is the baseline of the ablation."""
+    spec = _unit_spec(task, BASELINE)
+    if sharing == "block":
+        return spec
+    config = with_model_fields(spec.config, sharing=sharing)
+    return replace(spec, folder="sharing", group=f"{spec.group}, {sharing}", config=config)
+
+
+def _sharing_runs(results: Sequence[Result], task: str, sharing: str) -> list[Result]:
+    return select(results, task, unit=BASELINE, sharing=sharing)
+
+
+def _draw_sharing(results: Sequence[Result]) -> Figure:
+    panels = {
+        f"{task}, length {LENGTHS[task]}": [
+            Line(sharing, over_steps(_sharing_runs(results, task, sharing)), colour=colour)
+            for colour, sharing in enumerate(("block", "minimal"))
+        ]
+        for task in TASKS
+    }
+    return lines_figure(title("weights shared by block and minimally", results), panels)
+
+
+def _claim_sharing(results: Sequence[Result]) -> list[Claim]:
+    claims = []
+    for task in TASKS:
+        block, minimal = (
+            accuracies(_sharing_runs(results, task, sharing), LENGTHS[task]) for sharing in ("block", "minimal")
+        )
+        statement = f"{task}: minimal sharing is right as often as sharing by block, within {SIMILAR * 100:g} points"
+        claims.append(at_least_as_good(statement, minimal, block, SIMILAR))
+    return claims
+
+
+SHARING = LearningFigure(
+    name="sharing",
+    base_specs=[_sharing_spec(task, sharing) for sharing in ("block", "minimal") for task in TASKS],
+    folders=("sharing",),
+    draw=_draw_sharing,
+    claims=_claim_sharing,
+)

@@ -1,4 +1,4 @@
-"""Accuracy over length of networks trained on lengths to 64: this network, and the Neural GPU."""
+"""Networks trained on lengths up to 64: accuracy over length, beside the Neural GPU, and over training at 512."""
 
 from __future__ import annotations
 
@@ -11,95 +11,146 @@ from riffle.config import DataConfig
 from riffle.recipes import RECIPES, with_model
 from riffle.reproduce import paper
 from riffle.reproduce.charts import Line, lines_figure, title
-from riffle.reproduce.claims import Claim, at_least_as_good, reaches
-from riffle.reproduce.results import Point, Result, accuracies, by_group, over_length, select
-from riffle.reproduce.specs import BEYOND, EvaluationSpec, RunSpec, over_lengths, seeded, with_train
+from riffle.reproduce.claims import Claim, at_least_as_good, format_paper, reaches
+from riffle.reproduce.figure import LearningFigure
+from riffle.reproduce.paper import NEURAL_GPU, OURS
+from riffle.reproduce.results import Point, Result, accuracies, by_group, over_length, over_steps, select
+from riffle.reproduce.specs import LENGTHS_TO_64K, EvaluationSpec, RunSpec, measure_accuracy, with_train
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
 TASKS = ("duplicate", "reverse", "add", "sort", "multiply")
-OURS, THEIRS = "shuffle-exchange", "dngpu"
-RUNS = 5
-FOLDERS = ("generalization", "rivals")
 STEPS = 40_000
-"""Of ours as in the paper and in its code, and of theirs."""
-LENGTHS = DataConfig().bins
-"""Trained lengths, to 64."""
-JUDGED = (64, 512, 1024, 4096)
-"""Lengths of the claims."""
-TESTS = (
+"""Training steps, except with the recipe ``long``."""
+CLAIMED_LENGTHS = (64, 512, 1024, 4096)
+NEURAL_GPU_TESTS = (
     EvaluationSpec((8, 16, 32, 64, 128, 256, 512, 1024), 256),
     EvaluationSpec((2048,), 64),
     EvaluationSpec((4096,), 32),
 )
-"""Of the Neural GPU, whose time grows with the square of the length."""
-BETTER = ("add", "sort")
-"""Where the paper's network generalises further than the Neural GPU."""
+"""Fewer and shorter, since the time of the Neural GPU grows with the square of the length."""
+BETTER_THAN_NEURAL_GPU = ("add", "sort")
+"""Tasks on which the paper's network generalises further than the Neural GPU."""
+CONVERGENCE_LENGTH = 512
 
 
-def configs(*, quick: bool = False, runs: int = RUNS) -> list[RunSpec]:
-    """Ours as in the paper and as in its code and theirs on every task, and ours trained to go further where it can."""
-    papers = [ours(task, recipe) for recipe in ("paper", "released") for task in TASKS]
-    further = [ours(task, "long") for task in TASKS if task != "multiply"]
-    return seeded([*papers, *further, *(theirs(task) for task in TASKS)], runs, quick)
-
-
-def ours(task: str, recipe: str = "paper") -> RunSpec:
-    """This network on a task, watched at length 512 while it is trained."""
-    # Duplicating and reversing are learned within a few hundred steps, which is what convergence shows.
+def shuffle_exchange_spec(task: str, recipe: str = "paper") -> RunSpec:
+    """This network on a task, evaluated during training."""
+    # Duplicating and reversing are learned within a few hundred steps, which the figure of convergence shows.
     config = with_train(RECIPES[recipe](task), evaluate_every=250)
     if recipe != "long":
         config = with_train(config, steps=STEPS, evaluate_lengths=(512,))
     return RunSpec(
         folder="generalization",
         group=f"{task}, {OURS}, {recipe}",
-        config=replace(config, data=replace(config.data, bins=LENGTHS)),  # products, too
-        measure=partial(over_lengths, tests=BEYOND),
+        config=replace(config, data=replace(config.data, bins=DataConfig().bins)),  # up to 64, products too
+        measure=partial(measure_accuracy, tests=LENGTHS_TO_64K),
     )
 
 
-def theirs(task: str) -> RunSpec:
-    """The Neural GPU as its authors trained it, watched seldom and at 64 alone: at 512 it takes 512 steps to answer."""
-    config = with_model(ours(task).config, THEIRS)
+def _neural_gpu_spec(task: str) -> RunSpec:
+    """The Neural GPU as its authors trained it, evaluated seldom and at 64 only: length 512 takes it 512 steps."""
+    config = with_model(shuffle_exchange_spec(task).config, NEURAL_GPU)
     return RunSpec(
         folder="rivals",
-        group=f"{task}, {THEIRS}",
+        group=f"{task}, {NEURAL_GPU}",
         config=with_train(config, evaluate_every=4000, evaluate_lengths=(64,)),
-        measure=partial(over_lengths, tests=TESTS),
+        measure=partial(measure_accuracy, tests=NEURAL_GPU_TESTS),
     )
-
-
-def figure(results: Sequence[Result]) -> Figure:
-    """A panel for each task, with the paper's curves."""
-    panels: dict[str, list[Line]] = {}
-    for task in TASKS:
-        panels[task] = []
-        for colour, kind in ((0, OURS), (4, THEIRS)):
-            for place, (group, runs) in enumerate(_groups(results, task, kind)):
-                panels[task].append(Line(group, over_length(runs), colour=colour + place))
-            curve = [Point(x, y, y, y) for x, y in paper.GENERALIZATION[kind][task].items()]
-            panels[task].append(Line(f"the paper, {kind}", curve, colour=colour, faint=True))
-    return lines_figure(title("accuracy over length, trained on lengths to 64", results), panels, lengths=True)
-
-
-def claims(results: Sequence[Result]) -> list[Claim]:
-    """The paper's curves, and where it generalises further than the Neural GPU."""
-    found = []
-    for kind in (OURS, THEIRS):
-        for task in TASKS:
-            for group, runs in _groups(results, task, kind) or [(f"{task}, {kind}", [])]:
-                for length in JUDGED:
-                    target = paper.GENERALIZATION[kind][task][length]
-                    found.append(reaches(f"{group}: symbols right at {length}", target, accuracies(runs, length)))
-    for task in BETTER:
-        other = accuracies(select(results, task, kind=THEIRS), 4096)
-        for group, runs in _groups(results, task, OURS):
-            statement = f"{group} is right more often than {THEIRS} at 4096"
-            found.append(at_least_as_good(statement, accuracies(runs, 4096), other))
-    return found
 
 
 def _groups(results: Sequence[Result], task: str, kind: str) -> list[tuple[str, list[Result]]]:
     return list(by_group(select(results, task, kind=kind)).items())
+
+
+def _draw_generalization(results: Sequence[Result]) -> Figure:
+    """A panel for each task, with the paper's curves."""
+    panels: dict[str, list[Line]] = {}
+    for task in TASKS:
+        panels[task] = []
+        for colour, kind in ((0, OURS), (4, NEURAL_GPU)):
+            for index, (group, runs) in enumerate(_groups(results, task, kind)):
+                panels[task].append(Line(group, over_length(runs), colour=colour + index))
+            curve = [Point(x, y, y, y) for x, y in paper.GENERALIZATION[kind][task].items()]
+            panels[task].append(Line(f"the paper, {kind}", curve, colour=colour, dotted=True))
+    return lines_figure(title("accuracy over length, trained on lengths to 64", results), panels, lengths=True)
+
+
+def _claim_generalization(results: Sequence[Result]) -> list[Claim]:
+    """The paper's curves, and the tasks on which it generalises further than the Neural GPU."""
+    claims = []
+    for kind in (OURS, NEURAL_GPU):
+        for task in TASKS:
+            for group, runs in _groups(results, task, kind) or [(f"{task}, {kind}", [])]:
+                for length in CLAIMED_LENGTHS:
+                    target = paper.GENERALIZATION[kind][task][length]
+                    claims.append(reaches(f"{group}: symbols right at {length}", target, accuracies(runs, length)))
+    for task in BETTER_THAN_NEURAL_GPU:
+        baseline = accuracies(select(results, task, kind=NEURAL_GPU), 4096)
+        for group, runs in _groups(results, task, OURS):
+            statement = f"{group} is right more often than {NEURAL_GPU} at 4096"
+            claims.append(at_least_as_good(statement, accuracies(runs, 4096), baseline))
+    return claims
+
+
+GENERALIZATION = LearningFigure(
+    name="generalization",
+    base_specs=(
+        *(shuffle_exchange_spec(task, recipe) for recipe in ("paper", "released") for task in TASKS),
+        *(shuffle_exchange_spec(task, "long") for task in TASKS if task != "multiply"),
+        *(_neural_gpu_spec(task) for task in TASKS),
+    ),
+    folders=("generalization", "rivals"),
+    draw=_draw_generalization,
+    claims=_claim_generalization,
+    runs=5,
+)
+
+
+def _draw_convergence(results: Sequence[Result]) -> Figure:
+    """A panel for each task; the cross is the paper's final accuracy."""
+    panels = {
+        task: [
+            Line(group, over_steps(runs, CONVERGENCE_LENGTH), target, colour)
+            for colour, (group, runs) in enumerate(_groups(results, task, OURS))
+        ]
+        for task, target in paper.CONVERGED.items()
+    }
+    return lines_figure(title(f"accuracy at length {CONVERGENCE_LENGTH}, trained on lengths to 64", results), panels)
+
+
+def _claim_convergence(results: Sequence[Result]) -> list[Claim]:
+    """The final accuracy, and the step by which it is reached."""
+    claims = []
+    for task, target in paper.CONVERGED.items():
+        for group, runs in _groups(results, task, OURS) or [(task, [])]:
+            statement = f"{group}: symbols right at {CONVERGENCE_LENGTH}"
+            claims.append(reaches(statement, target, accuracies(runs, CONVERGENCE_LENGTH)))
+            if task in paper.CONVERGED_BY:
+                claims.append(_reached_by(group, runs, *paper.CONVERGED_BY[task]))
+    return claims
+
+
+def _reached_by(group: str, runs: Sequence[Result], level: float, step: int) -> Claim:
+    """Claim that the mean of the runs reaches an accuracy by a step."""
+    statement = f"{group}: {format_paper(level)} of the symbols right at {CONVERGENCE_LENGTH} within {step:,} steps"
+    points = over_steps(runs, CONVERGENCE_LENGTH)
+    if not points:
+        return Claim(statement, None, "not measured")
+    reached = next((point.x for point in points if point.mean >= level), None)
+    if points[0].x > step and reached == points[0].x:
+        return Claim(statement, None, f"at {reached:,}, before which nobody looked")
+    evidence = "never" if reached is None else f"after {reached:,}"
+    return Claim(statement, reached is not None and reached <= step, evidence)
+
+
+CONVERGENCE = LearningFigure(
+    name="convergence",
+    base_specs=[shuffle_exchange_spec(task, "long") for task in paper.CONVERGED],
+    folders=("generalization",),
+    draw=_draw_convergence,
+    claims=_claim_convergence,
+    runs=GENERALIZATION.runs,
+)

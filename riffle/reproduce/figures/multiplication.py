@@ -1,40 +1,34 @@
-"""Multiplication on inputs of length 128, which is the longest that is trained: 384 maps, two blocks."""
+"""Multiplication: at length 128 as in the paper, and at 32 by the number of Beneš blocks and of feature maps."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 from riffle.recipes import long
 from riffle.reproduce import paper
 from riffle.reproduce.charts import Line, lines_figure, title
-from riffle.reproduce.claims import Claim, reaches
-from riffle.reproduce.results import Result, accuracies, over_steps
-from riffle.reproduce.specs import EvaluationSpec, RunSpec, over_lengths, seeded
+from riffle.reproduce.claims import Claim, at_least_as_good, reaches
+from riffle.reproduce.figure import LearningFigure
+from riffle.reproduce.results import Result, accuracies, over_steps, select
+from riffle.reproduce.specs import EvaluationSpec, RunSpec, measure_accuracy, with_model_fields, with_train
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-RUNS = 3
-FOLDERS = ("multiplication",)
 LENGTH = 128
-TESTS = (EvaluationSpec((8, 16, 32, 64, 128, 256), 1024),)
+"""The longest trained length of the paper's network."""
+COMPARED_LENGTH = 32
+"""The longest trained length of comparisons: many networks can be trained in the time of one at 128."""
+LEARNING_RATE = 0.005
+"""Of comparisons."""
 
 
-def configs(*, quick: bool = False, runs: int = RUNS) -> list[RunSpec]:
-    """The one network."""
-    learner = RunSpec(
-        folder="multiplication",
-        group="multiply",
-        config=long("multiply"),
-        measure=partial(over_lengths, tests=TESTS),
-    )
-    return seeded([learner], runs, quick)
-
-
-def figure(results: Sequence[Result]) -> Figure:
+def _draw_multiplication(results: Sequence[Result]) -> Figure:
     """A line for each run."""
     lines = [
         Line(result["run"], over_steps([result]), paper.MULTIPLICATION, colour) for colour, result in enumerate(results)
@@ -42,7 +36,75 @@ def figure(results: Sequence[Result]) -> Figure:
     return lines_figure(title("multiplication", results), {f"accuracy at length {LENGTH}": lines})
 
 
-def claims(results: Sequence[Result]) -> list[Claim]:
-    """What the best run reaches."""
+def _claim_multiplication(results: Sequence[Result]) -> list[Claim]:
     statement = f"multiply: symbols right at {LENGTH}, best run"
     return [reaches(statement, paper.MULTIPLICATION, accuracies(results, LENGTH), best=True)]
+
+
+MULTIPLICATION = LearningFigure(
+    name="multiplication",
+    base_specs=[
+        RunSpec(
+            folder="multiplication",
+            group="multiply",
+            config=long("multiply"),
+            measure=partial(measure_accuracy, tests=(EvaluationSpec((8, 16, 32, 64, 128, 256), 1024),)),
+        )
+    ],
+    folders=("multiplication",),
+    draw=_draw_multiplication,
+    claims=_claim_multiplication,
+    runs=3,
+)
+
+
+def compared_spec(
+    folder: str = "products",
+    variant: str = "gated, 2 blocks, 192 maps",
+    learning_rate: float = LEARNING_RATE,
+    **model: Any,
+) -> RunSpec:
+    """A network of a comparison: 192 maps and two blocks, with some fields of the model changed.
+
+    Trained by Adam, as in the paper's comparisons: Muon hides much of what makes one network harder to train than
+    another.
+    """
+    config = with_train(
+        long("multiply"),
+        steps=10_000,
+        optimizer="adamw",
+        learning_rate=learning_rate,
+        evaluate_lengths=(COMPARED_LENGTH,),
+    )
+    config = replace(config, data=replace(config.data, bins=(8, 16, COMPARED_LENGTH)))
+    return RunSpec(
+        folder=folder,
+        group=f"multiply, {variant}",
+        config=with_model_fields(config, **{"features": 192, **model}),
+        measure=partial(measure_accuracy, tests=(EvaluationSpec((8, 16, 32, 64), 1024),)),
+    )
+
+
+def _size_figure(name: str, heading: str, field: str, sizes: Sequence[int], usual: int) -> LearningFigure:
+    """A figure of networks by one size, claiming that larger ones are at least as good; the usual one is shared."""
+
+    def draw(results: Sequence[Result]) -> Figure:
+        lines = [
+            Line(f"{size} {name}", over_steps(select(results, "multiply", **{field: size})), colour=colour)
+            for colour, size in enumerate(sizes)
+        ]
+        return lines_figure(title(heading, results), {f"accuracy at length {COMPARED_LENGTH}": lines})
+
+    def claims(results: Sequence[Result]) -> list[Claim]:
+        runs = {size: accuracies(select(results, "multiply", **{field: size}), COMPARED_LENGTH) for size in sizes}
+        return [
+            at_least_as_good(f"multiply: {more} {name} are right as often as {less}", runs[more], runs[less])
+            for less, more in pairwise(sizes)
+        ]
+
+    others = [compared_spec(name, f"{size} {name}", **{field: size}) for size in sizes if size != usual]
+    return LearningFigure(name=name, base_specs=[compared_spec(), *others], folders=(name,), draw=draw, claims=claims)
+
+
+BLOCKS = _size_figure("blocks", "multiplication by Beneš blocks", "blocks", (1, 2, 3), usual=2)
+MAPS = _size_figure("maps", "multiplication by feature maps", "features", (96, 192, 384), usual=192)

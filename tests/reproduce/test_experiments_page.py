@@ -11,12 +11,12 @@ from types import ModuleType
 import pytest
 from cli.riffle_command import riffle, succeed
 
-from riffle.reproduce import FIGURES, LEARNING, get_figure
-from riffle.reproduce import runner as schedule
+from riffle.reproduce import FIGURES, Entry, get_figure, runner
 
-from .test_learning import one_by_one
+from .test_figures import run_in_this_process
 
 PAGE = (Path(__file__).parents[2] / "docs" / "experiments.md").read_text()
+LEARNING = [name for name, entry in FIGURES.items() if entry.kind == "learning"]
 
 
 @pytest.mark.parametrize("command", re.findall(r"^riffle reproduce (.+)$", PAGE, flags=re.MULTILINE))
@@ -31,23 +31,23 @@ def test_the_table_counts_the_runs() -> None:
     for name in LEARNING:
         (row,) = [line for line in PAGE.splitlines() if line.startswith("| `") and f"`{name}`" in line]
         runs, steps = (cell.strip() for cell in row.split("|")[3:5])
-        learners = get_figure(name).configs(runs=get_figure(name).RUNS)
+        specs = get_figure(name).specs()
         first, _, second = runs.partition(" \N{MULTIPLICATION SIGN} ")
-        assert len(learners) == int(first) * int(second or 1), name
-        assert {each.config.train.steps for each in learners} == {
+        assert len(specs) == int(first) * int(second or 1), name
+        assert {spec.config.train.steps for spec in specs} == {
             int(count.replace(",", "")) for count in steps.split("; ")
         }
 
 
 def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module, entry = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
-    added = ModuleType("riffle.reproduce.dropout")
+    added = ModuleType("riffle.reproduce.figures.dropout")
     exec(module, added.__dict__)
     monkeypatch.setitem(sys.modules, added.__name__, added)
-    monkeypatch.setitem(LEARNING, "dropout", "taken out again after the test")
-    exec(entry, {"LEARNING": LEARNING})
-    monkeypatch.setitem(FIGURES, "dropout", LEARNING["dropout"])
-    monkeypatch.setattr(schedule, "carry_out", one_by_one)
+    listed: dict[str, Entry] = {}
+    exec(entry, {"FIGURES": listed, "Entry": Entry})
+    monkeypatch.setitem(FIGURES, "dropout", listed["dropout"])
+    monkeypatch.setattr(runner, "run_jobs", run_in_this_process)
     command = ("reproduce", "dropout", "--quick", "--out", tmp_path, "--work", tmp_path / "work", "--device", "cpu")
     found = succeed(*command, "--json").json
     assert set(found["runs"]) == {f"reverse-dropout-{rate}-seed0" for rate in ("0", "0-1", "0-2")}

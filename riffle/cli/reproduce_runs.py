@@ -1,0 +1,221 @@
+"""The measurements of ``riffle reproduce`` behind progress bars: training runs in processes, and timing series."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+
+from riffle.cli.display import choose_device, errors, progress_bar
+from riffle.quantities import format_wait
+
+if TYPE_CHECKING:
+    from riffle.bench.over_length import Series
+    from riffle.reproduce.figure import LearningFigure, TimingFigure
+    from riffle.reproduce.jobs import RunJob, RunUpdate
+    from riffle.reproduce.specs import RunSpec
+
+
+AT_ONCE = 6
+"""Runs at the same time on a GPU, which one small network does not fill."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReproduceOptions:
+    """Options of ``riffle reproduce``."""
+
+    quick: bool
+    only: tuple[str, ...]
+    results: Path
+    devices: tuple[str, ...]
+    commit: str | None
+    memory: float | None
+    budget: float
+    runs: int | None
+    changes: tuple[str, ...]
+    at_once: int | None
+    minutes: float | None
+    work: Path
+
+
+def measure_series(figure: TimingFigure, options: ReproduceOptions) -> None:
+    """Measure the series of a timing figure."""
+    import torch
+
+    from riffle.reproduce.timing_runs import measure_figure, select_series
+
+    selected = select_series(figure.series(options.quick), options.only)
+    with progress_bar() as bar:
+        task = bar.add_task(figure.name, total=sum(len(series.lengths) for series in selected))
+
+        def on_point(series: Series, point: dict[str, Any]) -> None:
+            bar.update(task, advance=1, description=f"{series.name}, {point['length']}")
+
+        def on_series(series: Series, measured: dict[str, Any]) -> None:
+            lengths = len(measured["points"])
+            bar.advance(task, len(series.lengths) - lengths)
+            stopped = f"; {measured['stopped']}" if measured["stopped"] else ""
+            text = f"{series.name}: {lengths} lengths in {measured['seconds']:.0f} s{stopped}"
+            bar.console.print(text, highlight=False, markup=False)
+
+        measure_figure(
+            figure,
+            selected,
+            options.results,
+            torch.device(choose_device(",".join(options.devices))),
+            memory=options.memory,
+            budget=options.budget,
+            quick=options.quick,
+            commit=options.commit,
+            keep_others=bool(options.only),
+            on_point=on_point,
+            on_series=on_series,
+        )
+
+
+def train_runs(figure: LearningFigure, options: ReproduceOptions) -> int:
+    """Train and measure the runs of a figure that have no result; returns the exit status of the command."""
+    import torch
+
+    from riffle.environment import commit, device_name
+    from riffle.reproduce.jobs import pending_jobs
+    from riffle.reproduce.runner import multi_process_service, record_time, run_jobs
+
+    devices = [choose_device(device) for device in options.devices or ("auto",)]
+    on_gpu, cores = devices[0].startswith("cuda"), os.cpu_count() or 1
+    at_once = options.at_once or (AT_ONCE if on_gpu else cores)
+    specs = _select_specs(figure, options)
+    provenance = {
+        "command": shlex.join(["riffle", *sys.argv[1:]]),
+        "commit": options.commit or commit(),
+        "at_once": at_once,
+        "quick": options.quick,
+    }
+    jobs = pending_jobs(specs, options.results, options.work, provenance)
+    progress = RunProgress(jobs, at_once * len(devices))
+    errors.print(
+        f"{figure.name}: {len(specs)} runs, {len(specs) - len(jobs)} finished before; {progress.describe_left()}",
+        highlight=False,
+    )
+    if not jobs:
+        return 0
+    hardware = [device_name(torch.device(device)) for device in devices]
+    time_record = record_time(
+        options.results / figure.name / "time.json",
+        {**provenance, "hardware": hardware, "steps": progress.steps_left()},
+        progress.ended,
+    )
+    with time_record, multi_process_service(on_gpu and at_once > 1) as variables, progress.bar:
+        stopped = run_jobs(
+            jobs,
+            devices * at_once,  # devices in turn, so that few runs are spread over all of them
+            threads=max(1, cores // (at_once * len(devices))),
+            seconds=options.minutes * 60 if options.minutes else None,
+            variables=variables,
+            on_update=progress.on_update,
+        )
+    if stopped or progress.ended["stopped"]:
+        reason = signal.Signals(stopped).name if stopped else "time is over"
+        errors.print(f"stopped: {reason}; everything is saved, and the same command goes on", highlight=False)
+    return 128 + stopped if stopped else int(progress.ended["failed"] > 0)
+
+
+def _select_specs(figure: LearningFigure, options: ReproduceOptions) -> list[RunSpec]:
+    from dataclasses import replace
+
+    from riffle.config import override
+
+    specs = [
+        replace(spec, config=override(spec.config, options.changes))
+        for spec in figure.specs(quick=options.quick, runs=options.runs)
+    ]
+    selected = [spec for spec in specs if not options.only or any(text in spec.name for text in options.only)]
+    if not selected:
+        names = ", ".join(spec.name for spec in specs)
+        raise ValueError(f"--only {','.join(options.only)} leaves no run of {names}")
+    return selected
+
+
+class RunProgress:
+    """A progress bar over all runs and one for each that is training, with an estimate of the time left.
+
+    Args:
+        jobs: The runs.
+        at_once: How many of them train at the same time.
+    """
+
+    def __init__(self, jobs: Sequence[RunJob], at_once: int) -> None:
+        self.bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}"),
+            console=errors,
+            expand=True,
+        )
+        self.at_once = at_once
+        self.specs = {job.spec.name: job.spec for job in jobs}
+        self.steps = {job.spec.name: job.step for job in jobs}
+        self.rates = {job.spec.group: job.rate for job in jobs if job.rate is not None}
+        self.estimate_printed = bool(self.rates)
+        self.updates: Counter[str] = Counter()
+        self.ended: Counter[str] = Counter()
+        """Numbers of runs that finished, stopped and failed."""
+        self.run_bars: dict[str, TaskID] = {}
+        self.total = sum(map(self._total, self.specs))
+        self.total_bar = self.bar.add_task("all runs", total=self.total, note="")
+
+    def _total(self, name: str) -> int:
+        return self.specs[name].config.train.steps
+
+    def steps_left(self) -> int:
+        """Steps left of all runs together."""
+        return sum(self._total(name) - step for name, step in self.steps.items())
+
+    def describe_left(self) -> str:
+        """Steps left, and the time they take where a rate is known."""
+        from riffle.reproduce.runner import estimate_seconds
+
+        left = [(self.specs[name].group, self._total(name) - step) for name, step in self.steps.items()]
+        seconds = estimate_seconds(left, self.rates, self.at_once)
+        time = f", about {format_wait(seconds)}" if seconds else ""
+        return f"{self.steps_left():,} steps to go{time}"
+
+    def on_update(self, job: RunJob, update: RunUpdate) -> None:
+        """Show an update of a run."""
+        name = job.spec.name
+        if update.kind == "step":
+            self.updates[name] += 1
+            if self.updates[name] > 1:  # the first steps also load and compile
+                self.rates[job.spec.group] = update.rate
+                if not self.estimate_printed:
+                    self.estimate_printed = True
+                    self._print(self.describe_left())
+            self._show(name, update.step, f"{update.rate:.0f} steps/s")
+        elif update.kind == "measuring":
+            self._show(name, self._total(name), "measured")
+        else:
+            self.ended[update.kind] += 1
+            del self.steps[name]
+            if name in self.run_bars:
+                self.bar.remove_task(self.run_bars.pop(name))
+            reason = f": {update.reason}; see {job.log}" if update.reason else ""
+            self._print(f"{name}: {update.kind}{reason}")
+
+    def _show(self, name: str, step: int, note: str) -> None:
+        self.steps[name] = step
+        if name not in self.run_bars:
+            self.run_bars[name] = self.bar.add_task(name, total=self._total(name), note="")
+        self.bar.update(self.run_bars[name], completed=step, note=note)
+        self.bar.update(self.total_bar, completed=self.total - self.steps_left(), note=self.describe_left())
+
+    def _print(self, text: str) -> None:
+        self.bar.console.print(text, highlight=False, markup=False, soft_wrap=True)

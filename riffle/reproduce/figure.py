@@ -1,0 +1,94 @@
+"""What a figure consists of: the runs or series it needs, its drawing, its claims."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from riffle.bench.over_length import Series
+from riffle.plots import save_figure
+from riffle.reproduce.claims import Claim
+from riffle.reproduce.results import Result, read_results
+from riffle.reproduce.specs import RunSpec, shrink, with_train
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearningFigure:
+    """A figure of trained networks; every run leaves one result file."""
+
+    name: str
+    """Its name on the command line; the drawing goes to the results folder of this name."""
+    base_specs: Sequence[RunSpec]
+    """Every network once, with seed 0."""
+    folders: tuple[str, ...]
+    """Result folders of which every run on the figure's tasks is shown; of other folders, only the listed groups."""
+    draw: Callable[[Sequence[Result]], Figure]
+    claims: Callable[[Sequence[Result]], list[Claim]]
+    runs: int = 1
+    """Seeds of every network."""
+    shrink: Callable[[RunSpec], RunSpec] = shrink
+    """Makes a run tiny for ``--quick``."""
+
+    def specs(self, *, quick: bool = False, runs: int | None = None) -> list[RunSpec]:
+        """Every network with each of its seeds; all networks of the first seed come first, should time run out."""
+        base = [self.shrink(spec) for spec in self.base_specs] if quick else self.base_specs
+        seeds = range(runs or (1 if quick else self.runs))
+        return [replace(spec, config=with_train(spec.config, seed=seed)) for seed in seeds for spec in base]
+
+    def read(self, root: Path) -> list[Result]:
+        """The results below the folder of all results, in the order of :attr:`base_specs`."""
+        tasks = {spec.config.task for spec in self.base_specs}
+        folder_of_group = {spec.group: spec.folder for spec in self.base_specs}
+        shared = read_results(root, sorted(set(folder_of_group.values()) - set(self.folders)))
+        results = [
+            *(result for result in read_results(root, self.folders) if result["config"]["task"] in tasks),
+            *(result for result in shared if result["group"] in folder_of_group),
+        ]
+        order = {group: index for index, group in enumerate(folder_of_group)}
+        return sorted(results, key=lambda result: order.get(result["group"], len(order)))
+
+    def save(self, root: Path) -> tuple[Path, Path]:
+        """Draw the figure from the results below a folder."""
+        return _save(self.draw(self.read(root)), root / self.name, "figure")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimingFigure:
+    """A figure of time and memory over length; all of its series are in one result file."""
+
+    name: str
+    """Its name on the command line and of its results folder."""
+    series: Callable[[bool], list[Series]]
+    """What is measured; with True, tiny models that take seconds on a CPU."""
+    draw: Callable[[Mapping[str, Any]], Figure]
+    claims: Callable[[Mapping[str, Any]], list[Claim]]
+
+    def results_path(self, root: Path, memory: float | None) -> Path:
+        """The result file of a limit of GPU memory in gigabytes, None for no limit."""
+        return root / self.name / ("results.json" if memory is None else f"results-{memory:g}GB.json")
+
+    def save(self, path: Path) -> tuple[Path, Path]:
+        """Draw the figure beside a result file."""
+        return _save(self.draw(read_timing(path)), path.parent, path.stem.replace("results", "figure"))
+
+
+def read_timing(path: Path) -> dict[str, Any]:
+    """A result file of a timing figure."""
+    try:
+        content: dict[str, Any] = json.loads(path.read_text())
+        return content
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{path} does not exist: nothing has been measured yet") from None
+
+
+def _save(figure: Figure, folder: Path, stem: str) -> tuple[Path, Path]:
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = folder / f"{stem}.svg", folder / f"{stem}.png"
+    save_figure(figure, *paths)
+    return paths

@@ -1,0 +1,160 @@
+"""Time and memory over length: addition beside the Neural GPU, and LAMBADA beside the Universal Transformer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from riffle.bench.over_length import SLOPE_POINTS, Series, SeriesForm, SeriesWork, longest_within, points, slope
+from riffle.models.baselines import NeuralGPU, UniversalReader
+from riffle.models.sequence import SequenceModel
+from riffle.reproduce.charts import timing_figure
+from riffle.reproduce.claims import Claim
+from riffle.reproduce.figure import TimingFigure
+from riffle.tasks import get_task
+
+OURS = "shuffle-exchange"
+WORKS: tuple[SeriesWork, ...] = ("evaluation", "training")
+
+
+def _powers_of_two(last: int) -> tuple[int, ...]:
+    return tuple(2**exponent for exponent in range(6, last + 1))
+
+
+def faster_everywhere(
+    results: Mapping[str, Any], model: str, baseline: str, work: SeriesWork, at_least: int = 0
+) -> Claim:
+    """Claim that a model is faster than a baseline at every common length, from a length on."""
+    times, baseline_times = points(results, model, work), points(results, baseline, work)
+    common = sorted(length for length in times.keys() & baseline_times.keys() if length >= at_least)
+    start = f" from {at_least} on" if at_least else ""
+    statement = f"{work} by {model} is faster than by {baseline} at every length{start}"
+    if not common:
+        return Claim(statement, None, "no common length was measured")
+    slower = [length for length in common if times[length] >= baseline_times[length]]
+    where = f"slower at {', '.join(map(str, slower))}" if slower else f"at all of {common[0]} to {common[-1]}"
+    last = common[-1]
+    return Claim(statement, not slower, f"{where}; at {last} {times[last]:.3g} ms and {baseline_times[last]:.3g} ms")
+
+
+def grows_with_exponent(results: Mapping[str, Any], model: str, work: SeriesWork, low: float, high: float) -> Claim:
+    """Claim that the time of a series grows with an exponent within bounds."""
+    times = points(results, model, work)
+    exponent = slope(times)
+    statement = f"{work} by {model} grows with an exponent of {low:g} to {high:g}"
+    if exponent is None or len(times) < 2 * SLOPE_POINTS:
+        return Claim(statement, None, f"{len(times)} lengths are too few")
+    return Claim(statement, low <= exponent <= high, f"{exponent:g} over the {SLOPE_POINTS} longest lengths")
+
+
+NEURAL_GPU = "Neural GPU (DNGPU)"
+LONGEST = {
+    (OURS, "evaluation"): 21,
+    (OURS, "training"): 21,
+    (NEURAL_GPU, "evaluation"): 17,
+    (NEURAL_GPU, "training"): 14,
+}
+"""The longest length tried, as a power of two; the paper's is 2M cells."""
+
+
+def _addition_series(quick: bool) -> list[Series]:
+    task = get_task("add")
+    features = 12 if quick else 96
+
+    def build(model: type[nn.Module], device: torch.device, dtype: torch.dtype) -> nn.Module:
+        return model(task.symbols, task.classes, features, device=device, dtype=dtype)
+
+    models: list[tuple[str, type[nn.Module], SeriesForm]] = [
+        (OURS, SequenceModel, "plain"),
+        (NEURAL_GPU, NeuralGPU, "compiled"),
+    ]
+    return [
+        Series(
+            model=name,
+            work=work,
+            lengths=_powers_of_two(8 if quick else LONGEST[name, work]),
+            build=partial(build, model),
+            symbols=task.symbols,
+            form=form,
+        )
+        for work in WORKS
+        for name, model, form in models
+    ]
+
+
+def _claim_addition(results: Mapping[str, Any]) -> list[Claim]:
+    return [
+        *(faster_everywhere(results, OURS, NEURAL_GPU, work) for work in WORKS),
+        grows_with_exponent(results, OURS, "evaluation", 0.9, 1.25),
+        *(grows_with_exponent(results, NEURAL_GPU, work, 1.75, 2.25) for work in WORKS),
+    ]
+
+
+TIMING_ADDITION = TimingFigure(
+    name="timing-addition",
+    series=_addition_series,
+    draw=partial(timing_figure, title="addition, one sequence, 96 maps, 1 block"),
+    claims=_claim_addition,
+)
+
+MATERIALISED, FLASH = "Universal Transformer, scores in memory", "Universal Transformer, FlashAttention"
+"""Attention as it was computed in 2019, and as it is today."""
+WORDS = 60_001
+"""The Universal Transformer's vocabulary."""
+PAPER_MEMORY = 11.0
+"""Gigabytes of the paper's GPU."""
+TIMES_LONGER = 32
+"""How many times longer the paper's sequences were than those of attention in that memory."""
+
+
+def _lambada_series(quick: bool) -> list[Series]:
+    words = 100 if quick else WORDS
+
+    def build_ours(device: torch.device, dtype: torch.dtype) -> nn.Module:
+        return SequenceModel(words, 1, 12 if quick else 384, 2, device=device, dtype=dtype)
+
+    def build_transformer(device: torch.device, dtype: torch.dtype) -> nn.Module:
+        features, heads = (16, 2) if quick else (1024, 16)
+        return UniversalReader(words, features, heads=heads, device=device, dtype=dtype)
+
+    models: list[tuple[str, Any, SeriesForm, int]] = [
+        (OURS, build_ours, "plain", 22),
+        (MATERIALISED, build_transformer, "materialised", 17),
+        (FLASH, build_transformer, "compiled", 19),
+    ]
+    return [
+        Series(model=name, work=work, lengths=_powers_of_two(8 if quick else last), build=build, symbols=words, form=form)
+        for work in WORKS
+        for name, build, form, last in models
+    ]
+
+
+def _claim_lambada(results: Mapping[str, Any]) -> list[Claim]:
+    """The paper's claims, also against today's attention."""
+    limit = results["memory"] or PAPER_MEMORY
+    return [
+        *(faster_everywhere(results, OURS, baseline, "evaluation", 2048) for baseline in (MATERIALISED, FLASH)),
+        grows_with_exponent(results, OURS, "evaluation", 0.9, 1.25),
+        grows_with_exponent(results, FLASH, "evaluation", 1.6, 2.1),
+        *(_fits_longer(results, baseline, work, limit) for baseline in (MATERIALISED, FLASH) for work in WORKS),
+    ]
+
+
+def _fits_longer(results: Mapping[str, Any], baseline: str, work: SeriesWork, gigabytes: float) -> Claim:
+    ours, other = (longest_within(results, model, work, gigabytes) for model in (OURS, baseline))
+    statement = f"within {gigabytes:g} GB, {work} reaches {TIMES_LONGER} times longer sequences than {baseline}"
+    if ours is None or other is None:
+        return Claim(statement, None, "no peak of memory was measured")
+    return Claim(statement, ours >= TIMES_LONGER * other, f"{ours} and {other}: {ours / other:g} times")
+
+
+TIMING_LAMBADA = TimingFigure(
+    name="timing-lambada",
+    series=_lambada_series,
+    draw=partial(timing_figure, title="LAMBADA, one sequence, 384 maps and 2 blocks, base configuration"),
+    claims=_claim_lambada,
+)

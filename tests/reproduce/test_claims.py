@@ -1,0 +1,60 @@
+"""Goals are judged by the best recipe, by the mean of its runs or its best one, without rounding up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from riffle.reproduce.claims import GOALS, Claim, judge_goals
+from riffle.reproduce.figures.generalization import shuffle_exchange_spec
+from riffle.reproduce.specs import with_train
+
+from .synthetic import synthetic_result
+
+MEAN, BEST = "add: symbols right at 4096", "add: symbols right at 4096, best run"
+
+
+def judge(accuracies: dict[tuple[str, int], float], statement: str) -> Claim:
+    """A goal for addition, from the accuracy of runs by recipe and seed."""
+    results = []
+    for (recipe, seed), accuracy in accuracies.items():
+        spec = shuffle_exchange_spec("add", recipe)
+        spec = replace(spec, config=with_train(spec.config, seed=seed))
+        results.append(synthetic_result(spec, lambda spec, length, accuracy=accuracy: accuracy))
+    (claim,) = (claim for claim in judge_goals(results) if claim.statement == statement)
+    return claim
+
+
+def test_the_best_recipe_counts_by_its_mean() -> None:
+    accuracies = {("paper", 0): 0.5, ("paper", 1): 0.97, ("long", 0): 0.90, ("long", 1): 0.92}
+    mean, best = judge(accuracies, MEAN), judge(accuracies, BEST)
+    assert (mean.verdict, mean.evidence) == ("reached", "mean of 2 runs of 'add, shuffle-exchange, long'")
+    assert mean.ours == pytest.approx(0.91)
+    assert (best.verdict, best.evidence) == (
+        "short by 1 points",
+        "best of 2 runs of 'add, shuffle-exchange, paper'",
+    )
+    assert best.ours == 0.97
+
+
+def test_one_run_does_not_speak_for_a_recipe_where_another_has_several() -> None:
+    claim = judge({("paper", 0): 1.0, ("long", 0): 0.90, ("long", 1): 0.92}, MEAN)
+    assert (claim.verdict, claim.evidence) == ("reached", "mean of 2 runs of 'add, shuffle-exchange, long'")
+    assert claim.ours == pytest.approx(0.91)
+
+
+def test_nearly_is_not_reached() -> None:
+    assert judge({("long", 0): 0.899, ("long", 1): 0.899}, MEAN).verdict == "short by 0.1 points"
+    assert judge({("long", 0): 0.9799, ("long", 1): 0.1}, BEST).verdict == "reached", "to the three digits of the goal"
+
+
+def test_whole_sequences_are_required_at_the_trained_length() -> None:
+    claim = judge({("long", 0): 1.0, ("long", 1): 1.0}, "add: whole sequences right at 64")
+    assert (claim.verdict, claim.ours) == ("short by 50 points", 0.5), "half of the symbols in synthetic results"
+
+
+def test_what_was_not_measured_is_open() -> None:
+    claims = judge_goals([])
+    assert len(claims) == len(GOALS) == len({claim.statement for claim in claims})
+    assert {claim.verdict for claim in claims} == {"open"}
