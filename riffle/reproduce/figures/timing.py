@@ -127,7 +127,9 @@ def _lambada_series(quick: bool) -> list[Series]:
         (FLASH, build_transformer, "compiled", 19),
     ]
     return [
-        Series(model=name, work=work, lengths=_powers_of_two(8 if quick else last), build=build, symbols=words, form=form)
+        Series(
+            model=name, work=work, lengths=_powers_of_two(8 if quick else last), build=build, symbols=words, form=form
+        )
         for work in WORKS
         for name, build, form, last in models
     ]
