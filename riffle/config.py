@@ -24,7 +24,7 @@ class ModelConfig:
     """The model."""
 
     kind: str = "shuffle-exchange"
-    """An entry of riffle.models.build.MODELS, or of READERS for LAMBADA."""
+    """An entry of riffle.models.build.MODELS."""
     features: int = 192
     """Feature maps per cell (m in the paper); features per position in other models."""
     blocks: int = 1

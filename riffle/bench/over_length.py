@@ -21,7 +21,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from riffle.bench.timing import Call, free_memory, graphed, peak_bytes, time_once, time_repeated
 from riffle.models.baselines import NeuralGPU, UniversalReader
-from riffle.tasks.base import BLANK
 
 SeriesWork = Literal["evaluation", "training"]
 SeriesForm = Literal["plain", "compiled", "materialised"]
@@ -222,24 +221,24 @@ def graphed_steps(model: NeuralGPU, symbols_BN: Tensor) -> Call:
     """Evaluation by replaying a graph of 64 steps: a graph of all steps would have millions of nodes."""
     batch, length = symbols_BN.shape
     assert length % GRAPH_STEPS == 0, f"{length} is no multiple of {GRAPH_STEPS}"
-    s_LD, live_L1 = model.begin([model.embed(symbols_BN)], [model.live(symbols_BN != BLANK)])
+    s_LD, active_L1 = model.initial_state([model.embed(symbols_BN)], [model.active_cells(symbols_BN)])
     state_LD = s_LD.clone()
 
     @torch.no_grad()
     def some_steps() -> None:
         s_LD = state_LD
         for _ in range(GRAPH_STEPS):
-            s_LD = model.unit(s_LD) * live_L1
+            s_LD = model.unit(s_LD) * active_L1
         state_LD.copy_(s_LD)
 
     replay = graphed(some_steps)
 
     @torch.no_grad()
     def call() -> Tensor:
-        state_LD.copy_(model.begin([model.embed(symbols_BN)], [model.live(symbols_BN != BLANK)])[0])
+        state_LD.copy_(model.initial_state([model.embed(symbols_BN)], [model.active_cells(symbols_BN)])[0])
         for _ in range(length // GRAPH_STEPS):
             replay()
-        return model.end(state_LD, batch, length)
+        return model.read_out(state_LD, batch, length)
 
     return call
 

@@ -1,9 +1,16 @@
-"""What every model is that maps symbols to symbols: the one thing training, evaluation and the command line know.
+"""The base classes of all models, each adding to the one before what its users need.
 
-What the rivals have in common: symbols are checked, and rows of different length run at their own.
+- :class:`Trainable`: what a training step asks of a model besides its scores.
+- :class:`CellModel`: scores sequences of cells that are given as vectors. All entries of
+  :data:`riffle.models.build.MODELS` are cell models.
+- :class:`SymbolModel`: embeds symbols as cells, so it solves tasks. :class:`~riffle.models.sequence.SequenceModel` is
+  the paper's; the baselines share :class:`BaselineModel`.
+
+:class:`~riffle.models.pointer.WordModel` and :class:`~riffle.models.pointer.PointerModel` are trainable models that
+put word vectors in front of a cell model.
 """
 
-# B = batch, N = length, C = classes
+# B = batch, N = length, D = features per cell, C = classes
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -19,50 +26,52 @@ COPIES = 12
 
 
 class Trainable(nn.Module):
-    """What a training step asks of a model besides its scores."""
+    """A model that a training step can train; by default nothing but its weights is adapted."""
 
     def extra_loss(self) -> Tensor:
-        """What training adds to the loss of the last batches, such as a cost of saturation or of steps; zero here."""
+        """A term that training adds to the loss of the last batches, such as a cost of saturation; a scalar."""
         return next(self.parameters()).new_zeros(())
 
     def step_statistics(self) -> list[Tensor]:
-        """What :meth:`after_step` takes note of besides the loss; several processes put their mean in its place."""
+        """Scalars besides the loss that :meth:`after_step` uses; data parallel training averages them in place."""
         return []
 
     def after_step(self, loss: Tensor, learning_rate: Tensor) -> None:
-        """Take note of a training step, where something other than the weights is adapted; nothing here.
-
-        Runs inside a captured step: it may change buffers in place, and must not wait for the device.
-        """
+        """Adapt buffers after a training step; it runs inside a captured step, so in place and without syncing."""
 
 
 class CellModel(Trainable):
-    """A model that takes cells as vectors; one may score whole rows, ``[B, C]``, in place of their positions."""
+    """A model that scores sequences of cells."""
 
     def forward_cells(self, x_BND: Tensor) -> Tensor:
-        """The scores of cells that are given as vectors in place of symbols, ``[B, N, C]``; a zero vector is a blank.
+        """Score every class at every position, ``[B, N, C]``; a model may score each sequence as a whole, ``[B, C]``.
 
         Args:
-            x_BND: The cells, as many features each as the model has, a power of two of them.
+            x_BND: The cells, a power of two of them; a blank is a zero vector.
         """
         raise NotImplementedError
 
 
 class SymbolModel(CellModel):
-    """A model that scores the output alphabet at every position of a sequence of symbols."""
+    r"""A model that scores the output alphabet at every position of a sequence of symbols.
+
+    Shape:
+        - Input: :math:`(B, N)` symbols, any :math:`N \ge 1`; 0 is the blank that pads a sequence.
+        - Output: :math:`(B, N, C)` scores.
+    """
 
     def forward(self, symbols_BN: Tensor, lengths: Tensor | Sequence[int] | None = None) -> Tensor:
         """Score every class at every position, ``[B, N, C]``.
 
         Args:
             symbols_BN: The symbols, blank-padded.
-            lengths: The length of every row, where they differ; a row's scores then depend on the row alone, and those
-                past its end are zero.
+            lengths: The length of every row, where they differ; the scores of a row then depend on that row alone, and
+                those past its end are zero.
         """
         raise NotImplementedError
 
     def forward_batches(self, batches: Sequence[Tensor]) -> list[Tensor]:
-        """The scores of several batches, each of a length of its own; a model may do better than one by one.
+        """Score several batches, each of its own length; faster than one by one where a model can merge them.
 
         Args:
             batches: The symbols of each batch, ``[B, N]``.
@@ -70,24 +79,37 @@ class SymbolModel(CellModel):
         return [self(symbols_BN) for symbols_BN in batches]
 
     def operations(self, length: int) -> float:
-        """Additions and multiplications for one sequence; here every weight once for each position."""
+        """Additions and multiplications for one sequence; by default every weight once for each position."""
         return 2.0 * length * sum(parameter.numel() for parameter in self.parameters())
 
     def memory(self, length: int) -> float:
-        """Bytes that one sequence takes without gradients, beside the weights; an estimate."""
+        """Bytes that one sequence takes without gradients, besides the weights; an estimate."""
         widest = max(parameter.shape[-1] for name, parameter in self.named_parameters() if name.startswith("output"))
         return COPIES * length * widest * torch.finfo(torch.float32).bits / 8
 
 
 class BaselineModel(SymbolModel, HubMixin, license="mit"):
-    """A model that runs every length as it is; a subclass says how in :meth:`run`."""
+    """A symbol model that runs every length as it is, without padding to a power of two.
+
+    A subclass defines :meth:`forward_cells`, and has an ``embedding`` and an ``output`` layer.
+
+    Args:
+        symbols: Size of the input alphabet.
+        classes: Size of the output alphabet.
+        features: Features per position.
+    """
+
+    embedding: nn.Embedding
+
+    def embed(self, symbols_BN: Tensor) -> Tensor:
+        """The cells of symbols."""
+        return self.embedding(symbols_BN)
 
     def run(self, batches: Sequence[Tensor]) -> list[Tensor]:
-        """The scores of batches, each of symbols of one length."""
-        raise NotImplementedError
+        """The scores of checked batches."""
+        return [self.forward_cells(self.embed(symbols_BN)) for symbols_BN in batches]
 
     def forward(self, symbols_BN: Tensor, lengths: Tensor | Sequence[int] | None = None) -> Tensor:
-        """Score every class at every position; see :meth:`riffle.models.base.SymbolModel.forward`."""
         if lengths is None:
             return self.forward_batches([symbols_BN])[0]
         batch, longest = symbols_BN.shape
@@ -99,10 +121,14 @@ class BaselineModel(SymbolModel, HubMixin, license="mit"):
         return torch.cat([pad_to(scores_BNC, longest) for scores_BNC in results])[order.argsort()]
 
     def forward_batches(self, batches: Sequence[Tensor]) -> list[Tensor]:
-        """The scores of several batches, each of a length of its own."""
-        for symbols_BN in batches:
-            if symbols_BN.dim() != 2:
-                raise ValueError(f"the input must be [batch, length] symbols, got shape {tuple(symbols_BN.shape)}")
-            if symbols_BN.shape[1] < 1:
-                raise ValueError("the input has no symbols: its length must be at least 1")
+        check_symbols(batches)
         return self.run(batches)
+
+
+def check_symbols(batches: Sequence[Tensor]) -> None:
+    """Raise ``ValueError`` where a batch is not ``[B, N]`` symbols with N of at least 1."""
+    for symbols_BN in batches:
+        if symbols_BN.dim() != 2:
+            raise ValueError(f"the input must be [batch, length] symbols, got shape {tuple(symbols_BN.shape)}")
+        if symbols_BN.shape[1] < 1:
+            raise ValueError("the input has no symbols: its length must be at least 1")

@@ -1,9 +1,10 @@
-"""From configuration to model: the only file that knows both."""
+"""From configuration to model: the registry of models, and the only file that knows both."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
 
 from riffle.config import ModelConfig
 from riffle.models.base import CellModel, SymbolModel
@@ -17,155 +18,104 @@ from riffle.models.baselines import (
 )
 from riffle.models.sequence import SequenceModel
 
-Model = TypeVar("Model")
-
 
 class Alphabets(Protocol):
-    """What a model has to know of a task; every :class:`~riffle.tasks.Task` has it."""
+    """The sizes of its alphabets and its reach: what a model has to know of a :class:`~riffle.tasks.Task`."""
 
     @property
-    def symbols(self) -> int:
-        """Size of the input alphabet."""
-        ...
-
+    def symbols(self) -> int: ...
     @property
-    def classes(self) -> int:
-        """Size of the output alphabet."""
-        ...
-
+    def classes(self) -> int: ...
     @property
-    def reach(self) -> int:
-        """How many times as many cells as its input an answer can take."""
-        ...
+    def reach(self) -> int: ...
 
 
-def shuffle_exchange(config: ModelConfig, task: Alphabets, **factory: Any) -> SymbolModel:
-    """The paper's model for a task."""
-    return SequenceModel(
-        task.symbols,
-        task.classes,
-        config.features,
-        config.blocks,
-        sharing=config.sharing,
-        unit=config.unit,
-        dropout=config.dropout,
-        noise=config.noise,
-        backend=config.backend,
-        recompute=config.recompute,
-        **factory,
-    )
+@dataclass(frozen=True)
+class ModelEntry:
+    """A model of the registry."""
+
+    build: Callable[..., CellModel]
+    """Makes it from a configuration, a task and the arguments of all models: features, dropout, device and dtype."""
+    fields: tuple[str, ...] = ()
+    """The fields of a configuration that it has and not all models have."""
+    symbols: bool = True
+    """Whether it maps symbols to symbols and can be trained on tasks; every model can be trained on passages."""
 
 
-def dngpu(config: ModelConfig, task: Alphabets, **factory: Any) -> SymbolModel:
+def shuffle_exchange(config: ModelConfig, task: Alphabets, **common: Any) -> CellModel:
+    """The paper's model."""
+    own = {name: getattr(config, name) for name in (*MODELS["shuffle-exchange"].fields, "backend")}
+    return SequenceModel(task.symbols, task.classes, **own, **common)
+
+
+def dngpu(config: ModelConfig, task: Alphabets, **common: Any) -> CellModel:
     """The Neural GPU with diagonal gates."""
-    return NeuralGPU(task.symbols, task.classes, config.features, dropout=config.dropout, reach=task.reach, **factory)
+    return NeuralGPU(task.symbols, task.classes, reach=task.reach, **common)
 
 
-def universal_transformer(config: ModelConfig, task: Alphabets, **factory: Any) -> SymbolModel:
+def universal_transformer(config: ModelConfig, task: Alphabets, **common: Any) -> CellModel:
     """The encoder of a Universal Transformer."""
-    return UniversalTransformer(
-        task.symbols,
-        task.classes,
-        config.features,
-        heads=config.heads,
-        steps=config.layers or (12 if config.halting else 6),
-        halting=config.halting,
-        dropout=config.dropout,
-        **factory,
-    )
+    return UniversalTransformer(task.symbols, task.classes, **_universal(config), **common)
 
 
-def transformer(config: ModelConfig, task: Alphabets, **factory: Any) -> SymbolModel:
-    """A transformer encoder."""
-    return Transformer(
-        task.symbols,
-        task.classes,
-        config.features,
-        layers=config.layers or 6,
-        heads=config.heads,
-        dropout=config.dropout,
-        **factory,
-    )
-
-
-def recurrent(config: ModelConfig, task: Alphabets, **factory: Any) -> SymbolModel:
-    """A bidirectional LSTM or GRU, after the kind."""
-    return Recurrent(
-        task.symbols,
-        task.classes,
-        config.features,
-        cell="lstm" if config.kind == "lstm" else "gru",
-        layers=config.layers or 2,
-        dropout=config.dropout,
-        **factory,
-    )
-
-
-def gated_attention_reader(config: ModelConfig, task: Alphabets, **factory: Any) -> CellModel:
-    """The Gated-Attention Reader, whose one class is a position's score."""
-    return GatedAttentionReader(
-        task.symbols, config.features, hops=config.layers or 3, dropout=config.dropout, **factory
-    )
-
-
-def universal_reader(config: ModelConfig, task: Alphabets, **factory: Any) -> CellModel:
+def universal_reader(config: ModelConfig, task: Alphabets, **common: Any) -> CellModel:
     """The Universal Transformer with its decoder, which scores every class once."""
-    return UniversalReader(
-        task.symbols,
-        config.features,
-        classes=task.classes,
-        heads=config.heads,
-        steps=config.layers or (12 if config.halting else 6),
-        halting=config.halting,
-        dropout=config.dropout,
-        **factory,
+    return UniversalReader(task.symbols, classes=task.classes, **_universal(config), **common)
+
+
+def _universal(config: ModelConfig) -> dict[str, Any]:
+    steps = config.layers or (12 if config.halting else 6)
+    return {"heads": config.heads, "steps": steps, "halting": config.halting}
+
+
+def transformer(config: ModelConfig, task: Alphabets, **common: Any) -> CellModel:
+    """A transformer encoder."""
+    return Transformer(task.symbols, task.classes, layers=config.layers or 6, heads=config.heads, **common)
+
+
+def recurrent(config: ModelConfig, task: Alphabets, **common: Any) -> CellModel:
+    """A bidirectional LSTM or GRU, whichever the kind names."""
+    return Recurrent(
+        task.symbols, task.classes, cell="lstm" if config.kind == "lstm" else "gru", layers=config.layers or 2, **common
     )
 
 
-MODELS: dict[str, Callable[..., SymbolModel]] = {
-    "shuffle-exchange": shuffle_exchange,
-    "dngpu": dngpu,
-    "universal-transformer": universal_transformer,
-    "transformer": transformer,
-    "lstm": recurrent,
-    "gru": recurrent,
+def gated_attention_reader(config: ModelConfig, task: Alphabets, **common: Any) -> CellModel:
+    """The Gated-Attention Reader, whose one class is a position's score."""
+    return GatedAttentionReader(task.symbols, hops=config.layers or 3, **common)
+
+
+MODELS: dict[str, ModelEntry] = {
+    "shuffle-exchange": ModelEntry(shuffle_exchange, ("blocks", "sharing", "unit", "noise", "recompute")),
+    "dngpu": ModelEntry(dngpu),
+    "universal-transformer": ModelEntry(universal_transformer, ("layers", "heads", "halting")),
+    "transformer": ModelEntry(transformer, ("layers", "heads")),
+    "lstm": ModelEntry(recurrent, ("layers",)),
+    "gru": ModelEntry(recurrent, ("layers",)),
+    "gated-attention-reader": ModelEntry(gated_attention_reader, ("layers",), symbols=False),
+    "universal-reader": ModelEntry(universal_reader, ("layers", "heads", "halting"), symbols=False),
 }
-"""Every model that can be trained: a function of its configuration and its task."""
-READERS: dict[str, Callable[..., CellModel]] = {
-    **MODELS,
-    "gated-attention-reader": gated_attention_reader,
-    "universal-reader": universal_reader,
-}
-"""Every model that can be trained to read passages."""
-OWN_FIELDS: dict[str, tuple[str, ...]] = {
-    "shuffle-exchange": ("blocks", "sharing", "unit", "noise", "recompute"),
-    "dngpu": (),
-    "universal-transformer": ("layers", "heads", "halting"),
-    "transformer": ("layers", "heads"),
-    "lstm": ("layers",),
-    "gru": ("layers",),
-    "gated-attention-reader": ("layers",),
-    "universal-reader": ("layers", "heads", "halting"),
-}
-"""The fields of a configuration that mean something to a kind of model and not to all."""
+"""Every model that can be trained, by the name of its kind."""
+SYMBOL_MODELS = tuple(kind for kind, model in MODELS.items() if model.symbols)
+"""The kinds that map symbols to symbols."""
 
 
 def build(config: ModelConfig, task: Alphabets, **factory: Any) -> SymbolModel:
-    """The model a configuration asks for; it maps ``[B, N]`` symbols to ``[B, N, classes]`` scores."""
-    return _choose(MODELS, config)(config, task, **factory)
+    """The model of a configuration for a task; it maps ``[B, N]`` symbols to ``[B, N, classes]`` scores."""
+    return cast(SymbolModel, _build(SYMBOL_MODELS, config, task, factory))
 
 
 def build_reader(config: ModelConfig, task: Alphabets, **factory: Any) -> CellModel:
-    """The reader a configuration asks for; its :meth:`~riffle.models.base.CellModel.read` is what counts."""
-    return _choose(READERS, config)(config, task, **factory)
+    """The model of a configuration for passages, to be used by :meth:`~riffle.models.base.CellModel.forward_cells`."""
+    return _build(tuple(MODELS), config, task, factory)
 
 
-def _choose(models: Mapping[str, Callable[..., Model]], config: ModelConfig) -> Callable[..., Model]:
-    if config.kind not in models:
-        raise ValueError(f"unknown model {config.kind!r}; choose one of {', '.join(models)}")
-    own = OWN_FIELDS[config.kind]
-    for name in dict.fromkeys(name for names in OWN_FIELDS.values() for name in names):
-        if name not in own and getattr(config, name) != getattr(ModelConfig(), name):
-            known = ", ".join(["features", "dropout", *own])
+def _build(kinds: tuple[str, ...], config: ModelConfig, task: Alphabets, factory: dict[str, Any]) -> CellModel:
+    if config.kind not in kinds:
+        raise ValueError(f"unknown model {config.kind!r}; choose one of {', '.join(kinds)}")
+    model = MODELS[config.kind]
+    for name in dict.fromkeys(name for other in MODELS.values() for name in other.fields):
+        if name not in model.fields and getattr(config, name) != getattr(ModelConfig(), name):
+            known = ", ".join(["features", "dropout", *model.fields])
             raise ValueError(f"model.{name} means nothing to {config.kind!r}, which has {known}")
-    return models[config.kind]
+    return model.build(config, task, features=config.features, dropout=config.dropout, **factory)

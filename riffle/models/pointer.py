@@ -1,6 +1,6 @@
-"""A passage in, an answer out: words to cells, a network, a score for every position or for every word."""
+"""Models that answer a passage: word vectors as cells, a cell model, a score for every word or every position."""
 
-# B = passages, N = positions, D = features per cell, V = known words
+# B = passages, N = positions, D = features per cell, V = words
 from __future__ import annotations
 
 import torch
@@ -14,7 +14,7 @@ class WordModel(Trainable):
 
     Args:
         words: Maps ids :math:`(B, N)` to cells :math:`(B, N, D)`, as :class:`riffle.lambada.FrozenWords` does.
-        reader: A model whose embedding of symbols is taken away.
+        reader: The cell model; its embedding of symbols is deleted.
         word_dropout: Share of the words that are left out in training; the others are scaled up for it.
 
     Shape:
@@ -41,15 +41,12 @@ class WordModel(Trainable):
         return self.reader.forward_cells(x_BND)
 
     def extra_loss(self) -> Tensor:
-        """What the reader adds to the loss."""
         return self.reader.extra_loss()
 
     def step_statistics(self) -> list[Tensor]:
-        """What the reader takes note of."""
         return self.reader.step_statistics()
 
     def after_step(self, loss: Tensor, learning_rate: Tensor) -> None:
-        """Let the reader take note of a step."""
         self.reader.after_step(loss, learning_rate)
 
 
@@ -57,12 +54,12 @@ class PointerModel(WordModel):
     r"""Score every position of a passage; a softmax over them points at the word that was left out.
 
     Args:
-        words, word_dropout: See :class:`ReadingModel`.
-        reader: A model of one class.
+        words, word_dropout: See :class:`WordModel`.
+        reader: A cell model of one class.
 
     Shape:
         - Input: :math:`(B, N)` ids of words.
-        - Output: :math:`(B, N)` scores, of positions without a word as well.
+        - Output: :math:`(B, N)` scores, also of positions without a word.
     """
 
     def forward(self, ids_BN: Tensor) -> Tensor:

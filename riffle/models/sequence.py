@@ -1,10 +1,9 @@
-"""Symbols in, symbols out: embedding, shuffle-exchange network, a class for every position.
+"""The paper's model: an embedding of symbols, a shuffle-exchange network, an output layer at every position.
 
-A sequence of symbols longer than a device can hold: embedding, network and output layer part by part.
+:func:`predict_streamed` runs a trained one on a sequence that is longer than a device can hold.
 """
 
-# B = batch, N = length, D = features per cell, C = classes
-# B = 1 sequence, N = length, D = features per cell
+# B = batch, N = length, D = features per cell, C = classes; R = all positions of all batches, V = symbols
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from riffle.kernels import Backend
-from riffle.models.base import SymbolModel
+from riffle.models.base import SymbolModel, check_symbols
 from riffle.nn.hub import HubMixin
 from riffle.nn.lengths import at_own_power_of_two, at_powers_of_two, pad_to
 from riffle.nn.merge import cut, join
@@ -30,13 +29,13 @@ from riffle.tasks.base import BLANK
 
 EMBEDDING_RANGE = 0.01
 SMALL_TABLE = 64
-"""Symbols up to which a product with one-hot rows is the quicker lookup in training."""
+"""Symbols up to which a product with one-hot rows is the faster lookup in training."""
 EMBEDDING_SCALE = 30.0
 """A symbol enters the network as tanh(30 e): vectors that start within ±0.3 and stay within ±1."""
 
 
 class SequenceModel(SymbolModel, HubMixin, tags=["neural-shuffle-exchange"], license="mit"):
-    r"""Map a sequence of symbols to scores over the output alphabet, one set for each position.
+    r"""Map a sequence of symbols to scores over the output alphabet at every position.
 
     Args:
         symbols: Size of the input alphabet; symbol 0 is the blank that pads a sequence.
@@ -45,7 +44,8 @@ class SequenceModel(SymbolModel, HubMixin, tags=["neural-shuffle-exchange"], lic
         blocks, sharing, unit, dropout, noise, backend, recompute: See :class:`~riffle.nn.network.ShuffleExchange`.
 
     Shape:
-        - Input: :math:`(B, N)` integers below ``symbols``, any :math:`N \ge 1`.
+        - Input: :math:`(B, N)` integers below ``symbols``, any :math:`N \ge 1`. Rows whose ``lengths`` are given run at
+          the smallest power of two that holds them, whatever they are batched with.
         - Output: :math:`(B, N, C)` with :math:`C` = ``classes``.
 
     Examples::
@@ -91,44 +91,35 @@ class SequenceModel(SymbolModel, HubMixin, tags=["neural-shuffle-exchange"], lic
         nn.init.zeros_(self.output.bias)
 
     def forward(self, symbols_BN: Tensor, lengths: Tensor | Sequence[int] | None = None) -> Tensor:
-        """Score every class at every position.
-
-        Args:
-            symbols_BN: The symbols, blank-padded.
-            lengths: The length of every row, where they differ; each row then runs at the smallest power of two that
-                holds it, whatever it is batched with, and scores past its end are zero.
-        """
-        _check(symbols_BN)
+        check_symbols([symbols_BN])
         if lengths is None:
             return at_powers_of_two(self._run, [symbols_BN])[0]
         return at_own_power_of_two(self._run, symbols_BN, lengths)
 
     def forward_batches(self, batches: Sequence[Tensor]) -> list[Tensor]:
-        """The scores of several batches; embedding, output layer and merged switch layers are one call for all."""
-        for symbols_BN in batches:
-            _check(symbols_BN)
+        """Score several batches; embedding, output layer and merged switch layers are one call for all."""
+        check_symbols(batches)
         return at_powers_of_two(self._run, batches) if batches else []
 
     def cells(self) -> Tensor:
-        """What each symbol enters the network as; tanh of this table costs less than of all cells."""
+        """The cell of every symbol, ``[V, D]``; the tanh of this table costs less than that of all positions."""
         return torch.tanh(EMBEDDING_SCALE * self.embedding.weight)
 
     def _run(self, batches: list[Tensor]) -> list[Tensor]:
         table = self.cells()
         sizes = [symbols_BN.shape[0] * symbols_BN.shape[1] for symbols_BN in batches]
-        cells_CD = _rows(table, join([symbols_BN.flatten() for symbols_BN in batches]))
-        xs_BND = [x_CD.view(*x_BN.shape, -1) for x_CD, x_BN in zip(cut(cells_CD, sizes), batches, strict=True)]
-        # One batch goes by the network's forward, which hooks may watch.
+        cells_RD = _look_up(table, join([symbols_BN.flatten() for symbols_BN in batches]))
+        xs_BND = [x_RD.view(*x_BN.shape, -1) for x_RD, x_BN in zip(cut(cells_RD, sizes), batches, strict=True)]
+        # A single batch goes through the network's forward, so that hooks see it.
         ys_BND = self.network.forward_batches(xs_BND) if len(xs_BND) > 1 else [self.network(xs_BND[0])]
         scores = self.output(join([y_BND.flatten(0, 1) for y_BND in ys_BND]))
         return [part.view(*x_BN.shape, -1) for part, x_BN in zip(cut(scores, sizes), batches, strict=True)]
 
     def forward_cells(self, x_BND: Tensor) -> Tensor:
-        """The scores of cells that are given as vectors."""
         return self.output(self.network(x_BND))
 
     def operations(self, length: int) -> float:
-        """Additions and multiplications for one sequence: a unit's weights once for each pair of every layer."""
+        """Additions and multiplications for one sequence: a unit's weights for each pair of every layer."""
         k = bits(length)
         pairs = 2 ** (k - 1)
         weights = {name: sum(part.numel() for part in unit.parameters()) for name, unit in self.network.units.items()}
@@ -145,18 +136,11 @@ class SequenceModel(SymbolModel, HubMixin, tags=["neural-shuffle-exchange"], lic
         return model
 
 
-def _check(symbols_BN: Tensor) -> None:
-    if symbols_BN.dim() != 2:
-        raise ValueError(f"the input must be [batch, length] symbols, got shape {tuple(symbols_BN.shape)}")
-    if symbols_BN.shape[1] < 1:
-        raise ValueError("the input has no symbols: its length must be at least 1")
-
-
-def _rows(table_VD: Tensor, symbols_C: Tensor) -> Tensor:
-    """The rows of a table; in training, of a small one by a product, whose gradient is a product too and not a sort."""
+def _look_up(table_VD: Tensor, symbols_R: Tensor) -> Tensor:
+    """The rows of a table; a small one is multiplied in training, since an embedding's gradient sorts the symbols."""
     if table_VD.requires_grad and table_VD.shape[0] <= SMALL_TABLE:
-        return F.one_hot(symbols_C, table_VD.shape[0]).to(table_VD.dtype) @ table_VD
-    return F.embedding(symbols_C, table_VD)
+        return F.one_hot(symbols_R, table_VD.shape[0]).to(table_VD.dtype) @ table_VD
+    return F.embedding(symbols_R, table_VD)
 
 
 @torch.no_grad()
@@ -168,13 +152,13 @@ def predict_streamed(
     scratch: Path | None = None,
     on_progress: Callable[[int, int], None] = lambda done, parts: None,
 ) -> list[int]:
-    """The class of every position, as the model gives it when the sequence fits.
+    """The class of every position of a sequence whose cells are on disk, part by part on the device.
 
     Args:
-        model: A :class:`~riffle.models.sequence.SequenceModel`, on the device that computes.
+        model: A :class:`SequenceModel`, on the device that computes.
         symbols: The sequence.
         part: Cells that are on the device at once, a power of two.
-        scratch: A folder for the cells, and for what skip connections keep; None for the system's temporary one.
+        scratch: A folder for the cells and the skip connections; None for the system's temporary one.
         on_progress: See :func:`riffle.parallel.stream`.
     """
     if not isinstance(model, SequenceModel):

@@ -13,7 +13,7 @@ from riffle.config import LambadaRunConfig, ModelConfig, override
 from riffle.lambada import tokenise
 from riffle.lambada.evaluate import TrainedReader
 from riffle.lambada.train import make_lambada_objective
-from riffle.models.build import READERS
+from riffle.models.build import MODELS
 from riffle.recipes import LAMBADA_BASELINES, lambada, small, with_model
 from riffle.train.objective import OBJECTIVES
 from riffle.train.run import PASSAGE_FRACTIONS, Run, check_config
@@ -47,7 +47,7 @@ def experiment_of(kind: str, corpus: Path, *changes: str) -> LambadaRunConfig:
 
 
 def test_the_lists_of_readers_agree() -> None:
-    assert [ModelConfig().kind, *LAMBADA_BASELINES] == list(READERS)
+    assert [ModelConfig().kind, *LAMBADA_BASELINES] == list(MODELS)
 
 
 @pytest.mark.parametrize("name", PASSAGE_FRACTIONS)
@@ -58,7 +58,7 @@ def test_a_share_lies_in_0_to_1(name: str, riddles: Path) -> None:
 
 
 @pytest.mark.parametrize("table", ["frozen", "learned"])
-@pytest.mark.parametrize("kind", READERS)
+@pytest.mark.parametrize("kind", MODELS)
 def test_every_reader_learns_with_all_its_weights(kind: str, table: str, riddles: Path) -> None:
     config = experiment_of(kind, riddles, f"data.table={table}", "data.words=40", "data.word_dropout=0")
     objective = make_lambada_objective(config)
@@ -84,7 +84,7 @@ def test_a_share_of_the_passages_is_learned_from_and_all_others_are_measured(rid
     assert len(half.dataset("validation")) == len(whole.dataset("validation"))
 
 
-@pytest.mark.parametrize("kind", READERS)
+@pytest.mark.parametrize("kind", MODELS)
 def test_every_reader_answers(kind: str, riddles: Path, tmp_path: Path) -> None:
     changes = ("train.steps=1", "train.evaluate_every=0", "data.table=learned", "data.words=300")
     reader = TrainedReader(train(tmp_path / "run", experiment_of(kind, riddles, *changes)))
@@ -122,7 +122,7 @@ def test_a_stopped_run_ends_as_one_that_was_not(
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("kind", READERS)
+@pytest.mark.parametrize("kind", MODELS)
 def test_a_step_is_one_graph_on_a_gpu(kind: str, precision: str, riddles: Path) -> None:
     config = experiment_of(kind, riddles, f"train.precision={precision}")
     objective = make_lambada_objective(config, device="cuda")

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from riffle import SequenceModel
 from riffle.config import ModelConfig
-from riffle.models.build import MODELS, build
+from riffle.models.build import SYMBOL_MODELS, build
 from riffle.tasks import get_task
 
 TASK = get_task("multiply")
@@ -30,7 +30,7 @@ def symbols(batch: int, length: int) -> Tensor:
     return torch.randint(0, TASK.symbols, (batch, length))
 
 
-@pytest.fixture(params=MODELS)
+@pytest.fixture(params=SYMBOL_MODELS)
 def kind(request: pytest.FixtureRequest) -> str:
     return request.param
 
@@ -122,7 +122,7 @@ def test_hub_folder_round_trip(kind: str, tmp_path: Path) -> None:
 def test_unknown_kind_lists_the_names() -> None:
     with pytest.raises(ValueError, match="unknown model 'transfomer'; choose one of ") as error:
         make("transfomer")
-    assert all(name in str(error.value) for name in MODELS)
+    assert all(name in str(error.value) for name in SYMBOL_MODELS)
 
 
 CONFIGS = [

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from riffle.config import DataConfig, ModelConfig, RunConfig, override
-from riffle.models.build import MODELS, OWN_FIELDS, READERS, build
+from riffle.models.build import MODELS, SYMBOL_MODELS, build
 from riffle.recipes import BASELINES, paper, small, with_model
 from riffle.tasks import TASKS, get_task
 from riffle.train import evaluate as evaluate_module
@@ -28,9 +28,8 @@ def experiment_of(kind: str, *changes: str) -> RunConfig:
 
 
 def test_the_lists_of_models_agree() -> None:
-    assert [ModelConfig().kind, *BASELINES] == list(MODELS)
-    assert list(OWN_FIELDS) == list(READERS)
-    for kind in MODELS:
+    assert (ModelConfig().kind, *BASELINES) == SYMBOL_MODELS
+    for kind in SYMBOL_MODELS:
         for recipe in (paper, small):
             config = with_model(recipe("sort"), kind)
             assert config.model.kind == kind
@@ -39,9 +38,9 @@ def test_the_lists_of_models_agree() -> None:
         with_model(TINY, "mlp")
 
 
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("kind", SYMBOL_MODELS)
 def test_a_stopped_run_ends_as_one_that_was_not(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = experiment_of(kind, "model.halting=true") if "halting" in OWN_FIELDS[kind] else experiment_of(kind)
+    config = experiment_of(kind, "model.halting=true") if "halting" in MODELS[kind].fields else experiment_of(kind)
     train(tmp_path / "whole", config)
     train_until(tmp_path / "parts", 13, monkeypatch, config)
     resume(tmp_path / "parts", config)
@@ -49,7 +48,7 @@ def test_a_stopped_run_ends_as_one_that_was_not(kind: str, tmp_path: Path, monke
     assert_finite(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("kind", SYMBOL_MODELS)
 def test_a_run_gives_its_model_back(kind: str, tmp_path: Path) -> None:
     run = train(tmp_path / "run", experiment_of(kind, "train.steps=2", "train.evaluate_every=0"))
     model = run.model()
@@ -61,7 +60,7 @@ def test_a_run_gives_its_model_back(kind: str, tmp_path: Path) -> None:
     assert torch.equal(model(x_BN), again(x_BN))
 
 
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("kind", SYMBOL_MODELS)
 def test_many_batches_are_what_each_is_alone(kind: str) -> None:
     model = build(experiment_of(kind).model, TASK).eval()
     batches = [torch.randint(0, TASK.symbols, (rows, width)) for rows, width in ((3, 8), (2, 1), (4, 5))]
@@ -80,7 +79,7 @@ LEARNING = {  # features, steps, learning rate, share of right symbols at the en
 }
 
 
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("kind", SYMBOL_MODELS)
 def test_a_small_version_learns_to_reverse(kind: str) -> None:
     features, steps, rate, expected = LEARNING[kind]
     config = override(
@@ -123,7 +122,7 @@ def test_an_answer_is_never_longer_than_a_task_says() -> None:
 
 def test_operations_grow_as_they_should() -> None:
     growth = {}
-    for kind in MODELS:
+    for kind in SYMBOL_MODELS:
         model = build(experiment_of(kind).model, TASK, device="meta")
         growth[kind] = model.operations(2**20) / model.operations(2**19)
         assert model.memory(2**20) == 2 * model.memory(2**19) > 0
@@ -166,10 +165,10 @@ def test_mistakes_are_named(changes: list[str], message: str) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("kind", SYMBOL_MODELS)
 def test_a_step_is_one_graph_on_a_gpu(kind: str, precision: str) -> None:
     changes = [f"train.precision={precision}", "train.gradient_noise=0.0001", "train.clip=1"]
-    if "halting" in OWN_FIELDS[kind]:
+    if "halting" in MODELS[kind].fields:
         changes.append("model.halting=true")
     config = experiment_of(kind, *changes)
     step = TrainStep(config, build(config.model, TASK, device="cuda"), SymbolObjective(config))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from riffle import SequenceModel
 from riffle.config import DataConfig, ModelConfig, RunConfig, TrainConfig
 from riffle.models.base import SymbolModel
-from riffle.models.build import MODELS, build
+from riffle.models.build import SYMBOL_MODELS, build
 from riffle.recipes import paper
 from riffle.tasks import get_task
 from riffle.train import objective as objective_module
@@ -34,7 +34,7 @@ def make_step(config: RunConfig = EXPERIMENT) -> TrainStep:
     return TrainStep(config, build(config.model, TASK), SymbolObjective(config))
 
 
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("kind", SYMBOL_MODELS)
 def test_only_matrices_decay(kind: str) -> None:
     model = build(ModelConfig(kind=kind, features=8, dropout=0.0), TASK)
     rate = torch.tensor(0.1)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from riffle.models.baselines.gated_attention import GatedAttentionReader
 from riffle.models.baselines.neural_gpu import NeuralGPU
-from riffle.models.baselines.recurrent import Recurrent
+from riffle.models.baselines.recurrent import GatedAttentionReader, Recurrent
 from riffle.models.baselines.transformers import Transformer
 from riffle.models.baselines.universal_transformer import UniversalReader, UniversalTransformer
 

@@ -1,11 +1,10 @@
-"""The Neural GPU's cost of saturation, and the weight it adapts as training goes on.
+"""The Neural GPU with diagonal gates (DNGPU): n steps of one convolutional GRU over n cells.
 
-The Neural GPU with diagonal gates (DNGPU): n steps of one convolutional GRU over n cells.
+Training adds a cost of saturation, whose weight is adapted as training goes on.
 """
 
-# L = cells in one line, D = feature maps
 # B = batch, N = length, D = feature maps per cell, C = classes
-# L = all cells of all rows in one line, each row followed by one cell that stays zero
+# L = cells of all rows of all batches, concatenated, each row followed by one cell that stays zero
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -16,29 +15,31 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from riffle.models.base import BaselineModel
-from riffle.tasks.base import BLANK
+from riffle.tasks.rows import columns, row_lengths
 
 LIMIT = 0.9
-"""Arguments beyond this, either way, are saturated."""
-FIRST_WEIGHT = 1e-3
-WEIGHTS = (1e-20, 1e-3)
-"""The weight of the cost stays between these."""
+"""Arguments outside ±0.9 are saturated."""
+INITIAL_WEIGHT = 1e-3
+WEIGHT_RANGE = (1e-20, 1e-3)
+"""The weight of the cost is clipped to this range."""
 PERIOD = 200
 """Steps after which the weight is adapted."""
+RESET_BIAS, UPDATE_BIAS = 0.5, 0.7
+"""Initial biases of the gates."""
 
 
 class Saturation(nn.Module):
-    r"""Collects :math:`\sum \max(|x| - 0.9, 0)` over the arguments :math:`x` of clipped nonlinearities.
+    r"""Sum :math:`\max(|x| - 0.9, 0)` over the arguments :math:`x` of clipped nonlinearities.
 
     The sum of a batch of :math:`B` rows of :math:`n` cells is divided by :math:`n^2 B`. Every 200 steps its weight
-    becomes the learning rate times the mean loss over the mean cost, within 1e-20..1e-3. Weight and means are tensors
-    that stay on their device, and buffers, so that a checkpoint holds them.
+    becomes the learning rate times the mean loss over the mean cost, within 1e-20..1e-3. Weight and means are buffers,
+    so that a checkpoint holds them and they stay on the device.
 
     Examples::
 
         >>> saturation = Saturation()
-        >>> saturation.begin([(1, 2)]).add(torch.tensor([[1.0], [-0.5], [9.0]]))
-        >>> saturation.finish()
+        >>> saturation.start([(1, 2)]).add(torch.tensor([[1.0], [-0.5], [9.0]]))
+        >>> saturation.finish_batch()
         >>> f"{saturation.cost():.3f}"
         '0.025'
     """
@@ -46,17 +47,17 @@ class Saturation(nn.Module):
     weight: Tensor
     period: Tensor
 
-    def __init__(self, *, device: Any = None, dtype: Any = None) -> None:
+    def __init__(self, **factory: Any) -> None:
         super().__init__()
-        self.register_buffer("weight", torch.tensor(FIRST_WEIGHT, device=device, dtype=dtype))
+        self.register_buffer("weight", torch.tensor(INITIAL_WEIGHT, **factory))
         # Sum of losses, sum of costs and steps since the weight was adapted.
-        self.register_buffer("period", torch.zeros(3, device=device, dtype=dtype))
+        self.register_buffer("period", torch.zeros(3, **factory))
         self._shapes: list[tuple[int, ...]] = []
         self._cells_L: Tensor | None = None
         self._sum: Tensor | None = None
 
-    def begin(self, shapes: Sequence[tuple[int, ...]]) -> Saturation:
-        """Begin anew with batches of these shapes; each row has one more cell, which does not count."""
+    def start(self, shapes: Sequence[tuple[int, ...]]) -> Saturation:
+        """Reset for batches of these shapes; each row has one more cell, which does not count."""
         self._shapes, self._cells_L, self._sum = list(shapes), None, None
         self._share = 1 / len(shapes)
         return self
@@ -71,13 +72,13 @@ class Saturation(nn.Module):
         steps = [x_LD.new_full((batch * (width + 1),), width) for batch, width in self._shapes]
         self._cells_L = torch.cat(steps) * torch.linalg.vector_norm(F.softshrink(x_LD, LIMIT), ord=1, dim=-1)
 
-    def finish(self) -> None:
-        """Add the first batch up; its cells leave the line."""
+    def finish_batch(self) -> None:
+        """Add the cost of the first batch that is left, and drop its cells."""
         assert self._cells_L is not None, "nothing was added"
         batch, width = self._shapes.pop(0)
         cells = batch * (width + 1)
-        own = self._cells_L[:cells].unflatten(0, (batch, width + 1))[:, :width].sum()
-        cost = own * (self._share / (width**2 * batch))
+        total = self._cells_L[:cells].unflatten(0, (batch, width + 1))[:, :width].sum()
+        cost = total * (self._share / (width**2 * batch))
         self._sum = cost if self._sum is None else self._sum + cost
         self._cells_L = self._cells_L[cells:]
 
@@ -91,18 +92,14 @@ class Saturation(nn.Module):
 
     @torch.no_grad()
     def adapt(self, loss: Tensor, learning_rate: Tensor) -> None:
-        """Note a step's loss and cost, and adapt the weight when the period is over."""
+        """Add a step's loss and cost to the means, and adapt the weight when the period is over."""
         self.period += torch.stack([loss.detach(), self.cost().detach(), torch.ones_like(loss)]).to(self.period)
         over = self.period[2] >= PERIOD
-        # The weight was part of the cost that the authors average, so it takes no part in its own next value.
-        adapted = (learning_rate * self.period[0] / (self.period[1] + 1e-20)).clamp(*WEIGHTS).to(self.weight)
+        # In the authors' code the weight cancels: it is part of the cost they average.
+        adapted = (learning_rate * self.period[0] / (self.period[1] + 1e-20)).clamp(*WEIGHT_RANGE).to(self.weight)
         self.weight.copy_(torch.where(over, adapted, self.weight))
         self.period.mul_(~over)
-        self._sum = None  # it holds on to the step's graph
-
-
-RESET_BIAS, UPDATE_BIAS = 0.5, 0.7
-"""Where the biases of the gates start."""
+        self._sum = None  # frees the step's graph
 
 
 class DiagonalGRU(nn.Module):
@@ -120,10 +117,10 @@ class DiagonalGRU(nn.Module):
 
     Args:
         features: Feature maps per cell.
-        dropout: Rate of dropout on the candidate in training.
+        dropout: Dropout rate of the candidate.
 
     Shape:
-        - Input and output: :math:`(L, D)`, cells in one line; the last one must be zero.
+        - Input and output: :math:`(L, D)`; the last cell must be zero.
 
     Examples::
 
@@ -132,11 +129,11 @@ class DiagonalGRU(nn.Module):
         torch.Size([9, 6])
     """
 
-    def __init__(self, features: int, *, dropout: float = 0.0, device: Any = None, dtype: Any = None) -> None:
+    def __init__(self, features: int, *, dropout: float = 0.0, **factory: Any) -> None:
         super().__init__()
         self.features = features
-        self.gates = nn.Linear(3 * features, 2 * features, device=device, dtype=dtype)
-        self.candidate = nn.Linear(3 * features, features, device=device, dtype=dtype)
+        self.gates = nn.Linear(3 * features, 2 * features, **factory)
+        self.candidate = nn.Linear(3 * features, features, **factory)
         self.dropout = nn.Dropout(dropout)
         self.reset_parameters()
 
@@ -152,7 +149,7 @@ class DiagonalGRU(nn.Module):
         nn.init.zeros_(self.candidate.bias)
 
     def forward(self, s_LD: Tensor, saturation: Saturation | None = None) -> Tensor:
-        """Make one step; what the nonlinearities clip is added to ``saturation``."""
+        """One step; the arguments of the nonlinearities are added to ``saturation``."""
         near_L3D = _with_neighbours(s_LD)
         gates_L2D = self.gates(near_L3D).to(s_LD.dtype)  # under autocast the products are rounded, the state is not
         reset_LD, update_LD = F.hardsigmoid(3 * gates_L2D).chunk(2, dim=-1)  # torch's has a slope of a sixth, not half
@@ -164,7 +161,7 @@ class DiagonalGRU(nn.Module):
         return torch.lerp(candidate_LD, self._shift(near_L3D), update_LD)
 
     def _shift(self, near_L3D: Tensor) -> Tensor:
-        """The maps where the next step finds them: first those that stay, then from the left, then from the right."""
+        """The diagonal shift: the first maps stay, the next come from the left, the last from the right."""
         left_LD, own_LD, right_LD = near_L3D.chunk(3, dim=-1)
         moved = self.features // 3
         stay = self.features - 2 * moved
@@ -175,19 +172,14 @@ class NeuralGPU(BaselineModel, tags=["neural-gpu"]):
     r"""Map a sequence of symbols to scores over the output alphabet by the improved Neural GPU.
 
     :math:`n` cells take :math:`n` steps of a :class:`DiagonalGRU`, so the cost grows with :math:`n^2`. Cells past the
-    input's extent are kept at zero. In training, :meth:`extra_loss` is a cost of saturation: how far the arguments of
-    the clipped nonlinearities lie outside ±0.9, where their gradient is about to vanish.
+    end of the input are kept at zero. In training, :meth:`extra_loss` is a cost of saturation: how far the arguments of
+    the clipped nonlinearities lie outside ±0.9, since their gradient vanishes outside ±1.
 
     Args:
-        symbols: Size of the input alphabet; symbol 0 is the blank that pads a sequence.
-        classes: Size of the output alphabet.
+        symbols, classes: See :class:`~riffle.models.base.BaselineModel`.
         features: Feature maps per cell, at least 3.
-        dropout: Rate of dropout on the embedding and on every candidate in training.
+        dropout: Dropout rate of the embedding and of every candidate.
         reach: How many times as long as the input the output can be; cells further away are kept at zero.
-
-    Shape:
-        - Input: :math:`(B, N)` integers below ``symbols``, any :math:`N \ge 1`.
-        - Output: :math:`(B, N, C)` with :math:`C` = ``classes``.
 
     Examples::
 
@@ -225,81 +217,74 @@ class NeuralGPU(BaselineModel, tags=["neural-gpu"]):
             nn.init.xavier_uniform_(layer.weight)
             nn.init.zeros_(layer.bias)
 
-    def run(self, batches: Sequence[Tensor], live: Sequence[Tensor] | None = None) -> list[Tensor]:
+    def run(self, batches: Sequence[Tensor], active: Sequence[Tensor] | None = None) -> list[Tensor]:
         """Score batches of several widths at once; each takes as many steps as it is wide.
-
-        All rows lie in one line, narrow ones first, which leave it when their steps are done.
 
         Args:
             batches: The symbols of each batch, ``[B, N]``.
-            live: Which cells may be other than zero, by default those within ``reach`` times the input's extent.
+            active: Masks of the cells that may be other than zero, by default :meth:`active_cells`.
         """
-        masks = [self.live(symbols_BN != BLANK) for symbols_BN in batches] if live is None else live
-        return self._steps([self.embed(symbols_BN) for symbols_BN in batches], masks)
+        masks = [self.active_cells(symbols_BN) for symbols_BN in batches] if active is None else active
+        return self._run_cells([self.embed(symbols_BN) for symbols_BN in batches], masks)
 
     def forward_cells(self, x_BND: Tensor) -> Tensor:
-        """The scores of cells that are given as vectors."""
-        return self._steps([x_BND], [self.live((x_BND != 0).any(dim=-1))])[0]
+        return self._run_cells([x_BND], [self.active_cells((x_BND != 0).any(dim=-1))])[0]
 
     def embed(self, symbols_BN: Tensor) -> Tensor:
         """The cells of symbols before the first nonlinearity."""
         return F.embedding(symbols_BN, self.input.weight.T) + self.input.bias
 
-    def _steps(self, batches: Sequence[Tensor], live: Sequence[Tensor]) -> list[Tensor]:
+    def active_cells(self, symbols_BN: Tensor) -> Tensor:
+        """Which cells lie within ``reach`` times the length of the input, bool ``[B, N]``."""
+        return columns(symbols_BN) < self.reach * row_lengths(symbols_BN)[:, None]
+
+    def _run_cells(self, batches: Sequence[Tensor], active: Sequence[Tensor]) -> list[Tensor]:
         order = sorted(range(len(batches)), key=lambda index: batches[index].shape[1])
-        ordered, masks = [batches[index] for index in order], [live[index] for index in order]
-        saturation = self.saturation.begin([tuple(mask.shape) for mask in masks]) if self.training else None
-        s_LD, live_L1 = self.begin(ordered, masks, saturation)
+        ordered, masks = [batches[index] for index in order], [active[index] for index in order]
+        saturation = self.saturation.start([tuple(mask.shape) for mask in masks]) if self.training else None
+        s_LD, active_L1 = self.initial_state(ordered, masks, saturation)
         scores: list[Tensor] = [s_LD] * len(batches)
         steps = 0
         for index, (batch, width) in zip(order, (mask_BN.shape for mask_BN in masks), strict=True):
             for _ in range(width - steps):
-                s_LD = self.unit(s_LD, saturation) * live_L1
+                s_LD = self.unit(s_LD, saturation) * active_L1
             steps, cells = width, batch * (width + 1)
-            scores[index] = self.end(s_LD[:cells], batch, width)
-            s_LD, live_L1 = s_LD[cells:], live_L1[cells:]
+            scores[index] = self.read_out(s_LD[:cells], batch, width)  # narrow batches come first and are dropped
+            s_LD, active_L1 = s_LD[cells:], active_L1[cells:]
             if saturation is not None:
-                saturation.finish()
+                saturation.finish_batch()
         return scores
 
-    def begin(
-        self, batches: Sequence[Tensor], live: Sequence[Tensor], saturation: Saturation | None = None
+    def initial_state(
+        self, batches: Sequence[Tensor], active: Sequence[Tensor], saturation: Saturation | None = None
     ) -> tuple[Tensor, Tensor]:
-        """The cells of all batches in one line before the first step, and which of them may be other than zero."""
-        live_L = torch.cat([F.pad(mask_BN, (0, 1)).flatten() for mask_BN in live])
+        """The cells of all batches before the first step, ``[L, D]``, and the mask of active cells, ``[L, 1]``."""
+        active_L = torch.cat([F.pad(mask_BN, (0, 1)).flatten() for mask_BN in active])
         s_LD = torch.cat([F.pad(x_BND, (0, 0, 0, 1)).flatten(0, 1) for x_BND in batches])
         if saturation is not None:
             saturation.add_input(s_LD)
-        live_L1 = live_L[:, None].to(s_LD.dtype)
-        return self.dropout(F.hardtanh(s_LD)) * live_L1, live_L1
+        active_L1 = active_L[:, None].to(s_LD.dtype)
+        return self.dropout(F.hardtanh(s_LD)) * active_L1, active_L1
 
-    def end(self, s_LD: Tensor, batch: int, length: int) -> Tensor:
+    def read_out(self, s_LD: Tensor, batch: int, length: int) -> Tensor:
         """The scores of one batch after its last step."""
         return self.output(s_LD.unflatten(0, (batch, length + 1))[:, :length])
-
-    def live(self, filled_BN: Tensor) -> Tensor:
-        """Which cells lie within ``reach`` times the input's extent, given where the input is not blank."""
-        position_N = torch.arange(filled_BN.shape[1], device=filled_BN.device)
-        extent_B = torch.where(filled_BN, position_N + 1, 0).amax(dim=1)
-        return position_N < self.reach * extent_B[:, None]
 
     def operations(self, length: int) -> float:
         """Additions and multiplications for one sequence: the unit's weights once for each cell and step."""
         return 2.0 * length**2 * sum(parameter.numel() for parameter in self.unit.parameters())
 
     def extra_loss(self) -> Tensor:
-        """The weighted cost of saturation of the last training batches, to be added to their loss."""
+        """The weighted cost of saturation of the last training batches."""
         return self.saturation.loss()
 
     def step_statistics(self) -> list[Tensor]:
-        """The cost of saturation."""
         return [self.saturation.cost().detach()]
 
     def after_step(self, loss: Tensor, learning_rate: Tensor) -> None:
-        """Take note of a step's loss, to which the weight of the saturation cost is adapted."""
         self.saturation.adapt(loss, learning_rate)
 
 
 def _with_neighbours(s_LD: Tensor) -> Tensor:
-    """Each cell's left neighbour, the cell and its right neighbour side by side; the last cell of the line is zero."""
+    """Each cell's left neighbour, the cell and its right neighbour side by side; the last cell of all is zero."""
     return torch.cat([s_LD.roll(1, 0), s_LD, s_LD.roll(-1, 0)], dim=-1)

@@ -1,37 +1,36 @@
-"""Recurrent networks as one would otherwise pick them: bidirectional LSTM and GRU."""
+"""Recurrent networks: bidirectional LSTM and GRU, and the Gated-Attention Reader of passages."""
 
-# B = batch, N = length, D = features, C = classes
+# B = batch, N = length of a sequence or passage, M = length of the query, D = features
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
 
-from riffle.models.base import BaselineModel
+from riffle.models.base import BaselineModel, CellModel
+from riffle.nn.hub import HubMixin
+from riffle.tasks.base import BLANK
+from riffle.tasks.rows import row_lengths
 
 Cell = Literal["lstm", "gru"]
 CELLS: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}
+QUERY_WORDS = 32
+"""How many of the last words of a passage are the query, where none is given."""
 
 
 class Recurrent(BaselineModel, tags=["recurrent"]):
     r"""Map a sequence of symbols to scores over the output alphabet by a bidirectional recurrent network.
 
     Args:
-        symbols: Size of the input alphabet.
-        classes: Size of the output alphabet.
+        symbols, classes: See :class:`~riffle.models.base.BaselineModel`.
         features: Features per position, an even number: half of them for each direction.
         cell: "lstm" or "gru".
         layers: Bidirectional layers.
-        dropout: Rate of dropout on every layer's input in training.
-
-    Shape:
-        - Input: :math:`(B, N)` integers below ``symbols``, any :math:`N \ge 1`.
-        - Output: :math:`(B, N, C)` with :math:`C` = ``classes``.
+        dropout: Dropout rate of every layer's input.
 
     Examples::
 
-        >>> import torch
         >>> model = Recurrent(symbols=12, classes=12, features=16, cell="gru")
         >>> model(torch.tensor([[3, 1, 2]])).shape
         torch.Size([1, 3, 12])
@@ -54,23 +53,135 @@ class Recurrent(BaselineModel, tags=["recurrent"]):
             raise ValueError(f"unknown cell {cell!r}; choose one of {', '.join(CELLS)}")
         if layers < 1:
             raise ValueError(f"layers must be at least 1, got {layers}")
-        if features < 2 or features % 2:
-            raise ValueError(f"features must be even, half of them for each direction, got {features}")
+        _check_even(features)
         factory = {"device": device, "dtype": dtype}
         self.embedding = nn.Embedding(symbols, features, **factory)
-        # One module for each layer: dropout between them is then ours, and a captured training step can replay it.
+        # One module per layer: the dropout between them is then nn.Dropout, which a captured training step can replay.
         self.layers = nn.ModuleList(
             CELLS[cell](features, features // 2, batch_first=True, bidirectional=True, **factory) for _ in range(layers)
         )
         self.dropout = nn.Dropout(dropout)
         self.output = nn.Linear(features, classes, **factory)
 
-    def run(self, batches: Sequence[Tensor]) -> list[Tensor]:
-        """The scores of batches, each of symbols of one length."""
-        return [self.forward_cells(self.embedding(symbols_BN)) for symbols_BN in batches]
-
     def forward_cells(self, x_BND: Tensor) -> Tensor:
-        """The scores of positions that are given as vectors."""
         for layer in self.layers:
             x_BND, _ = layer(self.dropout(x_BND))
         return self.output(x_BND)
+
+
+class BidirectionalGRU(nn.Module):
+    """A GRU in each direction over padded rows; what lies past a row's length does not matter.
+
+    Args:
+        features: Features of input and output, half of the latter for each direction.
+    """
+
+    def __init__(self, features: int, **factory: Any) -> None:
+        super().__init__()
+        self.onward = nn.GRU(features, features // 2, batch_first=True, **factory)
+        self.backward_ = nn.GRU(features, features // 2, batch_first=True, **factory)
+
+    def forward(self, x_BND: Tensor, lengths_B: Tensor) -> Tensor:
+        """States of both directions side by side."""
+        position_N = torch.arange(x_BND.shape[1], device=x_BND.device)
+        reversed_BN = lengths_B[:, None] - 1 - position_N
+        reversed_BN = torch.where(reversed_BN >= 0, reversed_BN, position_N)
+        onward_BND, _ = self.onward(x_BND)
+        backward_BND, _ = self.backward_(_take(x_BND, reversed_BN))
+        return torch.cat([onward_BND, _take(backward_BND, reversed_BN)], dim=-1)
+
+
+class GatedAttentionReader(CellModel, HubMixin, tags=["gated-attention-reader"], license="mit"):
+    r"""Point at the word of a passage that answers a query.
+
+    In each of several hops, bidirectional GRUs read the passage and the query. Every word :math:`d_i` of the passage
+    attends to the words of the query and is multiplied by the result, which is the input of the next hop:
+
+    .. math::
+        x_i = d_i \odot \sum_j \mathrm{softmax}_j(d_i \cdot q_j) \, q_j
+
+    The score of a position is the product of its state after the last hop and the query's state at its last word,
+    where the answer is missing.
+
+    Args:
+        words: Size of the vocabulary; word 0 is the blank that pads passages and queries.
+        features: Features per word, an even number: half of them for each direction.
+        hops: Hops.
+        dropout: Dropout rate of the input of every hop.
+
+    Shape:
+        - Input: passages :math:`(B, N)` and queries :math:`(B, M)`, each blank-padded at its end.
+        - Output: :math:`(B, N)` scores, minus infinity at the blanks of a passage.
+
+    Examples::
+
+        >>> reader = GatedAttentionReader(100, 16)
+        >>> scores = reader(torch.tensor([[5, 7, 5, 9, 0]]), torch.tensor([[8, 7, 3]]))
+        >>> scores.shape, scores[0, 4].item()
+        (torch.Size([1, 5]), -inf)
+    """
+
+    def __init__(
+        self,
+        words: int,
+        features: int = 256,
+        *,
+        hops: int = 3,
+        dropout: float = 0.0,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        if hops < 1:
+            raise ValueError(f"hops must be at least 1, got {hops}")
+        _check_even(features)
+        factory = {"device": device, "dtype": dtype}
+        self.embedding = nn.Embedding(words, features, **factory)
+        self.passages = nn.ModuleList(BidirectionalGRU(features, **factory) for _ in range(hops))
+        self.queries = nn.ModuleList(BidirectionalGRU(features, **factory) for _ in range(hops))
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, passage_BN: Tensor, query_BM: Tensor) -> Tensor:
+        """Score every position of the passage."""
+        passage_BND, query_BMD = self.embedding(passage_BN), self.embedding(query_BM)
+        score_BN = self._score(passage_BND, row_lengths(passage_BN), query_BMD, row_lengths(query_BM))
+        return score_BN.masked_fill(passage_BN == BLANK, -torch.inf)
+
+    def forward_cells(self, x_BND: Tensor) -> Tensor:
+        """Score every position of passages, ``[B, N, 1]``; the last words of each are the query.
+
+        Args:
+            x_BND: The words; the last one that is not zero marks where the answer is missing.
+        """
+        filled_BN = (x_BND != 0).any(dim=-1)
+        position_N = torch.arange(x_BND.shape[1], device=x_BND.device)
+        end_B = row_lengths(filled_BN)
+        begin_B = torch.where(filled_BN, position_N, end_B[:, None]).amin(dim=1)
+        query_B = torch.maximum(begin_B, end_B - QUERY_WORDS)
+        query_BM = (query_B[:, None] + position_N[:QUERY_WORDS]).clamp(max=x_BND.shape[1] - 1)
+        # Passages are shifted to begin at position 0, where the GRUs start, and their scores are shifted back.
+        passage_BN = (position_N + begin_B[:, None]) % x_BND.shape[1]
+        score_BN = self._score(_take(x_BND, passage_BN), end_B - begin_B, _take(x_BND, query_BM), end_B - query_B)
+        return score_BN.gather(1, (position_N - begin_B[:, None]) % x_BND.shape[1])[..., None]
+
+    def _score(self, x_BND: Tensor, lengths_B: Tensor, query_BMD: Tensor, query_lengths_B: Tensor) -> Tensor:
+        inside_BM = torch.arange(query_BMD.shape[1], device=query_BMD.device) < query_lengths_B[:, None]
+        for hop, (passage, query) in enumerate(zip(self.passages, self.queries, strict=True)):
+            d_BND = passage(self.dropout(x_BND), lengths_B)
+            q_BMD = query(self.dropout(query_BMD), query_lengths_B)
+            if hop < len(self.passages) - 1:
+                # An empty query is attended to evenly: with minus infinity its softmax would be NaN.
+                score_BNM = (d_BND @ q_BMD.mT).masked_fill(~inside_BM[:, None], torch.finfo(d_BND.dtype).min)
+                x_BND = d_BND * (score_BNM.softmax(dim=-1) @ q_BMD)
+        missing_BD = _take(q_BMD, (query_lengths_B - 1).clamp(min=0)[:, None])[:, 0]
+        return (d_BND @ missing_BD[..., None])[..., 0]
+
+
+def _check_even(features: int) -> None:
+    if features < 2 or features % 2:
+        raise ValueError(f"features must be even, half of them for each direction, got {features}")
+
+
+def _take(x_BND: Tensor, index_BN: Tensor) -> Tensor:
+    """The positions ``index_BN`` of every row."""
+    return x_BND.gather(1, index_BN[..., None].expand(-1, -1, x_BND.shape[-1]))

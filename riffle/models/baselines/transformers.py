@@ -1,14 +1,13 @@
-"""What the attention models are made of: multi-head attention, the feed-forward layer, signals of position.
+"""A transformer encoder as one would build it today: pre-norm, rotary positions, FlashAttention on a GPU.
 
-A transformer encoder as one would build it today: pre-norm, rotary positions, FlashAttention on a GPU.
+Its parts, multi-head attention, feed-forward layer, position codes and scaled embedding, serve the Universal
+Transformer, too.
 """
 
 # B = batch, N = length, M = length of what is attended to, D = features, H = heads, E = D // H features per head
-# B = batch, N = length, D = features, C = classes
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -17,8 +16,8 @@ from torch.nn import functional as F
 
 from riffle.models.base import BaselineModel
 
-HEAD = 64
-"""Features of a head, where the number of heads is left open."""
+HEAD_FEATURES = 64
+"""Features of a head, where the number of heads is not given."""
 LONGEST_WAVE = 10_000.0
 
 
@@ -28,8 +27,20 @@ def choose_heads(features: int) -> int:
     >>> [choose_heads(features) for features in (10, 96, 192, 384, 1024)]
     [1, 1, 3, 6, 16]
     """
-    fitting = [heads for heads in range(1, features // HEAD + 1) if features % (2 * heads) == 0]
+    fitting = [heads for heads in range(1, features // HEAD_FEATURES + 1) if features % (2 * heads) == 0]
     return max(fitting, default=1)
+
+
+class ScaledEmbedding(nn.Embedding):
+    """An embedding whose vectors are scaled to a variance of one."""
+
+    def __init__(self, symbols: int, features: int, **factory: Any) -> None:
+        super().__init__(symbols, features, **factory)
+        nn.init.normal_(self.weight, std=features**-0.5)
+
+    def forward(self, symbols_BN: Tensor) -> Tensor:
+        """The vectors of symbols, ``[B, N, D]``."""
+        return super().forward(symbols_BN) * self.embedding_dim**0.5
 
 
 class Attention(nn.Module):
@@ -38,7 +49,7 @@ class Attention(nn.Module):
     Args:
         features: Features per position, an even number for every head.
         heads: Attention heads; a divisor of ``features``.
-        dropout: Rate of dropout on the attention weights in training.
+        dropout: Dropout rate of the attention weights.
         rotary: Whether queries and keys are rotated by their position.
 
     Shape:
@@ -52,22 +63,13 @@ class Attention(nn.Module):
         torch.Size([3, 5, 8])
     """
 
-    def __init__(
-        self,
-        features: int,
-        heads: int,
-        *,
-        dropout: float = 0.0,
-        rotary: bool = False,
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
+    def __init__(self, features: int, heads: int, *, dropout: float = 0, rotary: bool = False, **factory: Any) -> None:
         super().__init__()
         if heads < 1 or features % (2 * heads):
             raise ValueError(f"every head needs the same even number of features, got {features} and {heads} heads")
         self.heads, self.dropout, self.rotary = heads, dropout, rotary
-        self.query_key_value = nn.Linear(features, 3 * features, bias=False, device=device, dtype=dtype)
-        self.output = nn.Linear(features, features, bias=False, device=device, dtype=dtype)
+        self.query_key_value = nn.Linear(features, 3 * features, bias=False, **factory)
+        self.output = nn.Linear(features, features, bias=False, **factory)
         for matrix in (*self.query_key_value.weight.chunk(3), self.output.weight):
             nn.init.xavier_uniform_(matrix)
 
@@ -81,8 +83,8 @@ class Attention(nn.Module):
             key, value = F.linear(memory_BMD, for_memory).chunk(2, dim=-1)
         query, key, value = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (query, key, value))
         if self.rotary:
-            turn = rotation(query.shape[2], query.shape[3], x_BND.device)
-            query, key = rotate(query, turn), rotate(key, turn)
+            rotation = rotary_angles(query.shape[2], query.shape[3], x_BND.device)
+            query, key = rotate(query, rotation), rotate(key, rotation)
         dropout = self.dropout if self.training else 0.0
         mixed_BHNE = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout)
         return self.output(mixed_BHNE.transpose(1, 2).flatten(-2))
@@ -95,73 +97,54 @@ class FeedForward(nn.Sequential):
         features: Features per position.
         hidden: Features between the maps.
         activation: The nonlinearity.
-        dropout: Rate of dropout between the maps in training.
+        dropout: Dropout rate between the maps.
     """
 
     def __init__(
-        self,
-        features: int,
-        hidden: int,
-        activation: nn.Module,
-        *,
-        dropout: float = 0.0,
-        device: Any = None,
-        dtype: Any = None,
+        self, features: int, hidden: int, activation: nn.Module, *, dropout: float = 0.0, **factory: Any
     ) -> None:
-        inward = nn.Linear(features, hidden, device=device, dtype=dtype)
-        outward = nn.Linear(hidden, features, device=device, dtype=dtype)
+        inward, outward = nn.Linear(features, hidden, **factory), nn.Linear(hidden, features, **factory)
         super().__init__(inward, activation, nn.Dropout(dropout), outward)
         for layer in (inward, outward):
             nn.init.xavier_uniform_(layer.weight)
             nn.init.zeros_(layer.bias)
 
 
-def rotation(length: int, features: int, device: torch.device) -> tuple[Tensor, Tensor]:
+def rotary_angles(length: int, features: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Cosine and sine of the angles of every position, ``[N, E / 2]`` each, for :func:`rotate`."""
     wave = torch.arange(0, features, 2, device=device) / features
     angle = torch.arange(length, device=device)[:, None] * LONGEST_WAVE**-wave
     return angle.cos(), angle.sin()
 
 
-def rotate(x_BHNE: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
-    """Turn the two halves of every head against each other by their position's angles."""
-    cosine, sine = (part.to(x_BHNE.dtype) for part in turn)
+def rotate(x_BHNE: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
+    """Rotate the two halves of every head against each other by their position's angles."""
+    cosine, sine = (part.to(x_BHNE.dtype) for part in rotation)
     first, second = x_BHNE.chunk(2, dim=-1)
     return torch.cat([first * cosine - second * sine, first * sine + second * cosine], dim=-1)
 
 
-def position_signal(positions_N: Tensor, features: int) -> Tensor:
+def position_code(positions_N: Tensor, features: int) -> Tensor:
     """Sines and cosines of every position at wave lengths from 2π to 20000π, ``[N, D]``.
 
-    >>> position_signal(torch.tensor([0, 1]), 4)[0].tolist()
+    >>> position_code(torch.tensor([0, 1]), 4)[0].tolist()
     [0.0, 0.0, 1.0, 1.0]
     """
     waves = features // 2
-    fall = math.log(LONGEST_WAVE) / max(waves - 1, 1)
-    angle = positions_N[:, None] * torch.exp(-fall * torch.arange(waves, device=positions_N.device))
+    decay = math.log(LONGEST_WAVE) / max(waves - 1, 1)
+    angle = positions_N[:, None] * torch.exp(-decay * torch.arange(waves, device=positions_N.device))
     return torch.cat([angle.sin(), angle.cos()], dim=-1)
 
 
 class EncoderLayer(nn.Module):
-    r"""A pre-norm transformer layer: attention with rotary positions, then a feed-forward layer.
+    """A pre-norm transformer layer: attention with rotary positions, then a feed-forward layer.
 
     Args:
-        features: Features per position.
-        heads: Attention heads.
-        dropout: Rate of dropout on what each sublayer adds, in training.
-
-    Examples::
-
-        >>> import torch
-        >>> EncoderLayer(8, 2)(torch.randn(3, 5, 8)).shape
-        torch.Size([3, 5, 8])
+        features, heads, dropout: See :class:`Transformer`.
     """
 
-    def __init__(
-        self, features: int, heads: int, *, dropout: float = 0.0, device: Any = None, dtype: Any = None
-    ) -> None:
+    def __init__(self, features: int, heads: int, *, dropout: float = 0.0, **factory: Any) -> None:
         super().__init__()
-        factory = {"device": device, "dtype": dtype}
         self.attention_norm = nn.LayerNorm(features, **factory)
         self.attention = Attention(features, heads, rotary=True, **factory)
         self.feed_forward_norm = nn.LayerNorm(features, **factory)
@@ -178,20 +161,14 @@ class Transformer(BaselineModel, tags=["transformer"]):
     r"""Map a sequence of symbols to scores over the output alphabet by a transformer encoder.
 
     Args:
-        symbols: Size of the input alphabet.
-        classes: Size of the output alphabet.
+        symbols, classes: See :class:`~riffle.models.base.BaselineModel`.
         features: Features per position, an even number.
         layers: Transformer layers.
         heads: Attention heads; by default as many as have 64 features each or more.
-        dropout: Rate of dropout on what each sublayer adds, in training.
-
-    Shape:
-        - Input: :math:`(B, N)` integers below ``symbols``, any :math:`N \ge 1`.
-        - Output: :math:`(B, N, C)` with :math:`C` = ``classes``.
+        dropout: Dropout rate of what each sublayer adds.
 
     Examples::
 
-        >>> import torch
         >>> model = Transformer(symbols=12, classes=12, features=16)
         >>> model(torch.tensor([[3, 1, 2]])).shape
         torch.Size([1, 3, 12])
@@ -213,34 +190,17 @@ class Transformer(BaselineModel, tags=["transformer"]):
         if layers < 1:
             raise ValueError(f"layers must be at least 1, got {layers}")
         if features % 2:
-            raise ValueError(f"features must be even, since rotary positions turn pairs of them, got {features}")
+            raise ValueError(f"features must be even, since rotary positions rotate pairs of them, got {features}")
         factory = {"device": device, "dtype": dtype}
         heads = heads or choose_heads(features)
-        self.embedding = make_embedding(symbols, features, **factory)
+        self.embedding = ScaledEmbedding(symbols, features, **factory)
         self.layers = nn.Sequential(*(EncoderLayer(features, heads, dropout=dropout, **factory) for _ in range(layers)))
         self.norm = nn.LayerNorm(features, **factory)
         self.output = nn.Linear(features, classes, **factory)
 
-    def run(self, batches: Sequence[Tensor]) -> list[Tensor]:
-        """The scores of batches, each of symbols of one length."""
-        return [self.forward_cells(embed(self.embedding, symbols_BN)) for symbols_BN in batches]
-
     def forward_cells(self, x_BND: Tensor) -> Tensor:
-        """The scores of positions that are given as vectors."""
         return self.output(self.norm(self.layers(x_BND)))
 
     def operations(self, length: int) -> float:
         """Additions and multiplications for one sequence: weights at every position, and the attention."""
         return super().operations(length) + 4.0 * length**2 * len(self.layers) * self.output.in_features
-
-
-def make_embedding(symbols: int, features: int, **factory: Any) -> nn.Embedding:
-    """An embedding to be used by :func:`embed`."""
-    embedding = nn.Embedding(symbols, features, **factory)
-    nn.init.normal_(embedding.weight, std=features**-0.5)
-    return embedding
-
-
-def embed(embedding: nn.Embedding, symbols_BN: Tensor) -> Tensor:
-    """The vectors of symbols, scaled to a variance of one."""
-    return embedding(symbols_BN) * embedding.embedding_dim**0.5

@@ -1,13 +1,10 @@
-"""Adaptive computation time: every position decides after how many steps it is done.
+"""The Universal Transformer: one transformer layer, applied a fixed number of steps or until every position halts.
 
-The Universal Transformer: one transformer layer applied step after step, a fixed number or until it halts.
-
-The Universal Transformer as a reader: which word a passage ends with.
+Halting is adaptive computation time (ACT). :class:`UniversalTransformer` is the encoder, for tasks;
+:class:`UniversalReader` answers passages.
 """
 
-# B = batch, N = length, D = features
-# B = batch, N = length, M = length of what a decoder attends to, D = features, C = classes
-# B = batch, N = length, D = features, V = words
+# B = batch, N = length, M = length of what a decoder attends to, D = features, C = classes, V = words
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -17,31 +14,27 @@ import torch
 from torch import Tensor, nn
 
 from riffle.models.base import BaselineModel, CellModel
-from riffle.models.baselines.transformers import (
-    Attention,
-    FeedForward,
-    choose_heads,
-    embed,
-    make_embedding,
-    position_signal,
-)
+from riffle.models.baselines.transformers import Attention, FeedForward, ScaledEmbedding, choose_heads, position_code
 from riffle.nn.hub import HubMixin
 
 HALTING_BIAS = 1.0
-"""Where the bias of the halting probability starts: sigmoid(1) = 0.73, so positions stop early at first."""
+"""Initial bias of the halting probability: sigmoid(1) = 0.73, so positions halt early at first."""
 EPSILON = 0.01
 """A position has halted when its probabilities add up to 1 less this."""
+PONDER_WEIGHT = 0.01
+"""Weight of the ponder loss."""
+NORM_EPSILON = 1e-6
 
 
 class Halting(nn.Module):
-    r"""Weigh the states of a position over steps by its probabilities of halting.
+    r"""Average the states of a position over steps, weighted by its probabilities of halting (ACT).
 
     Before each step a position at state :math:`s` halts with probability :math:`p = \sigma(w \cdot s + b)`. When its
-    probabilities reach :math:`1 - \epsilon`, the position has halted, and its last step weighs the remainder to 1. With
-    the weight :math:`w_t` of step :math:`t` and the state :math:`s_t` it made, the result is
+    probabilities reach :math:`1 - \epsilon`, the position has halted, and the weight of its last step is the remainder
+    to 1. With the weight :math:`w_t` of step :math:`t` and the state :math:`s_t` after it, the result is
     :math:`y_t = w_t s_t + (1 - w_t) y_{t-1}`. :attr:`ponder` is the mean of steps and remainder over all positions.
 
-    All steps are computed whoever has halted, so shapes and kernels do not depend on the data.
+    All steps are computed for all positions, so shapes and kernels do not depend on the data.
 
     Args:
         features: Features per position.
@@ -56,21 +49,21 @@ class Halting(nn.Module):
         [[2.0, 2.0, 2.0], [2.0, 2.0, 2.0]]
     """
 
-    def __init__(self, features: int, *, device: Any = None, dtype: Any = None) -> None:
+    def __init__(self, features: int, **factory: Any) -> None:
         super().__init__()
-        self.probability = nn.Linear(features, 1, device=device, dtype=dtype)
+        self.probability = nn.Linear(features, 1, **factory)
         nn.init.xavier_uniform_(self.probability.weight)
         nn.init.constant_(self.probability.bias, HALTING_BIAS)
 
     def start(self, x_BND: Tensor) -> Halting:
-        """Begin anew with states of this shape."""
+        """Reset for states of this shape."""
         zero_BN = torch.zeros_like(x_BND[..., 0])
         self.spent_BN, self.remainder_BN, self.steps_BN, self.weight_BN = zero_BN, zero_BN, zero_BN, zero_BN
         self.result_BND = torch.zeros_like(x_BND)
         return self
 
     def weigh(self, s_BND: Tensor) -> None:
-        """Decide, from the states before a step, how much it counts at every position."""
+        """Set the weight of a step at every position, from the states before it."""
         p_BN = torch.sigmoid(self.probability(s_BND)[..., 0].to(self.spent_BN.dtype))
         running_BN = self.spent_BN < 1
         halts_BN = running_BN & (self.spent_BN + p_BN > 1 - EPSILON)
@@ -86,13 +79,8 @@ class Halting(nn.Module):
 
     @property
     def ponder(self) -> Tensor:
-        """Steps and remainder, averaged over all positions; what training should keep small."""
+        """Steps plus remainder, averaged over all positions; training minimises it."""
         return (self.steps_BN + self.remainder_BN).mean()
-
-
-PONDER_WEIGHT = 0.01
-"""Weight of the ponder loss."""
-NORM_EPSILON = 1e-6
 
 
 class UniversalLayer(nn.Module):
@@ -108,14 +96,12 @@ class UniversalLayer(nn.Module):
         hidden: int,
         heads: int,
         *,
-        cross: bool = False,
-        dropout: float = 0.0,
-        inner_dropout: float = 0.0,
-        device: Any = None,
-        dtype: Any = None,
+        cross: bool,
+        dropout: float,
+        inner_dropout: float,
+        **factory: Any,
     ) -> None:
         super().__init__()
-        factory = {"device": device, "dtype": dtype}
         self.attention_norm = nn.LayerNorm(features, eps=NORM_EPSILON, **factory)
         self.attention = Attention(features, heads, dropout=inner_dropout, **factory)
         self.cross_norm = nn.LayerNorm(features, eps=NORM_EPSILON, **factory) if cross else None
@@ -133,17 +119,17 @@ class UniversalLayer(nn.Module):
 
 
 class UniversalStack(nn.Module):
-    r"""Apply one pre-norm transformer layer again and again, with signals of position and step before each.
+    r"""Apply one pre-norm transformer layer repeatedly, adding codes of position and step before each step.
 
     Args:
         features: Features per position.
         hidden: Features inside the feed-forward layer, four times ``features`` by default.
-        heads: Attention heads.
+        heads: Attention heads; by default as many as have 64 features each or more.
         steps: How often the layer is applied; with ``halting``, at most.
         halting: Whether each position decides when it is done, see :class:`Halting`.
         cross: Whether the layer also attends to a memory, as a decoder does.
-        dropout: Rate of dropout on the input and on what each sublayer adds, in training.
-        inner_dropout: Rate of dropout inside attention and feed-forward layer, in training.
+        dropout: Dropout rate of the input and of what each sublayer adds.
+        inner_dropout: Dropout rate inside attention and feed-forward layer.
         offset: In training, positions count from a random number up to this.
 
     Shape:
@@ -168,13 +154,11 @@ class UniversalStack(nn.Module):
         dropout: float = 0.0,
         inner_dropout: float = 0.0,
         offset: int = 0,
-        device: Any = None,
-        dtype: Any = None,
+        **factory: Any,
     ) -> None:
         super().__init__()
         if steps < 1:
             raise ValueError(f"steps must be at least 1, got {steps}")
-        factory = {"device": device, "dtype": dtype}
         self.features, self.steps, self.offset = features, steps, offset
         self.step_signal = nn.Embedding(steps, features, **factory)
         self.layer = UniversalLayer(
@@ -194,10 +178,10 @@ class UniversalStack(nn.Module):
     def forward(self, x_BND: Tensor, memory_BMD: Tensor | None = None) -> Tensor:
         """Map a sequence to a sequence."""
         s_BND = self.dropout(x_BND)
-        signal_ND = self._positions(x_BND)
+        position_ND = self._position_codes(x_BND)
         halting = self.halting.start(s_BND) if self.halting is not None else None
         for step in range(self.steps):
-            s_BND = s_BND + signal_ND + self.step_signal.weight[step]
+            s_BND = s_BND + position_ND + self.step_signal.weight[step]
             if halting is not None:
                 halting.weigh(s_BND)
             s_BND = self.layer(s_BND, memory_BMD)
@@ -205,31 +189,25 @@ class UniversalStack(nn.Module):
                 halting.mix(s_BND)
         return self.norm(s_BND if halting is None else halting.result_BND)
 
-    def _positions(self, x_BND: Tensor) -> Tensor:
+    def _position_codes(self, x_BND: Tensor) -> Tensor:
         positions_N = torch.arange(x_BND.shape[1], device=x_BND.device)
         if self.training and self.offset:
             positions_N = positions_N + torch.randint(0, self.offset + 1, (1,), device=x_BND.device)
-        return position_signal(positions_N, self.features).to(x_BND.dtype)
+        return position_code(positions_N, self.features).to(x_BND.dtype)
 
     @property
-    def ponder(self) -> Tensor | None:
-        """Mean steps and remainder of the last call, None without halting."""
-        return self.halting.ponder if self.halting is not None else None
+    def ponder(self) -> Tensor:
+        """:attr:`Halting.ponder` of the last call, zero without halting."""
+        return self.halting.ponder if self.halting is not None else self.norm.bias.new_zeros(())
 
 
 class UniversalTransformer(BaselineModel, tags=["universal-transformer"]):
     r"""Map a sequence of symbols to scores over the output alphabet by the encoder of a Universal Transformer.
 
     Args:
-        symbols: Size of the input alphabet.
-        classes: Size of the output alphabet.
-        features: Features per position; 1024 in its base configuration.
-        hidden, heads, steps, halting, dropout, inner_dropout, offset: See :class:`UniversalStack`. The base
-            configuration has 4096 hidden features, 16 heads and 6 steps; with halting at most 12.
-
-    Shape:
-        - Input: :math:`(B, N)` integers below ``symbols``, any :math:`N \ge 1`.
-        - Output: :math:`(B, N, C)` with :math:`C` = ``classes``.
+        symbols, classes: See :class:`~riffle.models.base.BaselineModel`.
+        features, hidden, heads, steps, halting, dropout, inner_dropout, offset: See :class:`UniversalStack`. The base
+            configuration has 1024 features, 4096 hidden ones, 16 heads and 6 steps; with halting at most 12.
 
     Examples::
 
@@ -258,7 +236,7 @@ class UniversalTransformer(BaselineModel, tags=["universal-transformer"]):
     ) -> None:
         super().__init__()
         factory = {"device": device, "dtype": dtype}
-        self.embedding = make_embedding(symbols, features, **factory)
+        self.embedding = ScaledEmbedding(symbols, features, **factory)
         self.encoder = UniversalStack(
             features,
             hidden=hidden,
@@ -274,19 +252,13 @@ class UniversalTransformer(BaselineModel, tags=["universal-transformer"]):
         self._ponder: list[Tensor] = []
 
     def run(self, batches: Sequence[Tensor]) -> list[Tensor]:
-        """The scores of batches, each of symbols of one length."""
-        self._ponder = []
-        return [self._scores(embed(self.embedding, symbols_BN)) for symbols_BN in batches]
+        results = [(self.forward_cells(self.embed(symbols_BN)), self.encoder.ponder) for symbols_BN in batches]
+        self._ponder = [ponder for _, ponder in results]
+        return [scores_BNC for scores_BNC, _ in results]
 
     def forward_cells(self, x_BND: Tensor) -> Tensor:
-        """The scores of positions that are given as vectors."""
-        self._ponder = []
-        return self._scores(x_BND)
-
-    def _scores(self, x_BND: Tensor) -> Tensor:
         scores_BNC = self.output(self.encoder(x_BND))
-        if self.encoder.ponder is not None:
-            self._ponder.append(self.encoder.ponder)
+        self._ponder = [self.encoder.ponder]
         return scores_BNC
 
     def operations(self, length: int) -> float:
@@ -296,7 +268,7 @@ class UniversalTransformer(BaselineModel, tags=["universal-transformer"]):
 
     def extra_loss(self) -> Tensor:
         """The weighted ponder loss of the last batches; zero without halting."""
-        return PONDER_WEIGHT * torch.stack(self._ponder).mean() if self._ponder else self.output.bias.new_zeros(())
+        return PONDER_WEIGHT * torch.stack(self._ponder).mean() if self._ponder else super().extra_loss()
 
 
 Head = Literal["class", "pointer"]
@@ -314,7 +286,7 @@ class UniversalReader(CellModel, HubMixin, tags=["universal-transformer"], licen
         features: Features per position.
         head: "class" or "pointer".
         classes: Words that can be an answer, where these are not all of ``words``.
-        **stack: See :class:`~riffle.models.baselines.universal_transformer.UniversalStack`.
+        **stack: See :class:`UniversalStack`.
 
     Shape:
         - Input: :math:`(B, N)` words.
@@ -344,17 +316,17 @@ class UniversalReader(CellModel, HubMixin, tags=["universal-transformer"], licen
         if head not in ("class", "pointer"):
             raise ValueError(f"unknown head {head!r}; choose one of class, pointer")
         factory = {"device": device, "dtype": dtype}
-        self.embedding = make_embedding(words, features, **factory)
+        self.embedding = ScaledEmbedding(words, features, **factory)
         self.encoder = UniversalStack(features, **stack, **factory)
         self.decoder = UniversalStack(features, cross=True, **stack, **factory) if head == "class" else None
         self.output = nn.Linear(features, (classes or words) if head == "class" else 1, **factory)
 
     def forward(self, words_BN: Tensor) -> Tensor:
         """Score every word, or every position."""
-        return self.forward_cells(embed(self.embedding, words_BN))
+        return self.forward_cells(self.embedding(words_BN))
 
     def forward_cells(self, x_BND: Tensor) -> Tensor:
-        """The same for words that are given as vectors."""
+        """Score every word, ``[B, V]``, or every position, ``[B, N]``."""
         passage_BND = self.encoder(x_BND)
         if self.decoder is None:
             return self.output(passage_BND)[..., 0]
@@ -364,5 +336,4 @@ class UniversalReader(CellModel, HubMixin, tags=["universal-transformer"], licen
     def extra_loss(self) -> Tensor:
         """The weighted ponder loss of the last call; zero without halting."""
         stacks = [self.encoder] if self.decoder is None else [self.encoder, self.decoder]
-        ponder = [stack.ponder for stack in stacks if stack.ponder is not None]
-        return PONDER_WEIGHT * torch.stack(ponder).sum() if ponder else torch.zeros_like(self.output.bias[0])
+        return PONDER_WEIGHT * torch.stack([stack.ponder for stack in stacks]).sum()

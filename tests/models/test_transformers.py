@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from riffle.models.baselines import Recurrent, Transformer
-from riffle.models.baselines.transformers import Attention, rotate, rotation
+from riffle.models.baselines import Transformer
+from riffle.models.baselines.transformers import Attention, rotary_angles, rotate
 
 
 def test_rotary_scores_depend_on_distance_alone() -> None:
     query, key = torch.randn(2, 1, 1, 1, 8).double().expand(2, 1, 1, 10, 8)
-    turn = rotation(10, 8, query.device)
-    score_NN = (rotate(query, turn) @ rotate(key, turn).mT)[0, 0]
+    rotation = rotary_angles(10, 8, query.device)
+    score_NN = (rotate(query, rotation) @ rotate(key, rotation).mT)[0, 0]
     torch.testing.assert_close(score_NN[1:, 1:], score_NN[:-1, :-1], rtol=1e-5, atol=1e-6)
     assert not torch.allclose(score_NN[0, 1], score_NN[1, 0])
 
@@ -42,9 +42,6 @@ def test_any_even_width(features: int) -> None:
         (lambda: Transformer(5, 4, 7), "even"),
         (lambda: Transformer(5, 4, 8, heads=8), "even number of features"),
         (lambda: Transformer(5, 4, 8, layers=0), "at least 1"),
-        (lambda: Recurrent(5, 4, 7), "even"),
-        (lambda: Recurrent(5, 4, 8, layers=0), "at least 1"),
-        (lambda: Recurrent(5, 4, 8, cell="rnn"), "lstm, gru"),
     ],
 )
 def test_impossible_arguments(build, message: str) -> None:

@@ -69,9 +69,9 @@ def test_one_step(name: str) -> None:
 def test_every_state(name: str) -> None:
     golden = load(name)
     model, states = model_of(golden), []
-    x_BN, _, live_BN = batch_of(golden)
+    x_BN, _, active_BN = batch_of(golden)
     model.unit.register_forward_pre_hook(lambda module, inputs: states.append(inputs[0]))
-    model.run([x_BN], [live_BN])
+    model.run([x_BN], [active_BN])
     states_TBND = torch.stack(states).unflatten(1, (len(x_BN), -1))[:, :, :-1]
     assert_near("states", states_TBND, golden["mem"][:-1], TOLERANCE)
 
@@ -80,8 +80,8 @@ def test_every_state(name: str) -> None:
 def test_scores_losses_and_every_gradient(name: str) -> None:
     golden = load(name)
     model = model_of(golden)
-    x_BN, y_BN, live_BN = batch_of(golden)
-    (scores_BNC,) = model.run([x_BN], [live_BN])
+    x_BN, y_BN, active_BN = batch_of(golden)
+    (scores_BNC,) = model.run([x_BN], [active_BN])
     assert_near("scores", scores_BNC, golden["prediction"], TOLERANCE)
     loss_B = symbol_loss(scores_BNC, y_BN).mean(dim=1)
     assert_near("loss per item", loss_B, golden["per_item_cost"], TOLERANCE)
@@ -99,7 +99,7 @@ def test_cells_past_the_extent_do_not_matter(length: int) -> None:
     model = NeuralGPU(12, 12, 9).double()
     x_BN = torch.randint(1, 12, (3, length))
     wide_BN = torch.nn.functional.pad(x_BN, (0, 4))
-    assert model.live(wide_BN != 0).sum(1).tolist() == [length] * 3
+    assert model.active_cells(wide_BN).sum(1).tolist() == [length] * 3
     scores_BNC = model(wide_BN)
     torch.testing.assert_close(scores_BNC[:, length:], model.output.bias.expand(3, 4, 12))
 
@@ -107,7 +107,7 @@ def test_cells_past_the_extent_do_not_matter(length: int) -> None:
 def test_reach_opens_cells_for_a_longer_output() -> None:
     model = NeuralGPU(12, 12, 9, reach=2)
     x_BN = torch.tensor([[3, 0, 4, 0, 0, 0, 0, 0], [0] * 8, [1] * 8])
-    assert model.live(x_BN != 0).sum(1).tolist() == [6, 0, 8]
+    assert model.active_cells(x_BN).sum(1).tolist() == [6, 0, 8]
     assert model(x_BN).isfinite().all()
 
 
