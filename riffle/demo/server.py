@@ -1,7 +1,4 @@
-"""Colours and fonts: the system's own, so that nothing is fetched from elsewhere.
-
-The server: one address, no outside resources, bounded requests.
-"""
+"""The server: the page at one address, in its theme, without outside resources, with bounded requests."""
 
 from __future__ import annotations
 
@@ -20,58 +17,32 @@ if TYPE_CHECKING:
     import gradio as gr
 
 
-STYLE = Path(__file__).parent / "style.css"
-MARK = (
+STYLESHEET = Path(__file__).parent / "style.css"
+LOGO = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 64 40">'
     '<g fill="none" stroke-width="4" stroke-linecap="round">'
     '<path d="M4 6H60" stroke="#6d7cff"/><path d="M4 15C30 15 34 25 60 25" stroke="#2fb5a0"/>'
     '<path d="M4 25C30 25 34 15 60 15" stroke="#f2a33a"/><path d="M4 34H60" stroke="#e2557a"/></g></svg>'
 )
-ICON = f'<link rel="icon" type="image/svg+xml" href="data:image/svg+xml,{quote(MARK)}">'
-
-
-def theme() -> gr.themes.Base:
-    """Calm, with one accent; light and dark."""
-    import gradio as gr
-
-    return gr.themes.Base(
-        primary_hue=gr.themes.colors.indigo,
-        neutral_hue=gr.themes.colors.slate,
-        radius_size=gr.themes.sizes.radius_lg,
-        font=("system-ui", "-apple-system", "Segoe UI", "Roboto", "Helvetica", "Arial", "sans-serif"),
-        font_mono=("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace"),
-    ).set(
-        body_background_fill="#f5f6fa",
-        body_background_fill_dark="#0e1220",
-        block_background_fill="white",
-        block_background_fill_dark="#171d2e",
-        block_border_color_dark="#2a3247",
-        input_background_fill="white",
-        input_background_fill_dark="#10162a",
-        input_border_color="#cdd3e0",
-        input_border_color_dark="#33405e",
-        button_primary_background_fill="#4453c8",
-        button_primary_background_fill_hover="#3845ad",
-        button_primary_background_fill_dark="#5b6ae0",
-        button_primary_background_fill_hover_dark="#6d7cf0",
-        input_border_width="1px",
-        button_border_width="1px",
-        button_border_width_dark="1px",
-        button_primary_border_color="#4453c8",
-        button_primary_border_color_dark="#5b6ae0",
-        button_primary_text_color="white",
-        button_primary_text_color_dark="white",
-        button_secondary_background_fill="white",
-        button_secondary_background_fill_dark="#1f2740",
-        button_secondary_border_color="#cdd3e0",
-        button_secondary_border_color_dark="#33405e",
-    )
-
-
-LARGEST_REQUEST = 1 << 20
-"""Bytes; a longer request is refused before it is read."""
+ICON = f'<link rel="icon" type="image/svg+xml" href="data:image/svg+xml,{quote(LOGO)}">'
+COLOURS = {
+    "body_background_fill": ("#f5f6fa", "#0e1220"),
+    "block_background_fill": ("white", "#171d2e"),
+    "input_background_fill": ("white", "#10162a"),
+    "input_border_color": ("#cdd3e0", "#33405e"),
+    "button_primary_background_fill": ("#4453c8", "#5b6ae0"),
+    "button_primary_background_fill_hover": ("#3845ad", "#6d7cf0"),
+    "button_primary_border_color": ("#4453c8", "#5b6ae0"),
+    "button_primary_text_color": ("white", "white"),
+    "button_secondary_background_fill": ("white", "#1f2740"),
+    "button_secondary_border_color": ("#cdd3e0", "#33405e"),
+    "button_border_width": ("1px", "1px"),
+}
+"""Values of gradio's theme variables in the light and in the dark theme."""
+MAX_REQUEST_BYTES = 1 << 20
+"""A longer request is refused before it is read."""
 HEADERS = {
-    # Whatever a library may try to load, a browser fetches nothing from elsewhere.
+    # A browser fetches nothing from other servers, whatever a library may try to load.
     "content-security-policy": "default-src 'self' data: blob: 'unsafe-inline' 'unsafe-eval'; frame-ancestors 'self'",
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
@@ -82,8 +53,23 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
-class Guard:
-    """Refuse uploads and oversized requests, and tell browsers to stay on this server."""
+def theme() -> gr.themes.Base:
+    """Light and dark, with one accent colour; the system's own fonts, so that nothing is fetched from elsewhere."""
+    import gradio as gr
+
+    light = {name: values[0] for name, values in COLOURS.items()}
+    dark = {f"{name}_dark": values[1] for name, values in COLOURS.items()}
+    return gr.themes.Base(
+        primary_hue=gr.themes.colors.indigo,
+        neutral_hue=gr.themes.colors.slate,
+        radius_size=gr.themes.sizes.radius_lg,
+        font=("system-ui", "-apple-system", "Segoe UI", "Roboto", "Helvetica", "Arial", "sans-serif"),
+        font_mono=("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace"),
+    ).set(**light, **dark, block_border_color_dark="#2a3247", input_border_width="1px")
+
+
+class RequestGuard:
+    """ASGI middleware that refuses uploads and oversized requests, and adds :data:`HEADERS` to every response."""
 
     def __init__(self, app: App) -> None:
         self.app = app
@@ -92,53 +78,48 @@ class Guard:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
 
-        async def guarded(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [
-                    *message.get("headers", []),
-                    *((k.encode(), v.encode()) for k, v in HEADERS.items()),
-                ]
+                extra = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+                message["headers"] = [*message.get("headers", []), *extra]
             await send(message)
 
         status = self.refusal(scope)
         if status is None:
-            return await self.app(scope, receive, guarded)
-        await guarded({"type": "http.response.start", "status": status, "headers": [(b"content-type", b"text/plain")]})
-        await guarded({"type": "http.response.body", "body": b"This request is refused.\n"})
+            return await self.app(scope, receive, send_with_headers)
+        start = {"type": "http.response.start", "status": status, "headers": [(b"content-type", b"text/plain")]}
+        await send_with_headers(start)
+        await send_with_headers({"type": "http.response.body", "body": b"This request is refused.\n"})
 
     @staticmethod
     def refusal(scope: Message) -> int | None:
-        """The status with which a request is refused; None for one that is served."""
+        """The HTTP status with which a request is refused; None for one that is served."""
         if scope["path"].rstrip("/").endswith("/upload"):
             return 403
         if scope["method"] in ("POST", "PUT", "PATCH"):
             size = dict(scope["headers"]).get(b"content-length", b"")
             if not size.isdigit():
                 return 411
-            if int(size) > LARGEST_REQUEST:
+            if int(size) > MAX_REQUEST_BYTES:
                 return 413
         return None
 
 
 def open_socket(host: str, port: int) -> socket.socket:
-    """Listen; a port that is taken and a host that is none are answered in a sentence."""
+    """Listen at an address; the errors for a taken port and a wrong host say what to do."""
+    no_address = f"{host!r} is no address of this machine: use 127.0.0.1, or 0.0.0.0 for all of them"
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family, backlog=1024)
     except socket.gaierror:
-        raise ValueError(_no_address(host)) from None
+        raise ValueError(no_address) from None
     except OSError as error:
         if error.errno == errno.EADDRNOTAVAIL:
-            raise ValueError(_no_address(host)) from None
+            raise ValueError(no_address) from None
         if error.errno == errno.EADDRINUSE:
-            raise ValueError(
-                f"port {port} is taken: choose another one with --port, or any free one with --port 0"
-            ) from None
+            remedy = "choose another one with --port, or any free one with --port 0"
+            raise ValueError(f"port {port} is taken: {remedy}") from None
         raise
-
-
-def _no_address(host: str) -> str:
-    return f"{host!r} is no address of this machine: use 127.0.0.1, or 0.0.0.0 for all of them"
 
 
 def serve(catalogue: RunCatalogue, listening: socket.socket) -> None:
@@ -155,7 +136,7 @@ def serve(catalogue: RunCatalogue, listening: socket.socket) -> None:
         build(catalogue),
         path="/",
         theme=theme(),
-        css_paths=STYLE,
+        css_paths=STYLESHEET,
         head=ICON,
         footer_links=[],
         run_history=False,
@@ -164,6 +145,6 @@ def serve(catalogue: RunCatalogue, listening: socket.socket) -> None:
         mcp_server=False,
         max_file_size=1,
     )
-    config = uvicorn.Config(Guard(app), log_level="warning", timeout_graceful_shutdown=1)
+    config = uvicorn.Config(RequestGuard(app), log_level="warning", timeout_graceful_shutdown=1)
     with contextlib.suppress(KeyboardInterrupt):
         uvicorn.Server(config).run(sockets=[listening])

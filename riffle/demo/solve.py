@@ -1,7 +1,4 @@
-"""The trained models the page offers: those below a folder, and those that come with the package.
-
-The tab Solve: a network's answer beside the true one, symbol by symbol.
-"""
+"""The trained models that the page offers, and the tab Solve: an answer beside the true one, symbol by symbol."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from riffle.demo.svg import escape, in_place, tag
+from riffle.demo.svg import errors_as_markup, escape, tag
 from riffle.models.base import SymbolModel
 from riffle.tasks import TASKS, Task, get_task
 from riffle.tasks.base import trim
@@ -20,31 +17,38 @@ from riffle.train.run import Run
 from riffle.train.shipped import SHIPPED
 from riffle.train.solve import Solution, solve
 
+MAX_SYMBOLS = 4096
+"""The longest input."""
+MAX_CHARACTERS = 8 * MAX_SYMBOLS
+"""The longest text that is parsed at all."""
+MISSING = "·"
+"""Stands in the shorter one of two answers."""
+
 
 class LoadedRun(Run):
-    """A run whose model is read once, on the CPU, and then kept."""
+    """A run whose model is loaded once, on the CPU, and kept in memory."""
 
     @cached_property
-    def _kept(self) -> SymbolModel:
+    def _loaded_model(self) -> SymbolModel:
         return super().model()
 
     def model(self, device: str | torch.device = "cpu") -> SymbolModel:
         assert str(device) == "cpu", "the page computes on the CPU"
-        return self._kept
+        return self._loaded_model
 
     @property
     def trained_length(self) -> int:
-        """The longest input the model saw in training."""
+        """The longest input of the training."""
         return max(self.config.data.bins)
 
 
 class RunCatalogue:
-    """Models by the name under which the page offers them, the newest first and the shipped ones last."""
+    """Runs by the name under which the page offers them, the newest first and the shipped ones last."""
 
     def __init__(self, runs: Path, shipped: Path = SHIPPED) -> None:
         self.models: dict[str, LoadedRun] = {}
         for root in (runs, shipped):
-            for run in _below(root):
+            for run in _usable_runs(root):
                 name = f"{run.config.task} (shipped)" if root == shipped else str(run.folder)
                 self.models[name] = run
         if not self.models:
@@ -52,43 +56,35 @@ class RunCatalogue:
 
     @property
     def tasks(self) -> list[str]:
-        """The tasks that have a model, in the order of the list of tasks."""
+        """The tasks that have a model, in the order of :data:`riffle.tasks.TASKS`."""
         trained = {run.config.task for run in self.models.values()}
         return [name for name in TASKS if name in trained]
 
     def names(self, task: str) -> list[str]:
-        """The models of a task."""
+        """The names of a task's models."""
         return [name for name, run in self.models.items() if run.config.task == task]
 
     def get(self, name: str) -> LoadedRun:
-        """The model of that name; an unknown one is answered with those that exist."""
+        """The model of that name; the error for an unknown name lists those that exist."""
         if name not in self.models:
             raise ValueError(f"there is no model {name!r}; models are {', '.join(self.models)}")
         return self.models[name]
 
 
-def _below(root: Path) -> list[LoadedRun]:
-    """The runs directly below a folder that can be used, the most recently trained first."""
+def _usable_runs(root: Path) -> list[LoadedRun]:
+    """The runs directly below a folder, without damaged ones, the most recently trained first."""
     checkpoints = sorted(root.glob("*/checkpoint.safetensors"), key=lambda path: path.stat().st_mtime, reverse=True)
     runs = []
     for path in checkpoints:
-        with contextlib.suppress(OSError, ValueError):  # a damaged run is no reason to give up
+        with contextlib.suppress(OSError, ValueError):
             run = LoadedRun(path.parent)
             get_task(run.config.task)
             runs.append(run)
     return runs
 
 
-MOST = 4096
-"""The longest input, in symbols."""
-MOST_CHARACTERS = 8 * MOST
-"""The longest text that is read at all."""
-MISSING = "·"
-"""What stands where one of the two answers is shorter."""
-
-
 def random_input(task: Task, length: int, *, generator: torch.Generator) -> str:
-    """A random input as one would type it; the task's example where the length is too short for the task."""
+    """A random input as one would type it; the task's example if the length is too short for the task."""
     symbols = trim(task.sample(1, length, generator=generator).inputs[0].tolist())
     text = task.write(symbols)
     try:
@@ -98,44 +94,38 @@ def random_input(task: Task, length: int, *, generator: torch.Generator) -> str:
     return text if can_be_typed else " ".join(task.example)
 
 
-def check_size(task: Task, words: list[str], most: int = MOST) -> list[int]:
-    """The symbols that were typed; refuses more than the page takes."""
-    characters = sum(map(len, words)) + len(words)
-    if characters > MOST_CHARACTERS:
-        raise ValueError(
-            f"the input is too long: it has {characters} characters, and this page reads at most {most} symbols"
-        )
+def parse_input(task: Task, words: list[str], limit: int = MAX_SYMBOLS) -> list[int]:
+    """The symbols of an input; refuses more than ``limit``."""
+    characters, refusal = sum(map(len, words)) + len(words), "the input is too long: it has"
+    if characters > MAX_CHARACTERS:
+        raise ValueError(f"{refusal} {characters} characters, and this page reads at most {limit} symbols")
     symbols = task.parse(words)
-    if len(symbols) > most:
-        raise ValueError(f"the input is too long: it has {len(symbols)} symbols, and this page takes at most {most}")
+    if len(symbols) > limit:
+        raise ValueError(f"{refusal} {len(symbols)} symbols, and this page takes at most {limit}")
     return symbols
 
 
 def answer(trained: LoadedRun, text: str) -> Solution:
     """What ``riffle solve`` answers with this run; refuses an input over the page's limit."""
     words = text.split()
-    check_size(get_task(trained.config.task), words)
+    parse_input(get_task(trained.config.task), words)
     return solve(trained.config.task, words, trained)
 
 
-@in_place
+@errors_as_markup
 def show_answer(trained: LoadedRun, text: str) -> str:
-    """The answer as markup."""
+    """The answer to an input, its wrong symbols marked."""
     solution = answer(trained, text)
     pairs = compare(get_task(solution.task), solution.output, solution.expected)
     wrong = sum(got != right for got, right in pairs)
-    cells = (
-        tag("span", f"<b>{escape(got)}</b><i>{escape(right)}</i>", class_=None if got == right else "wrong")
-        for got, right in pairs
-    )
+    cells = [tag("span", "<b>network</b><i>true answer</i>", class_="names")]
+    for got, right in pairs:
+        cells.append(
+            tag("span", f"<b>{escape(got)}</b><i>{escape(right)}</i>", class_=None if got == right else "wrong")
+        )
     return tag(
         "section",
-        [
-            tag("p", verdict(solution.correct, wrong, len(pairs)), class_="verdict"),
-            tag(
-                "div", tag("span", "<b>network</b><i>true answer</i>", class_="names") + "".join(cells), class_="cells"
-            ),
-        ],
+        [tag("p", verdict(solution.correct, wrong, len(pairs)), class_="verdict"), tag("div", cells, class_="cells")],
         class_=f"answer {'right' if solution.correct else 'wrong'}",
         data_output=solution.output,
         data_expected=solution.expected,
@@ -156,7 +146,7 @@ def verdict(correct: bool, wrong: int, symbols: int) -> str:
 
 
 def compare(task: Task, got: str, right: str) -> list[tuple[str, str]]:
-    """Both answers cut into symbols as people read them, side by side; numbers meet at their lowest digit."""
+    """Two answers, split into symbols, in pairs; numbers are aligned at their lowest digit."""
     ours, expected = task.pieces(got), task.pieces(right)
     if task.right_aligned:
         longest = max(len(ours), len(expected))

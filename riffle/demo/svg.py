@@ -1,7 +1,4 @@
-"""Pieces of the page that are plain HTML and SVG, and the answer to a mistake.
-
-The geometry that drawings of the network share: wires, columns of switches, curves.
-"""
+"""HTML and SVG elements, error messages in the page, and the grid of wires and switches that two tabs draw on."""
 
 from __future__ import annotations
 
@@ -13,15 +10,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import ParamSpec
 
-import torch
-
-from riffle.shuffle import SHUFFLES, Layer
+from riffle.shuffle import Layer
 
 P = ParamSpec("P")
+PITCH, COLUMN, BOX, EDGE, TOP, BOTTOM = 26.0, 92.0, 40.0, 62.0, 30.0, 30.0
+"""Distance of wires and of columns, width of a switch, and the margins at both ends, above and below."""
 
 
 def tag(name: str, body: str | Iterable[str] = "", **attributes: object) -> str:
-    """An element; attribute names end in ``_`` where Python has the word, ``_`` inside becomes ``-``.
+    """An element; a ``_`` at the end of an attribute's name is dropped, another becomes ``-``.
 
     The body is markup as it is, attributes are escaped; an attribute that is None is left out.
 
@@ -41,103 +38,82 @@ def escape(text: object) -> str:
     return html.escape(str(text))
 
 
-def problem(text: str) -> str:
-    """What the page says, in the place of an answer, about an input that has none."""
-    return tag("div", tag("strong", "That does not work. ") + escape(_sentence(text)), class_="problem", role="alert")
-
-
-def in_place(function: Callable[P, str]) -> Callable[P, str]:
-    """Answer a mistake with a message instead of an exception; what is no mistake of the user goes to the log too."""
+def errors_as_markup(function: Callable[P, str]) -> Callable[P, str]:
+    """Return a message instead of raising an exception; one that is no error of the user is also logged."""
 
     @functools.wraps(function)
-    def answered(*args: P.args, **kwargs: P.kwargs) -> str:
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> str:
         try:
             return function(*args, **kwargs)
         except (ValueError, OSError) as error:
-            return problem(str(error))
+            return _error_box(str(error))
         except Exception as error:
             traceback.print_exc(file=sys.stderr)
-            return problem(f"The server failed ({type(error).__name__}); its terminal says more.")
+            return _error_box(f"The server failed ({type(error).__name__}); its terminal says more.")
 
-    return answered
+    return wrapped
 
 
-def _sentence(text: str) -> str:
+def _error_box(text: str) -> str:
+    """The message as a sentence, shortened if it is very long."""
     text = text if len(text) <= 400 else f"{text[:200]} … {text[-180:]}"
-    text = text[:1].upper() + text[1:]
-    return text if text.endswith((".", "!", "?")) else f"{text}."
+    sentence = text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
+    return tag("div", tag("strong", "That does not work. ") + escape(sentence), class_="problem", role="alert")
 
 
-PITCH, COLUMN, BOX, EDGE = 26.0, 92.0, 40.0, 62.0
-"""Between wires, between columns, the width of a switch, and the room at both ends."""
-TOP, FOOT = 30.0, 30.0
+def curve(x0: float, y0: float, x1: float, y1: float) -> str:
+    """A piece of an SVG path from the current point, (x0, y0), to (x1, y1), horizontal at both ends."""
+    bend = 0.45 * (x1 - x0)
+    return f"C{x0 + bend:g} {y0:g} {x1 - bend:g} {y1:g} {x1:g} {y1:g}"
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Where things stand in a drawing of ``layers`` columns on ``cells`` wires."""
+    """Coordinates and common parts of a drawing of ``layers`` columns of switches on ``cells`` wires."""
 
     layers: int
     cells: int
 
     @property
     def width(self) -> float:
-        """Of the drawing."""
+        """Width of the drawing."""
         return 2 * EDGE + COLUMN * (self.layers - 1) + BOX
 
-    @property
-    def height(self) -> float:
-        """Of the drawing."""
-        return TOP + PITCH * self.cells + FOOT
-
     def left(self, layer: int) -> float:
-        """Where a column begins."""
+        """The left edge of a column."""
         return EDGE + COLUMN * layer
 
     def right(self, layer: int) -> float:
-        """Where a column ends."""
+        """The right edge of a column."""
         return self.left(layer) + BOX
 
     def wire(self, wire: int) -> float:
-        """How far down a wire runs."""
+        """The y coordinate of a wire."""
         return TOP + PITCH * (wire + 0.5)
 
-    def box(self, layer: int, switch: int, **attributes: object) -> str:
-        """A switch."""
-        y = self.wire(2 * switch) - 0.36 * PITCH
-        sizes = {"x": f"{self.left(layer):g}", "y": f"{y:g}", "width": f"{BOX:g}", "height": f"{1.72 * PITCH:g}"}
-        title = attributes.pop("title", None)
-        return tag("rect", tag("title", escape(title)) if title else "", **sizes, rx="8", **attributes)
+    def switch(self, layer: int, switch: int, title: str = "", **attributes: object) -> str:
+        """The box of a switch."""
+        x, y = self.left(layer), self.wire(2 * switch) - 0.36 * PITCH
+        sizes = {"x": f"{x:g}", "y": f"{y:g}", "width": f"{BOX:g}", "height": f"{1.72 * PITCH:g}", "rx": "8"}
+        return tag("rect", tag("title", escape(title)) if title else "", **sizes, **attributes)
 
     def text(self, x: float, y: float, text: object, **attributes: object) -> str:
-        """A word, centred."""
+        """Centred text."""
         return tag("text", escape(text), x=f"{x:g}", y=f"{y:g}", **attributes)
 
     def captions(self, layers: Sequence[Layer], chosen: int | None = None) -> str:
-        """The number of every column above, its address bit below."""
+        """The number of every column above it, its address bit below."""
         y = self.wire(self.cells - 1) + PITCH
         parts = [self.text(EDGE / 2, y, "bit", class_="caption")]
         for index, layer in enumerate(layers):
-            x, here = self.left(index) + BOX / 2, " chosen" if index == chosen else ""
-            parts += [self.text(x, TOP - 12, index + 1, class_=f"caption{here}")]
-            parts += [self.text(x, y, layer.bit, class_=f"bit{here}")]
+            x, mark = self.left(index) + BOX / 2, " chosen" if index == chosen else ""
+            parts += [self.text(x, TOP - 12, index + 1, class_=f"caption{mark}")]
+            parts += [self.text(x, y, layer.bit, class_=f"bit{mark}")]
         return "".join(parts)
 
     def drawing(self, body: Sequence[str], label: str, name: str) -> str:
-        """The whole drawing, as wide as there is room and never too small to be read."""
-        least = f"min-width: {0.56 * self.width:.0f}px; max-width: {1.5 * self.width:.0f}px"
-        box = f"0 0 {self.width:g} {self.height:g}"
-        return tag(
-            "div", tag("svg", body, viewBox=box, role="img", aria_label=label, style=least), class_=f"drawing {name}"
-        )
-
-
-def shuffle(layer: Layer, cells: int) -> list[int]:
-    """Which wire each wire behind a layer's shuffle comes from."""
-    return SHUFFLES[layer.shuffle](torch.arange(cells).view(1, cells, 1)).flatten().tolist()
-
-
-def curve(x0: float, y0: float, x1: float, y1: float) -> str:
-    """A piece of path from where one is to a point, level at both ends."""
-    bend = 0.45 * (x1 - x0)
-    return f"C{x0 + bend:g} {y0:g} {x1 - bend:g} {y1:g} {x1:g} {y1:g}"
+        """The whole drawing, as wide as the page allows but never too small to read."""
+        limits = f"min-width: {0.56 * self.width:.0f}px; max-width: {1.5 * self.width:.0f}px"
+        box = f"0 0 {self.width:g} {TOP + PITCH * self.cells + BOTTOM:g}"
+        svg = tag("svg", body, viewBox=box, role="img", aria_label=label, style=limits)
+        return tag("div", svg, class_=f"drawing {name}")

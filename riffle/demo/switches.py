@@ -1,4 +1,4 @@
-"""The tab Switches: the network with every switch coloured by its update gate, drawn up to a chosen layer."""
+"""The tab Switches: the network with every switch coloured by its update gate, up to a chosen layer."""
 
 from __future__ import annotations
 
@@ -6,82 +6,72 @@ from collections.abc import Sequence
 
 import torch
 
-from riffle.demo.solve import LoadedRun, check_size
-from riffle.demo.svg import BOX, EDGE, PITCH, TOP, Grid, curve, escape, in_place, shuffle, tag
+from riffle.demo.solve import LoadedRun, parse_input
+from riffle.demo.svg import BOX, EDGE, PITCH, TOP, Grid, curve, errors_as_markup, escape, tag
+from riffle.drawings import shuffled_wires
 from riffle.inspect import Trace, trace
-from riffle.shuffle import Layer
+from riffle.shuffle import Layer, bits
 from riffle.tasks import Task, get_task
 
-MOST = 32
-"""Cells that can be drawn and still be read."""
+MAX_CELLS = 32
+"""More cells than these cannot be read in the drawing."""
 SCALE = ("#46327e", "#365c8d", "#277f8e", "#1fa187", "#4ac16d", "#a0da39", "#fde725")
-"""From a gate that computes everything anew (0) to one that copies everything (1); safe for the colour-blind."""
-SHUFFLE_NAMES = {1: "unriffle", -1: "riffle", 0: ""}
+"""Colours from a gate of 0, which computes everything anew, to one of 1, which copies; safe for the colour-blind."""
+SHUFFLE_NAMES = {1: "unriffle", -1: "riffle"}
 
 
-def layers_of(trained: LoadedRun, text: str) -> int:
-    """How many layers the network has for an input; 1 where the input is none."""
+def layer_count(trained: LoadedRun, text: str) -> int:
+    """Layers of the network for an input; 1 for an invalid input."""
     try:
-        symbols = check_size(get_task(trained.config.task), text.split(), MOST)
-        cells = max(2, len(trained.padded(symbols)))
-        return len(trained.model().network.layers((cells - 1).bit_length()))  # type: ignore[union-attr, operator]
+        symbols = parse_input(get_task(trained.config.task), text.split(), MAX_CELLS)
+        return len(trained.model().network.layers(bits(len(trained.padded(symbols)))))  # type: ignore[union-attr, operator]
     except (ValueError, AttributeError):
         return 1
 
 
-@in_place
+@errors_as_markup
 def show_switches(trained: LoadedRun, text: str, upto: int) -> str:
     """The network on one input, with the switches of the first ``upto`` layers coloured."""
     task = get_task(trained.config.task)
-    symbols = check_size(task, text.split(), MOST)
+    symbols = parse_input(task, text.split(), MAX_CELLS)
     model = trained.model()
     symbols_1N = torch.tensor([trained.padded(symbols)])
-    seen = trace(model, symbols_1N, order="shuffled")
+    traced = trace(model, symbols_1N, order="shuffled")
     with torch.inference_mode():
         outputs = model(symbols_1N).argmax(dim=-1)[0].tolist()
-    upto = min(max(1, upto), len(seen.layers))
-    return draw(task, symbols, outputs, seen, upto) + _about(seen, upto)
+    upto = min(max(1, upto), len(traced.layers))
+    return _draw(task, symbols, outputs, traced, upto) + _describe(traced, upto)
 
 
-def mean_gates(seen: Trace) -> list[list[float] | None]:
+def mean_gates(traced: Trace) -> list[list[float] | None]:
     """The mean update gate of every switch of every layer; None for a layer whose unit has no update gate."""
     return [
         None if layer.update is None else layer.update[0].unflatten(0, (-1, 2)).mean(dim=(1, 2)).tolist()
-        for layer in seen.layers
+        for layer in traced.layers
     ]
 
 
-def colour(share: float) -> str:
-    """The colour of a gate.
+def gate_colour(gate: float) -> str:
+    """The colour of a gate on :data:`SCALE`.
 
-    >>> colour(0), colour(1)
+    >>> gate_colour(0), gate_colour(1)
     ('#46327e', '#fde725')
     """
-    place = min(max(share, 0.0), 1.0) * (len(SCALE) - 1)
-    low = min(int(place), len(SCALE) - 2)
+    position = min(max(gate, 0.0), 1.0) * (len(SCALE) - 1)
+    low = min(int(position), len(SCALE) - 2)
     ends = [[int(SCALE[low + step][i : i + 2], 16) for i in (1, 3, 5)] for step in (0, 1)]
-    mixed = (round(a + (b - a) * (place - low)) for a, b in zip(*ends, strict=True))
+    mixed = (round(a + (b - a) * (position - low)) for a, b in zip(*ends, strict=True))
     return "#" + "".join(f"{part:02x}" for part in mixed)
 
 
-def draw(task: Task, symbols: Sequence[int], outputs: Sequence[int], seen: Trace, upto: int) -> str:
-    """The drawing: what is typed on the left, what the network answers on the right."""
-    layers, gates = [layer.layer for layer in seen.layers], mean_gates(seen)
-    cells = seen.layers[0].state.shape[1]
+def _draw(task: Task, symbols: Sequence[int], outputs: Sequence[int], traced: Trace, upto: int) -> str:
+    """The drawing, with the input on the left and the network's output on the right."""
+    layers, gates = [layer.layer for layer in traced.layers], mean_gates(traced)
+    cells = traced.layers[0].state.shape[1]
     grid = Grid(len(layers), cells)
-    right = task.solve(list(symbols))
-    parts = [
-        tag(
-            "rect",
-            x=f"{grid.left(upto - 1) - 10:g}",
-            y=TOP - 28,
-            width=BOX + 20,
-            height=PITCH * cells + 58,
-            rx=12,
-            class_="here",
-        )
-    ]
-    parts += _wires(grid, layers, upto)
+    expected = task.solve(list(symbols))
+    band = {"x": f"{grid.left(upto - 1) - 10:g}", "y": TOP - 28, "width": BOX + 20, "height": PITCH * cells + 58}
+    parts = [tag("rect", "", **band, rx=12, class_="here"), *_wires(grid, layers, upto)]
     for index, layer in enumerate(layers):
         for switch in range(cells // 2):
             parts.append(_switch(grid, index, switch, gates[index], f"unit {layer.unit}", index < upto))
@@ -90,9 +80,9 @@ def draw(task: Task, symbols: Sequence[int], outputs: Sequence[int], seen: Trace
         typed = symbols[wire] if wire < len(symbols) else 0
         parts.append(grid.text(EDGE / 2 - 6, y, task.label(typed), class_="symbol"))
         if upto == len(layers) and wire < len(outputs):
-            good = outputs[wire] == (right[wire] if wire < len(right) else 0)
-            shown = task.label(outputs[wire])
-            parts.append(grid.text(grid.width - EDGE / 2 + 6, y, shown, class_=f"symbol {'good' if good else 'bad'}"))
+            good = outputs[wire] == (expected[wire] if wire < len(expected) else 0)
+            x, shown = grid.width - EDGE / 2 + 6, task.label(outputs[wire])
+            parts.append(grid.text(x, y, shown, class_=f"symbol {'good' if good else 'bad'}"))
     parts.append(grid.captions(layers, upto - 1))
     return grid.drawing(parts, f"The network on {len(symbols)} symbols, the first {upto} layers coloured", "switches")
 
@@ -108,7 +98,7 @@ def _wires(grid: Grid, layers: Sequence[Layer], upto: int) -> list[str]:
         for wire in range(grid.cells)
     ]
     for index, layer in enumerate(layers[:-1]):
-        for arrives, leaves in enumerate(shuffle(layer, grid.cells)):
+        for arrives, leaves in enumerate(shuffled_wires(layer, grid.cells)):
             start = (grid.right(index), grid.wire(leaves))
             path = f"M{start[0]:g} {start[1]:g}{curve(*start, grid.left(index + 1), grid.wire(arrives))}"
             parts.append(tag("path", d=path, class_="wire" if index + 1 < upto else "wire later"))
@@ -117,35 +107,32 @@ def _wires(grid: Grid, layers: Sequence[Layer], upto: int) -> list[str]:
 
 def _switch(grid: Grid, layer: int, switch: int, gates: list[float] | None, unit: str, lit: bool) -> str:
     if not lit:
-        return grid.box(layer, switch, class_="switch later")
+        return grid.switch(layer, switch, class_="switch later")
     if gates is None:
-        return grid.box(layer, switch, class_="switch", title=f"{unit}, which has no update gate")
-    share = gates[switch]
-    title = f"layer {layer + 1}, {unit}: copies {share:.0%}, computes {1 - share:.0%}"
-    box = grid.box(layer, switch, class_="switch", style=f"fill: {colour(share)}", title=title)
-    number = f"{share:.2f}".lstrip("0") if share < 0.995 else "1.0"
-    ground = "on-pale" if share > 0.55 else "on-deep"
-    return box + grid.text(
-        grid.left(layer) + BOX / 2, grid.wire(2 * switch) + 0.5 * PITCH + 4, number, class_=f"gate {ground}"
-    )
+        return grid.switch(layer, switch, class_="switch", title=f"{unit}, which has no update gate")
+    gate = gates[switch]
+    title = f"layer {layer + 1}, {unit}: copies {gate:.0%}, computes {1 - gate:.0%}"
+    box = grid.switch(layer, switch, class_="switch", style=f"fill: {gate_colour(gate)}", title=title)
+    number = f"{gate:.2f}".lstrip("0") if gate < 0.995 else "1.0"
+    x, y = grid.left(layer) + BOX / 2, grid.wire(2 * switch) + 0.5 * PITCH + 4
+    return box + grid.text(x, y, number, class_=f"gate {'on-pale' if gate > 0.55 else 'on-deep'}")
 
 
-def _about(seen: Trace, upto: int) -> str:
-    """What the chosen layer does."""
-    layer, gates = seen.layers[upto - 1].layer, mean_gates(seen)[upto - 1]
+def _describe(traced: Trace, upto: int) -> str:
+    """What the last coloured layer does, and the legend."""
+    layer, gates = traced.layers[upto - 1].layer, mean_gates(traced)[upto - 1]
     distance = 2**layer.bit
     joins = "neighbouring cells" if distance == 1 else f"cells that entered {distance} apart"
     facts = [
-        tag("strong", f"Layer {upto} of {len(seen.layers)}"),
+        tag("strong", f"Layer {upto} of {len(traced.layers)}"),
         f"joins {joins} (address bit {layer.bit})",
         f"weights {tag('code', escape(layer.unit))}",
     ]
     if gates is None:
         facts.append("its unit has no update gate")
     else:
-        facts.append(
-            f"copies {sum(gates) / len(gates):.0%} on average, {min(gates):.0%} to {max(gates):.0%} per switch"
-        )
+        mean = sum(gates) / len(gates)
+        facts.append(f"copies {mean:.0%} on average, {min(gates):.0%} to {max(gates):.0%} per switch")
     if layer.shuffle:
         facts.append(f"followed by the shuffle {tag('code', SHUFFLE_NAMES[layer.shuffle])}")
     bar = tag("span", "", class_="bar", style=f"background: linear-gradient(to right, {', '.join(SCALE)})")

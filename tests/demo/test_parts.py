@@ -11,12 +11,21 @@ from xml.etree import ElementTree
 import pytest
 import torch
 
-from riffle.demo.lengths import LENGTHS, evaluated, measure, show_lengths, worst_cases
+from riffle.demo.lengths import LENGTHS, evaluated_points, measure, show_lengths
 from riffle.demo.routes import random_permutation, show_route
-from riffle.demo.server import LARGEST_REQUEST, Guard
-from riffle.demo.solve import MOST, LoadedRun, RunCatalogue, answer, check_size, compare, random_input, show_answer
-from riffle.demo.svg import in_place
-from riffle.demo.switches import layers_of, mean_gates, show_switches
+from riffle.demo.server import MAX_REQUEST_BYTES, RequestGuard
+from riffle.demo.solve import (
+    MAX_SYMBOLS,
+    LoadedRun,
+    RunCatalogue,
+    answer,
+    compare,
+    parse_input,
+    random_input,
+    show_answer,
+)
+from riffle.demo.svg import errors_as_markup
+from riffle.demo.switches import layer_count, mean_gates, show_switches
 from riffle.inspect import trace
 from riffle.routing import route
 from riffle.tasks import TASKS
@@ -76,11 +85,11 @@ def test_numbers_meet_at_the_lowest_digit() -> None:
 
 
 def test_size() -> None:
-    assert len(check_size(TASKS["sort"], ["1"] * MOST)) == MOST
-    with pytest.raises(ValueError, match=f"{MOST + 1} symbols, and this page takes at most {MOST}"):
-        check_size(TASKS["sort"], ["1"] * (MOST + 1))
+    assert len(parse_input(TASKS["sort"], ["1"] * MAX_SYMBOLS)) == MAX_SYMBOLS
+    with pytest.raises(ValueError, match=f"{MAX_SYMBOLS + 1} symbols, and this page takes at most {MAX_SYMBOLS}"):
+        parse_input(TASKS["sort"], ["1"] * (MAX_SYMBOLS + 1))
     with pytest.raises(ValueError, match="characters"):
-        check_size(TASKS["add"], ["1" * 100_000, "1"])
+        parse_input(TASKS["add"], ["1" * 100_000, "1"])
 
 
 @pytest.mark.parametrize(
@@ -97,7 +106,7 @@ def test_mistakes_are_answered_in_place(typed: str, said: str) -> None:
 
 
 def test_failures_are_answered_in_place_too(capsys: pytest.CaptureFixture[str]) -> None:
-    @in_place
+    @errors_as_markup
     def fails() -> str:
         raise RuntimeError("secret")
 
@@ -111,7 +120,7 @@ def test_switches() -> None:
     symbols = [7, 3, 9, 1, 4, 4, 2, 8]
     text = " ".join(map(str, symbols))
     gates = mean_gates(trace(SORT.model(), torch.tensor([symbols]), order="shuffled"))
-    assert layers_of(SORT, text) == len(gates) == 5
+    assert layer_count(SORT, text) == len(gates) == 5
     assert all(len(layer) == 4 and all(0 <= gate <= 1 for gate in layer) for layer in gates)
     for upto in (1, 3, 5):
         shown = show_switches(SORT, text, upto)
@@ -126,17 +135,20 @@ def test_switches() -> None:
 
 
 def test_switches_of_a_short_input_are_those_of_the_smallest_trained_network() -> None:
-    assert layers_of(SORT, "2 1") == 5
+    assert layer_count(SORT, "2 1") == 5
     shown = show_switches(SORT, "2 1", 5)
     assert len(with_class(shown, "switch")) == 4 * 5
     assert ["".join(e.itertext()) for e in with_class(shown, "good")][:2] == ["1", "2"]
     assert not with_class(shown, "bad")
 
 
-@pytest.mark.parametrize("length", [1, 2, 3, 5, 32])
-def test_switches_of_any_length(length: int) -> None:
+@pytest.mark.parametrize(("length", "cells"), [(1, 8), (3, 8), (5, 8), (9, 16), (32, 32)])
+def test_switches_of_any_length(length: int, cells: int) -> None:
     text = " ".join("5" * length)
-    markup(show_switches(SORT, text, layers_of(SORT, text)))
+    shown = show_switches(SORT, text, layer_count(SORT, text))
+    assert len(with_class(shown, "switch")) == cells // 2 * layer_count(SORT, text)
+    answers = ["".join(element.itertext()) for element in with_class(shown, "good")]
+    assert answers == ["5"] * length + ["·"] * (8 - length), "the shortest trained length is 8"
 
 
 @pytest.mark.parametrize("messages", [2, 4, 8, 16, 64])
@@ -171,18 +183,15 @@ def test_no_permutation(typed: str, said: str) -> None:
 
 
 def test_lengths(tmp_path: Path) -> None:
-    points = evaluated(SORT)
-    scores = [
-        s for s in json.loads((SHIPPED / "sort" / "evaluation.json").read_text())["scores"] if s["split"] == "uniform"
-    ]
+    points, hardest = evaluated_points(SORT)
+    scores = json.loads((SHIPPED / "sort" / "evaluation.json").read_text())["scores"]
     assert [(p.length, p.symbols, p.sequences) for p in points] == sorted(
-        (s["length"], s["symbol_accuracy"], s["sequence_accuracy"]) for s in scores
+        (s["length"], s["symbol_accuracy"], s["sequence_accuracy"]) for s in scores if s["split"] == "uniform"
     )
-    hard = [
-        s for s in json.loads((SHIPPED / "sort" / "evaluation.json").read_text())["scores"] if s["split"] != "uniform"
-    ]
-    for point in worst_cases(SORT):
-        assert point.symbols == min(s["symbol_accuracy"] for s in hard if s["length"] == point.length)
+    worst = [s for s in scores if s["split"] != "uniform"]
+    assert {point.length for point in hardest} == {s["length"] for s in worst}
+    for point in hardest:
+        assert point.symbols == min(s["symbol_accuracy"] for s in worst if s["length"] == point.length)
     point = measure(SORT, 8, examples=16, seconds=5)
     assert (point.length, point.examples) == (8, 16)
     assert point.symbols > 0.99
@@ -214,10 +223,10 @@ def test_catalogue(runs: Path, tmp_path: Path) -> None:
 
 def test_guard() -> None:
     def refused(method: str, path: str, *headers: tuple[bytes, bytes]) -> int | None:
-        return Guard.refusal({"method": method, "path": path, "headers": headers})
+        return RequestGuard.refusal({"method": method, "path": path, "headers": headers})
 
     assert refused("GET", "/") is None
     assert refused("POST", "/call", (b"content-length", b"10")) is None
-    assert refused("POST", "/call", (b"content-length", str(LARGEST_REQUEST + 1).encode())) == 413
+    assert refused("POST", "/call", (b"content-length", str(MAX_REQUEST_BYTES + 1).encode())) == 413
     assert refused("POST", "/call") == 411
     assert refused("POST", "/gradio_api/upload", (b"content-length", b"10")) == 403
