@@ -1,31 +1,168 @@
-"""A model of cost: memory, compute time and communication of one sequence over many devices.
+"""The cost model: FLOPs, bytes and seconds of a network on one device or on many.
 
-``docs/scaling.md`` derives what stands here. Counted for a rank, with n cells, m feature maps, P ranks and
-L = 2 (k - 1) blocks + 1 layers: a layer's matrix products are 16 m^2 FLOP a cell, its kernels read and write 8 m
-numbers a cell, and a block has two exchanges that send (n / P) m (1 - 1 / P) numbers each.
+With n = 2^k cells, m feature maps and b blocks a network has L = 2 (k - 1) b + 1 layers; with all shuffles in one
+direction ("no-benes") read k for k - 1.
+
+**FLOPs.** A layer's matrix products are 16 m^2 FLOP a cell: gates 24 m^2 and candidates 8 m^2 for a pair.
+
+**Bytes** (:class:`MemoryModel`) are counted in buffers of all cells, B n m numbers of the dtype they are computed in,
+at the moment when most of them are held; long sequences dwarf the weights, which are left out. Gates are three buffers,
+what the candidates read is two, the candidates are one.
+
+======================  ==============================================================================================
+without gradients       the input, a layer's input, and while it computes its output: the gates and the output (4) or,
+(fused)                 where the library computes the candidates' product, gates, what they read and candidates (6).
+                        Skip connections keep the inputs of one block's 2 (k - 1) layers and that of the last block, and
+                        need the sum that gates and candidates read: 3 more, less the one already let go.
+training (fused)        L layers' inputs, with ``recompute=False`` their gates and candidates too (5 L); the output, its
+                        gradient, and in the backward pass of one layer: gates, candidates and what they read, unless
+                        kept (4 + 2, else 2), and their gradients (4 in all). A skip connection adds 4.
+without gradients       the input, a copy that the layers overwrite, and for a chunk of pairs at a time what a unit
+(reference)             computes: 6 buffers of the chunk's size, 11 in 16 bits, where nothing is overwritten. Skip
+                        connections keep copies of the inputs of 2 (k - 1) layers.
+training (reference)    what autograd keeps of a layer: its input, gates (3), what the candidates read (2), candidates
+                        and the swapped pair, together 8 L; 2 (k - 1) (b - 2) more with skip connections, and 8 for the
+                        layer in work.
+======================  ==============================================================================================
+
+**Seconds** (:class:`ShardedCost`) of a sequence on P ranks: products at the rate of a large product, reads and writes
+at the rate of a large copy, and for each block two exchanges that send (n / P) m (1 - 1 / P) numbers a rank over the
+link. ``docs/scaling.md`` derives them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import torch
 
 from riffle.kernels.tuning import CHUNK_PAIRS, CHUNK_PAIRS_DEVICE, switch_blocks
 from riffle.shuffle import bits
 
-LAYER_FLOPS = 16
-"""FLOP a cell and m^2: gates 24 m^2 and candidates 8 m^2 for a pair of cells."""
+# FLOPs
+
+
+def layer_flops(length: int, features: int, unit: str = "gated") -> int:
+    """Products of one switch layer: for each pair, 2 FLOP for each entry of the unit's matrices.
+
+    >>> layer_flops(2, 1)  # three gates of 2m x 2m and two candidates of 2m x m
+    32
+    """
+    # The units with two fully connected layers happen to have as many entries; a further gate has 4 m^2.
+    entries = (20 if unit in ("swap-gate", "two-fc-gate") else 16) * features * features
+    return length // 2 * 2 * entries
+
+
+def layer_count(k: int, blocks: int, *, benes: bool = True) -> int:
+    """The switch layers of a network on ``2**k`` cells."""
+    return 2 * (k - 1 if benes else k) * blocks + 1
+
+
+def network_flops(length: int, features: int, blocks: int, unit: str = "gated") -> int:
+    """Products of all layers of a network on ``length`` cells, a power of two."""
+    layers = layer_count(length.bit_length() - 1, blocks, benes=unit != "no-benes")
+    return layers * layer_flops(length, features, unit)
+
+
+def encoder_flops(length: int, features: int, layers: int) -> int:
+    """A transformer encoder: four products of d x d, two of d x 4d, and attention of every cell to every cell."""
+    return layers * (2 * length * 12 * features * features + 4 * length * length * features)
+
+
+# Bytes
+
+SLACK = 1.1
+"""What fits has to fit with this much to spare: the allocator rounds up and leaves gaps."""
+Shape = tuple[int, int]
+"""Sequences, and cells of each."""
+
+
+@dataclass(frozen=True)
+class MemoryModel:
+    """What decides how many bytes a cell needs."""
+
+    features: int
+    """Feature maps per cell."""
+    blocks: int
+    """Beneš blocks."""
+    skips: bool
+    """Whether blocks are joined by skip connections."""
+    benes: bool
+    """Whether the second half of a block shuffles back."""
+    dtype: torch.dtype
+    """In which the cells are computed."""
+    fused: bool
+    """Whether the fused kernels compute them."""
+    training: bool
+    """Whether a backward pass follows."""
+    recompute: bool = True
+    """See :class:`~riffle.nn.network.ShuffleExchange`."""
+    device: str = "cuda"
+    """The type of the device."""
+
+    def bytes(self, batch: int, cells: int) -> int:
+        """What ``batch`` sequences of ``cells`` cells need, their input included; an estimate."""
+        k, size = bits(cells), self.features * self.dtype.itemsize
+        rows = batch * 2**k
+        return int(self.buffers(k, rows) * rows * size)
+
+    def largest_length(self, free: float, shapes: Sequence[Shape]) -> int | None:
+        """The largest power of two, below the longest asked for, to which sequences can be cut to fit into ``free``.
+
+        >>> net = MemoryModel(192, blocks=1, skips=False, benes=True, dtype=torch.bfloat16, fused=True, training=False)
+        >>> net.largest_length(3e9, [(1, 2**22)])
+        1048576
+        """
+        k = bits(max(cells for _, cells in shapes)) - 1
+        while k > 0 and SLACK * sum(self.bytes(batch, min(cells, 2**k)) for batch, cells in shapes) > free:
+            k -= 1
+        return 2**k if k > 0 else None
+
+    def buffers(self, k: int, rows: int) -> float:
+        """Buffers that a network on ``2**k`` cells needs at once, where the device holds ``rows`` cells."""
+        layers = layer_count(k, self.blocks, benes=self.benes)
+        skipped = (layers - 1) // self.blocks if self.skips and self.blocks > 1 else 0
+        joined = skipped > 0
+        if self.fused and self.training:
+            return layers + 12 + 4 * joined if self.recompute else 5 * layers + 8 + 3 * joined
+        if self.fused:
+            forming = 6 if switch_blocks(rows, self.features, self.dtype) is None else 4
+            return skipped + (3 if joined else 2) + forming
+        if self.training:
+            return 8 * layers + skipped * max(0, self.blocks - 2) + 8
+        chunk = min(1.0, CHUNK_PAIRS.get(self.device, CHUNK_PAIRS_DEVICE) / max(1, rows // 2))
+        unit = (6 if self.dtype.itemsize > 2 else 11) + joined
+        return 2 + skipped + chunk * unit
+
+
+def out_of_memory_message(model: MemoryModel, shapes: Sequence[Shape], free: int) -> str:
+    """One sentence about work that does not fit: what it needs, what would fit, what needs less."""
+    asked = " and ".join(f"{batch} sequence{'s' * (batch != 1)} of {cells:,} cells" for batch, cells in shapes)
+    needed = sum(model.bytes(batch, cells) for batch, cells in shapes)
+    length = model.largest_length(free, shapes)
+    fits = "no length would fit at this batch" if length is None else f"at this batch {length:,} cells would fit"
+    helps = ["a smaller batch"]
+    if model.dtype.itemsize > 2:
+        helps.append("bfloat16")
+    if model.fused and model.training and not model.recompute:
+        helps.append("recompute=True")
+    return (
+        f"out of GPU memory: {asked} with {model.features} features need about {needed / 2**30:,.2f} GiB "
+        f"{'to train' if model.training else 'without gradients'} and {free / 2**30:,.2f} GiB are free for them; "
+        f"{fits}, and {' or '.join(helps)} {'needs' if len(helps) == 1 else 'need'} less"
+    )
+
+
+# Seconds over many devices
+
 TRAINING_FLOPS = 4
-"""Forward, twice as much backward, and the forward products once more, since gates and candidates are formed again."""
-LAYER_NUMBERS = 9
-"""Numbers a cell and m that a layer reads and writes: 4 by the gates' product, 5 by the launch after it."""
-TRAINING_NUMBERS = 52
-"""The same forward and backward: 9 as above and 43 by the launches of the backward pass, counted in docs/kernels.md."""
-TURNING_NUMBERS = 6
-"""Numbers a cell, m and block to turn the cells of a rank before and after exchanges: three copies."""
+"""Forward, twice as much backward, and the forward products once more, since gates and candidates are recomputed."""
+LAYER_NUMBERS, TRAINING_NUMBERS = 9, 52
+"""Numbers a cell and m that a layer reads and writes: 4 by the gates' product and 5 by the launch after it; in training
+43 more by the launches of the backward pass, counted in docs/kernels.md."""
+ROTATION_NUMBERS = 6
+"""Numbers a cell, m and block to rotate the cells of a rank before and after exchanges: three copies."""
 WEIGHT_BYTES, TRAINING_WEIGHT_BYTES = 4, 16
 """A float32 weight; with its gradient and Adam's two moments."""
 
@@ -43,7 +180,7 @@ class Machine:
     link: float = 50e9
     """Bytes a second that a device can send while it receives as many (400 Gb)."""
     latency: float = 5e-6
-    """Seconds by which a message is late however short it is."""
+    """Latency of a message, in seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +222,7 @@ class ShardedWork:
     @property
     def layers(self) -> int:
         """Switch layers."""
-        return 2 * (self.length.bit_length() - 2) * self.blocks + 1
+        return layer_count(self.length.bit_length() - 1, self.blocks)
 
     @property
     def cells(self) -> int:
@@ -134,18 +271,16 @@ class ShardedCost:
     @property
     def product_seconds(self) -> float:
         """Matrix products."""
-        times = TRAINING_FLOPS if self.work.training else 1
-        flops = LAYER_FLOPS * self.work.features**2 * self.work.cells * self.work.layers
-        return times * flops / self.machine.flops
+        flops = self.work.layers * layer_flops(self.work.cells, self.work.features)
+        return (TRAINING_FLOPS if self.work.training else 1) * flops / self.machine.flops
 
     @property
     def copy_seconds(self) -> float:
-        """Reading and writing what the kernels read and write."""
+        """Reading and writing by the kernels."""
         work = self.work
         layer = TRAINING_NUMBERS if work.training else LAYER_NUMBERS
-        turning = TURNING_NUMBERS * self.exchanges / 2
-        numbers = (layer * work.layers + turning) * work.features * work.cells
-        return numbers * work.itemsize / self.machine.copy
+        rotation = ROTATION_NUMBERS * self.exchanges / 2
+        return (layer * work.layers + rotation) * work.features * work.cells * work.itemsize / self.machine.copy
 
     @property
     def compute_seconds(self) -> float:
@@ -163,26 +298,18 @@ class ShardedCost:
         """All of it; nothing overlaps."""
         return self.compute_seconds + self.communication_seconds
 
-    @cached_property
+    @property
     def memory_bytes(self) -> int:
         """What a rank needs at the moment when it needs most, on the fused kernels."""
-        import torch
-
         work = self.work
         dtype = {2: torch.bfloat16, 4: torch.float32}[work.itemsize]
-        network = MemoryModel(
-            features=work.features,
-            blocks=work.blocks,
-            skips=True,
-            benes=True,
-            dtype=dtype,
-            fused=True,
-            training=work.training,
+        memory = MemoryModel(
+            work.features, work.blocks, skips=True, benes=True, dtype=dtype, fused=True, training=work.training
         )
         # The depth is that of the whole sequence, the rows are the rank's; an exchange sends one buffer and fills one.
-        buffers = network._buffers(work.length.bit_length() - 1, work.cells) + (2 if work.ranks > 1 else 0)
+        buffers = memory.buffers(work.length.bit_length() - 1, work.cells) + (2 if work.ranks > 1 else 0)
         weights = (TRAINING_WEIGHT_BYTES if work.training else WEIGHT_BYTES) * work.parameters
-        return int(buffers * work.cells * work.features * work.itemsize) + weights
+        return int(buffers * work.state_bytes) + weights
 
     @property
     def fits(self) -> bool:
@@ -198,111 +325,3 @@ class ShardedCost:
                 return ranks
             ranks *= 2
         return None
-
-
-SLACK = 1.1
-"""What fits has to fit with this much to spare: the allocator rounds up and leaves gaps."""
-Shape = tuple[int, int]
-"""Sequences, and cells of each."""
-
-
-@dataclass(frozen=True)
-class MemoryModel:
-    """What decides how many bytes a cell needs."""
-
-    features: int
-    """Feature maps per cell."""
-    blocks: int
-    """Beneš blocks."""
-    skips: bool
-    """Whether blocks are joined by skip connections."""
-    benes: bool
-    """Whether the second half of a block shuffles back."""
-    dtype: torch.dtype
-    """In which the cells are computed."""
-    fused: bool
-    """Whether the fused kernels compute them."""
-    training: bool
-    """Whether a backward pass follows."""
-    recompute: bool = True
-    """See :class:`~riffle.nn.network.ShuffleExchange`."""
-    device: str = "cuda"
-    """The type of the device."""
-
-    def bytes(self, batch: int, cells: int) -> int:
-        """What ``batch`` sequences of ``cells`` cells need, their input included; an estimate."""
-        k, size = bits(cells), self.features * self.dtype.itemsize
-        rows = batch * 2**k
-        return int(self._buffers(k, rows) * rows * size)
-
-    def largest_length(self, free: float, shapes: Sequence[Shape]) -> int | None:
-        """The largest power of two, below the longest asked for, to which sequences can be cut to fit into ``free``.
-
-        >>> net = Footprint(192, blocks=1, skips=False, benes=True, dtype=torch.bfloat16, fused=True, training=False)
-        >>> net.largest_length(3e9, [(1, 2**22)])
-        1048576
-        """
-        k = bits(max(cells for _, cells in shapes)) - 1
-        while k > 0 and SLACK * sum(self.bytes(batch, min(cells, 2**k)) for batch, cells in shapes) > free:
-            k -= 1
-        return 2**k if k > 0 else None
-
-    def _buffers(self, k: int, rows: int) -> float:
-        levels = 2 * (k - 1 if self.benes else k)
-        layers, skipped = levels * self.blocks + 1, levels if self.skips and self.blocks > 1 else 0
-        joined = skipped > 0
-        if self.fused and self.training:
-            return layers + 12 + 4 * joined if self.recompute else 5 * layers + 8 + 3 * joined
-        if self.fused:
-            # Only shapes and dtypes matter, so no memory is taken for this.
-            x_CD = torch.empty(rows, self.features, dtype=self.dtype, device="meta")
-            forming = 6 if switch_blocks(x_CD) is None else 4
-            return skipped + (3 if joined else 2) + forming
-        if self.training:
-            return 8 * layers + skipped * max(0, self.blocks - 2) + 8
-        chunk = min(1.0, CHUNK_PAIRS.get(self.device, CHUNK_PAIRS_DEVICE) / max(1, rows // 2))
-        unit = (6 if self.dtype.itemsize > 2 else 11) + joined
-        return 2 + skipped + chunk * unit
-
-
-def out_of_memory_message(footprint: MemoryModel, shapes: Sequence[Shape], free: int) -> str:
-    """One sentence about work that does not fit."""
-    asked = " and ".join(f"{batch} sequence{'s' * (batch != 1)} of {cells:,} cells" for batch, cells in shapes)
-    needed = sum(footprint.bytes(batch, cells) for batch, cells in shapes)
-    length = footprint.largest_length(free, shapes)
-    fits = "no length would fit at this batch" if length is None else f"at this batch {length:,} cells would fit"
-    helps = ["a smaller batch"]
-    if footprint.dtype.itemsize > 2:
-        helps.append("bfloat16")
-    if footprint.fused and footprint.training and not footprint.recompute:
-        helps.append("recompute=True")
-    return (
-        f"out of GPU memory: {asked} with {footprint.features} features need about {_gibibytes(needed)} "
-        f"{'to train' if footprint.training else 'without gradients'} and {_gibibytes(free)} are free for them; "
-        f"{fits}, and {' or '.join(helps)} {'needs' if len(helps) == 1 else 'need'} less"
-    )
-
-
-def _gibibytes(number: int) -> str:
-    return f"{number / 2**30:,.2f} GiB"
-
-
-def layer_flops(length: int, features: int) -> int:
-    """Products of one switch layer: three gates of 2m x 2m and two candidates of 2m x m for each pair.
-
-    >>> layer_flops(2, 1)
-    32
-    """
-    pair = 2 * features
-    return length // 2 * 2 * (3 * pair * pair + 2 * pair * features)
-
-
-def network_flops(length: int, features: int, blocks: int) -> int:
-    """All layers of a network on ``length`` cells, a power of two."""
-    k = length.bit_length() - 1
-    return (blocks * 2 * (k - 1) + 1) * layer_flops(length, features)
-
-
-def encoder_flops(length: int, features: int, layers: int) -> int:
-    """A transformer encoder: four products of d x d, two of d x 4d, and attention of every cell to every cell."""
-    return layers * (2 * length * 12 * features * features + 4 * length * length * features)

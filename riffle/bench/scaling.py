@@ -34,8 +34,9 @@ from riffle.bench.timing import peak_bytes, wall_times
 from riffle.cost import Machine, ShardedCost, ShardedWork
 from riffle.environment import environment
 from riffle.files import write_json
-from riffle.nn.execute import overwrite_layer, switch_of
+from riffle.nn.execute import overwrite_layer, switch_layer
 from riffle.nn.network import ShuffleExchange
+from riffle.parallel import SequenceSharding
 from riffle.parallel.exchange import exchange
 from riffle.quantities import parse_count
 
@@ -67,7 +68,7 @@ def measure_sequence_parallel(
     assert work.ranks == dist.get_world_size(group)
     machine = _measure_machine(group, work.ranks, product, copied)
     torch.manual_seed(0)  # the same weights on every rank
-    net = ShuffleExchange(work.features, work.blocks, sequence_group=group, backend="reference")
+    net = ShuffleExchange(work.features, work.blocks, sharding=SequenceSharding(group), backend="reference")
     x_BND = torch.rand(work.batch, work.length // work.ranks, work.features)
     cost = ShardedCost(work, machine)
     with torch.no_grad():
@@ -174,7 +175,7 @@ def check_layers(net: ShuffleExchange, exact: ShuffleExchange, state_BND: Tensor
     """Overwrite the cells once more; the relative error of some pairs of every layer against the unit in float32."""
     cells = state_BND.shape[1]
     k = cells.bit_length() - 1
-    switch = switch_of(net, state_BND, k)
+    switch = switch_layer(net, state_BND, k)
     generator = torch.Generator().manual_seed(0)
     errors = []
     for layer in net.layers(k):

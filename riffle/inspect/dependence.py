@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from riffle.inspect.trace import network_input, relabelled
+from riffle.inspect.trace import network_input
 from riffle.models.sequence import SequenceModel
-from riffle.nn.execute import run_shuffled
+from riffle.nn.execute import reference_layer, run_shuffled
 from riffle.shuffle import bits
 from riffle.tasks.base import BLANK, Task
 from riffle.tasks.sequences import SymbolTask
@@ -63,8 +63,8 @@ def dependence(
         network, cells_1WD = network_input(net, x)
     with torch.enable_grad():
         cells_1WD.requires_grad_()
-        out_1WD = run_shuffled(cells_1WD, network.layers(k), network.units, 0.0, 0.0)  # type: ignore[arg-type]
-        out_1WD = relabelled(network, out_1WD)
+        layer = reference_layer(network.units)  # type: ignore[arg-type]
+        out_1WD = network.relabel(run_shuffled(cells_1WD, network.layers(k), layer))
         out_NC = (net.output(out_1WD) if isinstance(net, SequenceModel) else out_1WD)[0, :length]
     directions_SC = _directions(out_NC, probes, seed)
     count = len(directions_SC)
@@ -84,7 +84,7 @@ def dependence(
 def strongest_source(dependence_NN: Tensor) -> Tensor:
     """The input on which each output depends most, ``[N]``.
 
-    >>> routing_of(torch.tensor([[0.1, 2.0], [1.5, 0.2]])).tolist()
+    >>> strongest_source(torch.tensor([[0.1, 2.0], [1.5, 0.2]])).tolist()
     [1, 0]
     """
     return dependence_NN.argmax(dim=1)
@@ -97,9 +97,9 @@ def source_positions(task: Task, symbols: Sequence[int]) -> list[int | None] | N
     symbols, or that looks at them before it moves them, as sorting does.
 
     >>> from riffle.tasks import get_task
-    >>> moves(get_task("reverse"), [7, 3, 9]), moves(get_task("duplicate"), [7, 3, 0, 0])
+    >>> source_positions(get_task("reverse"), [7, 3, 9]), source_positions(get_task("duplicate"), [7, 3, 0, 0])
     ([2, 1, 0], [0, 1, 0, 1])
-    >>> moves(get_task("left"), [7, 3]), moves(get_task("sort"), [7, 3, 9])
+    >>> source_positions(get_task("left"), [7, 3]), source_positions(get_task("sort"), [7, 3, 9])
     ([0, None], None)
     """
     if not isinstance(task, SymbolTask):

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from riffle.kernels.reference import read_gates
 from riffle.models.sequence import EMBEDDING_SCALE, SequenceModel
+from riffle.nn.execute import walk
 from riffle.nn.lengths import pad_to
 from riffle.nn.network import ShuffleExchange
 from riffle.nn.switch import PairUnit, SwapGateUnit, SwitchUnit, TwoLayerUnit
@@ -68,16 +69,15 @@ def trace(net: nn.Module, x: Tensor, *, order: str = "in-place") -> Trace:
         raise ValueError(f"unknown order {order!r}; choose one of in-place, shuffled")
     network, cells_BWD = network_input(net, x)
     length, k = x.shape[1], bits(x.shape[1])
-    layers = network.layers(k)
     traced: list[LayerTrace] = []
-    states: list[Tensor] = []
-    for layer in layers:
-        states.append(cells_BWD)
-        skip_BWD = None if layer.skip is None else states[layer.skip]
-        seen = _trace_layer(layer, network[layer.unit], cells_BWD, skip_BWD)
-        cells_BWD = SHUFFLES[layer.shuffle](seen.out)
+
+    def run_layer(index: int, layer: Layer, x_BWD: Tensor, skip_BWD: Tensor | None) -> tuple[Tensor, Tensor]:
+        seen = _trace_layer(layer, network[layer.unit], x_BWD, skip_BWD)
         traced.append(_to_addresses(seen, k) if order == "in-place" else seen)
-    return Trace(tuple(traced), length, order, relabelled(network, cells_BWD)[:, :length])
+        return SHUFFLES[layer.shuffle](seen.out), x_BWD
+
+    out_BWD = walk(network.layers(k), cells_BWD, run_layer)
+    return Trace(tuple(traced), length, order, network.relabel(out_BWD)[:, :length])
 
 
 def network_input(net: nn.Module, x: Tensor) -> tuple[ShuffleExchange, Tensor]:
@@ -89,18 +89,11 @@ def network_input(net: nn.Module, x: Tensor) -> tuple[ShuffleExchange, Tensor]:
         x = torch.tanh(EMBEDDING_SCALE * net.embedding(pad_to(x, 2 ** bits(x.shape[1]))))
     elif isinstance(net, ShuffleExchange):
         network = net
-        network._check(x)
+        network.check_input(x)
         x = pad_to(x, 2 ** bits(x.shape[1]))
     else:
         raise ValueError(f"only a ShuffleExchange or a SequenceModel can be looked into, not a {type(net).__name__}")
-    if network.length is not None and x.shape[1] != 2 ** bits(network.length):
-        raise ValueError(f'sharing="none" runs at one size, {2 ** bits(network.length)} cells, not at {x.shape[1]}')
-    return network, relabelled(network, x)
-
-
-def relabelled(network: ShuffleExchange, x: Tensor) -> Tensor:
-    """Between the released code's order of features and the paper's, where a network takes the former."""
-    return x.roll(x.shape[-1] // 2, -1) if network.order == "official" else x
+    return network, network.relabel(x)
 
 
 def _trace_layer(layer: Layer, unit: PairUnit, state_BWD: Tensor, skip_BWD: Tensor | None) -> LayerTrace:

@@ -5,10 +5,10 @@ Chosen on an H200 in bfloat16 from some thirty forms at 64 to 384 features (docs
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
 
 CHUNK_PAIRS = {"cpu": 4096}
 """Pairs that go through a unit at once, so that a CPU's cache holds what they need."""
@@ -33,20 +33,21 @@ class Blocks(NamedTuple):
     """What else the launch takes: warps, stages, registers, the step along a product's sum."""
 
 
+@lru_cache(maxsize=256)
 def pass_blocks(width: int) -> Blocks:
     """For the kernels that make one pass over memory, on rows of ``width`` numbers."""
     columns = _divisor(width, 64)
     return Blocks(PASS_ROWS, columns, {"num_warps": max(1, columns // 16)})
 
 
-def switch_blocks(x_CD: Tensor) -> Blocks | None:
+@lru_cache(maxsize=4096)
+def switch_blocks(cells: int, features: int, dtype: torch.dtype) -> Blocks | None:
     """For the kernel that forms the candidates too; None where the library's product serves better."""
-    cells, features = x_CD.shape
     columns = _divisor(features, 128 if features > 128 else 64)
-    if x_CD.dtype == torch.float32 or cells < 2 * FEWEST_PAIRS or features % columns or features > 3 * columns:
+    if dtype == torch.float32 or cells < 2 * FEWEST_PAIRS or features % columns or features > 3 * columns:
         return None
     # A wide unit gives the library enough to do, unless its gates stay in the cache between the two launches.
-    if features > 192 and 3 * x_CD.nbytes > CACHE:
+    if features > 192 and 3 * cells * features * dtype.itemsize > CACHE:
         return None
     # As few registers as do not spill: programs side by side on a multiprocessor hide each other's waits.
     most = {96: 96, 128: 128, 192: 168}.get(features)

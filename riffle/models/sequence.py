@@ -15,11 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from riffle.cost import network_flops
 from riffle.kernels import Backend
 from riffle.models.base import SymbolModel, check_symbols
 from riffle.nn.hub import HubMixin
-from riffle.nn.lengths import at_own_power_of_two, at_powers_of_two, pad_to
-from riffle.nn.merge import cut, join
+from riffle.nn.lengths import at_own_power_of_two, at_powers_of_two, concatenate, pad_to, split
 from riffle.nn.network import ShuffleExchange
 from riffle.nn.switch import Unit
 from riffle.parallel import stream
@@ -108,22 +108,19 @@ class SequenceModel(SymbolModel, HubMixin, tags=["neural-shuffle-exchange"], lic
     def _run(self, batches: list[Tensor]) -> list[Tensor]:
         table = self.cells()
         sizes = [symbols_BN.shape[0] * symbols_BN.shape[1] for symbols_BN in batches]
-        cells_RD = _look_up(table, join([symbols_BN.flatten() for symbols_BN in batches]))
-        xs_BND = [x_RD.view(*x_BN.shape, -1) for x_RD, x_BN in zip(cut(cells_RD, sizes), batches, strict=True)]
+        cells_RD = _look_up(table, concatenate([symbols_BN.flatten() for symbols_BN in batches]))
+        xs_BND = [x_RD.view(*x_BN.shape, -1) for x_RD, x_BN in zip(split(cells_RD, sizes), batches, strict=True)]
         # A single batch goes through the network's forward, so that hooks see it.
         ys_BND = self.network.forward_batches(xs_BND) if len(xs_BND) > 1 else [self.network(xs_BND[0])]
-        scores = self.output(join([y_BND.flatten(0, 1) for y_BND in ys_BND]))
-        return [part.view(*x_BN.shape, -1) for part, x_BN in zip(cut(scores, sizes), batches, strict=True)]
+        scores = self.output(concatenate([y_BND.flatten(0, 1) for y_BND in ys_BND]))
+        return [part.view(*x_BN.shape, -1) for part, x_BN in zip(split(scores, sizes), batches, strict=True)]
 
     def forward_cells(self, x_BND: Tensor) -> Tensor:
         return self.output(self.network(x_BND))
 
     def operations(self, length: int) -> float:
-        """Additions and multiplications for one sequence: a unit's weights for each pair of every layer."""
-        k = bits(length)
-        pairs = 2 ** (k - 1)
-        weights = {name: sum(part.numel() for part in unit.parameters()) for name, unit in self.network.units.items()}
-        return 2.0 * pairs * sum(weights[layer.unit] for layer in self.network.layers(k))
+        """Additions and multiplications of the network for one sequence."""
+        return float(network_flops(2 ** bits(length), self.network.features, self.network.blocks, self.network.unit))
 
     @classmethod
     def from_official(cls, variables: Mapping[str, Any], *, blocks: int | None = None) -> SequenceModel:

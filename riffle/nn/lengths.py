@@ -1,9 +1,10 @@
-"""Any length on a network of powers of two: pad and crop, and rows of different length side by side."""
+"""Sequences of any length on a network of powers of two: padding, rows of different lengths, groups of one length."""
 
-# B = batch, N = length, R = rows of one group, W = 2**k the width they are run at
+# B = batch, N = length, R = rows of one group, W = 2**k the width they run at, C = cells of several groups
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,7 +25,7 @@ def pad_to(x_BN: Tensor, width: int) -> Tensor:
 
 
 def at_powers_of_two(run: Run, xs_BN: Sequence[Tensor]) -> list[Tensor]:
-    """Run each batch on the smallest power of two that holds its sequences, and crop the results back."""
+    """Run each batch on the smallest power of two that holds its sequences, and crop the results."""
     results = run([pad_to(x_BN, 2 ** bits(x_BN.shape[1])) for x_BN in xs_BN])
     return [result[:, : x_BN.shape[1]] for result, x_BN in zip(results, xs_BN, strict=True)]
 
@@ -42,20 +43,20 @@ def at_own_power_of_two(run: Run, x_BN: Tensor, lengths: Tensor | Sequence[int])
         width = 2**k
         ends = torch.tensor([sizes[row] for row in rows], device=x_BN.device)
         masks.append(torch.arange(width, device=x_BN.device) < ends[:, None])
-        parts.append(_only(masks[-1], pad_to(x_BN[rows, :width], width)))
+        parts.append(_masked(masks[-1], pad_to(x_BN[rows, :width], width)))
         order += rows
-    results = [_only(inside_RW, result) for inside_RW, result in zip(masks, run(parts), strict=True)]
-    back = torch.tensor(order, device=x_BN.device).argsort()
-    return torch.cat([pad_to(result[:, :longest], longest) for result in results])[back]
+    results = [_masked(mask_RW, result) for mask_RW, result in zip(masks, run(parts), strict=True)]
+    inverse = torch.tensor(order, device=x_BN.device).argsort()
+    return torch.cat([pad_to(result[:, :longest], longest) for result in results])[inverse]
 
 
-def _only(inside_RW: Tensor, x_RW: Tensor) -> Tensor:
-    """``x_RW``, whatever dimensions it has beyond these two, with zeros where it is not inside."""
-    return torch.where(inside_RW.view(*inside_RW.shape, *[1] * (x_RW.dim() - 2)), x_RW, 0)
+def _masked(mask_RW: Tensor, x_RW: Tensor) -> Tensor:
+    """``x_RW``, which may have further dimensions, with zeros where the mask is False."""
+    return torch.where(mask_RW.view(*mask_RW.shape, *[1] * (x_RW.dim() - 2)), x_RW, 0)
 
 
 def checked_lengths(lengths: Tensor | Sequence[int], batch: int, longest: int) -> list[int]:
-    """The lengths of a batch's rows as numbers, each within 1..longest."""
+    """The lengths of a batch's rows as integers, each within 1..longest."""
     sizes = torch.as_tensor(lengths)
     if sizes.shape != (batch,):
         raise ValueError(f"lengths must hold one length per row, {batch} of them, got shape {tuple(sizes.shape)}")
@@ -65,3 +66,32 @@ def checked_lengths(lengths: Tensor | Sequence[int], batch: int, longest: int) -
     if wrong:
         raise ValueError(f"lengths must lie in 1..{longest}, the length of the input, got {wrong[0]}")
     return [int(size) for size in sizes.tolist()]
+
+
+class LengthGroups(NamedTuple):
+    """Sequences of several lengths, those of one length next to each other and longer ones first."""
+
+    sequences: list[int]
+    """How many sequences each group has."""
+    cells: list[int]
+    """How many cells each of a group's sequences has."""
+    dropout: list[float]
+    """The dropout rate after each of a group's layers."""
+
+    def sizes(self) -> list[int]:
+        """The cells of each group."""
+        return [sequences * cells for sequences, cells in zip(self.sequences, self.cells, strict=True)]
+
+    def select(self, first: int, end: int) -> LengthGroups:
+        """The groups ``first`` to ``end - 1``."""
+        return LengthGroups(self.sequences[first:end], self.cells[first:end], self.dropout[first:end])
+
+
+def concatenate(parts: Sequence[Tensor]) -> Tensor:
+    """The parts one after the other; a single one as it is, not copied."""
+    return torch.cat(list(parts)) if len(parts) > 1 else parts[0]
+
+
+def split(x_CD: Tensor, sizes: list[int]) -> Sequence[Tensor]:
+    """The inverse of :func:`concatenate`; one split for all parts, so that its gradient is one concatenation."""
+    return x_CD.split(sizes) if len(sizes) > 1 else [x_CD]

@@ -1,4 +1,4 @@
-"""Sequences of several lengths through the same layers: which layers of their schedules are run together.
+"""Sequences of several lengths through the same layers: which layers of their schedules run together.
 
 To a switch unit a pair is a pair, whatever sequence it comes from. Networks of different lengths apply the same units
 in the same order, the longer ones more often. So the layers of the longest serve all: a shorter group joins the forward
@@ -10,75 +10,78 @@ all take the last layer together. For 64, 16 and 8 cells and one block, a column
      8 cells   . . . F F R R . . . L
 """
 
-# C = cells of some groups, one after the other, D = features per cell
+# B = batch, N = 2**k cells, C = cells of some groups, one after the other, D = features per cell
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from riffle.shuffle import Layer
+from riffle.nn.execute import GroupedSwitchLayer, compute_dtype, fused_layer, is_fused, regularise, walk
+from riffle.nn.lengths import LengthGroups, concatenate, split
+from riffle.shuffle import SHUFFLES, Layer
+
+if TYPE_CHECKING:
+    from riffle.nn.network import ShuffleExchange
 
 
-class Groups(NamedTuple):
-    """Sequences of several lengths, those of one length next to each other and longer ones first."""
-
-    sequences: list[int]
-    """How many sequences each group has."""
-    cells: list[int]
-    """How many cells each of a group's sequences has."""
-    dropout: list[float]
-    """The rate of dropout after each of a group's layers."""
-
-    def sizes(self) -> list[int]:
-        """The cells of each group."""
-        return [sequences * cells for sequences, cells in zip(self.sequences, self.cells, strict=True)]
-
-    def take(self, first: int, end: int) -> Groups:
-        """The groups ``first`` to ``end - 1``."""
-        return Groups(self.sequences[first:end], self.cells[first:end], self.dropout[first:end])
+def can_merge(network: ShuffleExchange, x_BND: Tensor) -> bool:
+    """Whether batches such as ``x_BND`` are better run together than one by one."""
+    if is_fused(network, x_BND):
+        return True
+    return x_BND.device.type != "cpu" and (torch.is_grad_enabled() or torch.compiler.is_compiling())
 
 
-class MergedSwitch(Protocol):
-    """A switch layer of the named unit on cells of some groups, dropout or noise, and the shuffle ``turn`` of each."""
-
-    def __call__(self, x_CD: Tensor, unit: str, shuffle: int, skip_CD: Tensor | None, groups: Groups) -> Tensor: ...
-
-
-def run_merged(
-    xs_BND: Sequence[Tensor],
-    schedules: Sequence[tuple[Layer, ...]],
-    dropout: Sequence[float],
-    switch: MergedSwitch,
-    compute: torch.dtype,
-) -> list[Tensor]:
-    """Run several batches, layers that share a unit together, with cells of the dtype ``compute`` between them."""
+def run_merged(network: ShuffleExchange, xs_BND: Sequence[Tensor]) -> list[Tensor]:
+    """Run batches of sequences of one power of two each, layers that share a unit together."""
     # Batches of one length make a group; longer ones come first, as the kernels want it.
     lengths = sorted({x_BND.shape[1] for x_BND in xs_BND}, reverse=True)
     members = [[index for index, x_BND in enumerate(xs_BND) if x_BND.shape[1] == length] for length in lengths]
     sequences = [sum(xs_BND[index].shape[0] for index in group) for group in members]
-    groups = Groups(sequences, lengths, [dropout[group[0]] for group in members])
-    plan = merge([schedules[group[0]] for group in members])
-    cells = Cells([join([xs_BND[index].to(compute).flatten(0, 1) for index in group]) for group in members])
-    last_use = {skip: index for index, layer in enumerate(plan) for skip in layer.skip or ()}
-    kept: dict[int, Tensor] = {}
-    for index, layer in enumerate(plan):
+    ks = [length.bit_length() - 1 for length in lengths]
+    groups = LengthGroups(sequences, lengths, [network.dropout / k if network.training else 0.0 for k in ks])
+    plan = (merge.__wrapped__ if torch.compiler.is_compiling() else merge)(tuple(network.layers(k) for k in ks))
+    fused = is_fused(network, xs_BND[0])
+    dtype = compute_dtype(xs_BND[0]) if fused else xs_BND[0].dtype
+    switch = fused_layer(network, dtype) if fused else _reference_layer(network)
+
+    def run_layer(
+        index: int, layer: MergedLayer, cells: GroupedCells, skips: tuple[Tensor, ...] | None
+    ) -> tuple[GroupedCells, Tensor]:
         x_CD = cells.take(layer.first, layer.end)
-        if index in last_use:
-            kept[index] = x_CD
-        skip_CD = cells.skipped(layer, plan, kept)
-        y_CD = switch(x_CD, layer.unit, layer.shuffle, skip_CD, groups.take(layer.first, layer.end))
+        skip_CD = cells.skip_input(layer, plan, skips)
+        y_CD = switch(x_CD, layer.unit, layer.shuffle, skip_CD, groups.select(layer.first, layer.end))
         cells.put(layer.first, layer.end, y_CD)
-        kept = {skip: kept_CD for skip, kept_CD in kept.items() if last_use[skip] > index}
-    y_CD = cells.take(0, len(members)).to(xs_BND[0].dtype)
+        return cells, x_CD
+
+    cells = GroupedCells([concatenate([xs_BND[index].to(dtype).flatten(0, 1) for index in group]) for group in members])
+    y_CD = walk(plan, cells, run_layer).take(0, len(members)).to(xs_BND[0].dtype)
     order = [index for group in members for index in group]
-    parts = cut(y_CD, [xs_BND[index].shape[0] * xs_BND[index].shape[1] for index in order])
+    parts = split(y_CD, [xs_BND[index].shape[0] * xs_BND[index].shape[1] for index in order])
     ys_BND = {index: part_CD.view_as(xs_BND[index]) for index, part_CD in zip(order, parts, strict=True)}
     return [ys_BND[index] for index in range(len(xs_BND))]
+
+
+def _reference_layer(network: ShuffleExchange) -> GroupedSwitchLayer:
+    """A switch layer of several groups as the units define it."""
+    noise = network.noise if network.training else 0.0
+
+    def layer(x_CD: Tensor, unit: str, shuffle: int, skip_CD: Tensor | None, groups: LengthGroups) -> Tensor:
+        # A unit looks at pairs, so longer sequences may enter it cut to the shortest ones' length.
+        shape = (-1, groups.cells[-1])
+        skip_BND = None if skip_CD is None else skip_CD.unflatten(0, shape)
+        y_CD = network[unit](x_CD.unflatten(0, shape), skip_BND).flatten(0, 1)
+        ys_BND = []
+        for part_CD, cells, rate in zip(split(y_CD, groups.sizes()), groups.cells, groups.dropout, strict=True):
+            ys_BND.append(regularise(part_CD.unflatten(0, (-1, cells)), rate, noise))
+        return concatenate([SHUFFLES[shuffle](y_BND).flatten(0, 1) for y_BND in ys_BND])
+
+    return layer
 
 
 @dataclass(frozen=True)
@@ -99,14 +102,15 @@ class MergedLayer:
     """For each of these groups, the merged layer whose input is added, scaled; None without a skip connection."""
 
 
-def merge(schedules: Sequence[tuple[Layer, ...]]) -> list[MergedLayer]:
+@lru_cache(maxsize=256)
+def merge(schedules: tuple[tuple[Layer, ...], ...]) -> tuple[MergedLayer, ...]:
     """The layers of all groups in an order that serves each group's own, with as few merged layers as the longest has.
 
     Args:
         schedules: One for each group, longer sequences first.
 
     >>> from riffle.shuffle import schedule
-    >>> for layer in merge([schedule(3), schedule(2)]):
+    >>> for layer in merge((schedule(3), schedule(2))):
     ...     print(layer.unit, f"groups {layer.first} to {layer.end - 1}, layers {layer.layers}")
     0_forward groups 0 to 0, layers (0,)
     0_forward groups 0 to 1, layers (1, 0)
@@ -116,52 +120,52 @@ def merge(schedules: Sequence[tuple[Layer, ...]]) -> list[MergedLayer]:
     """
     merged: list[MergedLayer] = []
     done = [0] * len(schedules)
-    when: list[list[int]] = [[] for _ in schedules]  # of each layer of each group, the merged layer it belongs to
-    for counts in _stretches(schedules):
+    merged_index: list[list[int]] = [[] for _ in schedules]  # the merged layer of each layer of each group
+    for counts in _unit_runs(schedules):
         longest = max(counts.values())
         first, end = min(counts), max(counts) + 1
         assert len(counts) == end - first, "a group in between does not take part"
         shuffle = schedules[first][done[first]].shuffle
         for step in range(longest):
-            # Late in a stretch of unriffles, early in one of riffles: a group is with the others around the middle.
+            # Late in a run of unriffles, early in one of riffles: a group is with the others around the middle.
             least = longest - step if shuffle == 1 else step + 1
             active = [group for group in range(first, end) if counts[group] >= least]
             assert active == list(range(first, first + len(active))), "a shorter group takes part without a longer one"
             own = [schedules[group][done[group]] for group in active]
-            skips = [
-                when[group][layer.skip] for group, layer in zip(active, own, strict=True) if layer.skip is not None
-            ]
+            skips = tuple(
+                merged_index[group][layer.skip]
+                for group, layer in zip(active, own, strict=True)
+                if layer.skip is not None
+            )
             assert len(skips) in (0, len(active)), "a group has no skip connection where another has one"
-            for group in active:
-                when[group].append(len(merged))
             layers = tuple(done[group] for group in active)
-            skip = tuple(skips) if skips else None
-            merged.append(MergedLayer(own[0].unit, shuffle, first, first + len(active), layers, skip))
             for group in active:
+                merged_index[group].append(len(merged))
                 done[group] += 1
-    return merged
+            merged.append(MergedLayer(own[0].unit, shuffle, first, first + len(active), layers, skips or None))
+    return tuple(merged)
 
 
-def _stretches(schedules: Sequence[tuple[Layer, ...]]) -> list[dict[int, int]]:
+def _unit_runs(schedules: Sequence[tuple[Layer, ...]]) -> list[dict[int, int]]:
     """Runs of layers with one unit, in an order that serves all groups: how many layers of it each group has."""
     keys: list[tuple[str, int, bool]] = []
-    stretches: list[dict[int, int]] = []
+    runs: list[dict[int, int]] = []
     for group, layers in enumerate(schedules):
-        place, before = -1, None
+        position, previous = -1, None
         for layer in layers:
             key = (layer.unit, layer.shuffle, layer.skip is not None)
-            if key != before:
-                ahead = [index for index in range(place + 1, len(keys)) if keys[index] == key]
-                place = ahead[0] if ahead else place + 1
+            if key != previous:
+                ahead = [index for index in range(position + 1, len(keys)) if keys[index] == key]
+                position = ahead[0] if ahead else position + 1
                 if not ahead:
-                    keys.insert(place, key)
-                    stretches.insert(place, {})
-            stretches[place][group] = stretches[place].get(group, 0) + 1
-            before = key
-    return stretches
+                    keys.insert(position, key)
+                    runs.insert(position, {})
+            runs[position][group] = runs[position].get(group, 0) + 1
+            previous = key
+    return runs
 
 
-class Cells:
+class GroupedCells:
     """The cells of all groups between layers, as pieces ``[C, D]`` that hold consecutive groups one after the other.
 
     Args:
@@ -173,41 +177,33 @@ class Cells:
         self.pieces = [(group, group + 1, x_CD) for group, x_CD in enumerate(groups)]
 
     def take(self, first: int, end: int) -> Tensor:
-        """Remove the groups ``first`` to ``end - 1``; cuts and joins pieces only where they lie otherwise."""
+        """Remove the groups ``first`` to ``end - 1``; splits and concatenates only where pieces lie otherwise."""
         taken: list[tuple[int, int, Tensor]] = []
         left: list[tuple[int, int, Tensor]] = []
         for start, stop, x_CD in self.pieces:
-            cuts = [start, *(border for border in (first, end) if start < border < stop), stop]
-            parts = list(pairwise(cuts))
-            for (a, b), part_CD in zip(parts, cut(x_CD, [sum(self.sizes[a:b]) for a, b in parts]), strict=True):
+            ranges = list(pairwise([start, *(border for border in (first, end) if start < border < stop), stop]))
+            parts = split(x_CD, [sum(self.sizes[a:b]) for a, b in ranges])
+            for (a, b), part_CD in zip(ranges, parts, strict=True):
                 (taken if first <= a and b <= end else left).append((a, b, part_CD))
         self.pieces = left
-        return join([x_CD for _, _, x_CD in taken])
+        return concatenate([x_CD for _, _, x_CD in taken])
 
     def put(self, first: int, end: int, x_CD: Tensor) -> None:
-        """Put the groups ``first`` to ``end - 1`` back in their place."""
+        """Insert the groups ``first`` to ``end - 1``, which were taken before."""
         before = [piece for piece in self.pieces if piece[0] < first]
         self.pieces = [*before, (first, end, x_CD), *self.pieces[len(before) :]]
 
-    def skipped(self, layer: MergedLayer, plan: Sequence[MergedLayer], kept: dict[int, Tensor]) -> Tensor | None:
-        """What a layer's skip connection brings, from the inputs that were ``kept`` of earlier layers."""
-        if layer.skip is None:
+    def skip_input(
+        self, layer: MergedLayer, plan: Sequence[MergedLayer], skips: tuple[Tensor, ...] | None
+    ) -> Tensor | None:
+        """What a layer's skip connection adds, from the inputs of the layers of ``plan`` that ``layer.skip`` names."""
+        if layer.skip is None or skips is None:
             return None
         parts = []
-        for group, source in zip(range(layer.first, layer.end), layer.skip, strict=True):
+        for group, source, input_CD in zip(range(layer.first, layer.end), layer.skip, skips, strict=True):
             origin = plan[source]
             if (origin.first, origin.end) == (layer.first, layer.end) and set(layer.skip) == {source}:
-                return kept[source]
+                return input_CD
             start = sum(self.sizes[origin.first : group])
-            parts.append(kept[source].narrow(0, start, self.sizes[group]))
-        return join(parts)
-
-
-def join(parts: Sequence[Tensor]) -> Tensor:
-    """The parts one after the other; a single one as it is."""
-    return torch.cat(list(parts)) if len(parts) > 1 else parts[0]
-
-
-def cut(x_CD: Tensor, sizes: list[int]) -> Sequence[Tensor]:
-    """The inverse of :func:`join`; one split for all parts, so that its gradient is one concatenation."""
-    return x_CD.split(sizes) if len(sizes) > 1 else [x_CD]
+            parts.append(input_CD.narrow(0, start, self.sizes[group]))
+        return concatenate(parts)

@@ -4,31 +4,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from functools import lru_cache
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from riffle.kernels import BACKENDS, Backend
-from riffle.nn.execute import (
-    Units,
-    check_in_place,
-    compute_dtype,
-    exchange_halves,
-    is_fused,
-    merged_switch_of,
-    one_group,
-    out_of_memory_error,
-    run_in_place,
-    run_overwriting,
-    run_shuffled,
-    switch_of,
-)
+from riffle.nn.execute import chunks, out_of_memory_error, run_batch, run_in_place, switch_layer
 from riffle.nn.hub import HubMixin
 from riffle.nn.lengths import at_own_power_of_two, at_powers_of_two
-from riffle.nn.merge import run_merged
+from riffle.nn.merge import can_merge, run_merged
 from riffle.nn.switch import FUSED_UNITS, UNITS, PairUnit, Unit, make_unit
 from riffle.shuffle import SHARINGS, Layer, Sharing, bits, schedule
+
+
+class SequenceSharder(Protocol):
+    """Runs a network on sequences that are spread over several ranks: :class:`riffle.parallel.SequenceSharding`."""
+
+    ranks: int
+
+    def run(self, network: ShuffleExchange, x_BND: Tensor, lengths: Tensor | Sequence[int] | None) -> Tensor:
+        """This rank's part of the output; the lengths are those of whole rows."""
 
 
 class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], license="mit"):
@@ -56,8 +54,9 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
             "auto", fused wherever they run.
         recompute: Whether the backward pass of the fused kernels forms the gates again, so that a layer keeps its input
             only; False keeps the gates: faster, about five times the memory, and one backward pass for each forward.
-        sequence_group: A ``torch.distributed`` process group over whose 2^p ranks every sequence is spread, an equal
-            part of consecutive cells on each; None where this process has it all. See ``docs/scaling.md``.
+        sharding: A :class:`riffle.parallel.SequenceSharding` over whose 2^p ranks every sequence is spread, an equal
+            part of consecutive cells on each; None, or one rank, where this process has it all. See
+            ``docs/scaling.md``.
 
     Shape:
         - Input and output: :math:`(B, N, D)` with any :math:`N \ge 1` and :math:`D` = ``features``. Lengths that are no
@@ -85,7 +84,7 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
         order: str = "paper",
         backend: Backend = "auto",
         recompute: bool = True,
-        sequence_group: Any = None,
+        sharding: SequenceSharder | None = None,
         device: Any = None,
         dtype: Any = None,
     ) -> None:
@@ -111,11 +110,7 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
         self.features, self.blocks, self.sharing, self.unit = features, blocks, sharing, unit
         self.dropout, self.noise, self.length, self.order, self.backend = dropout, noise, length, order, backend
         self.recompute = recompute
-        self.shards = None
-        if sequence_group is not None:
-            from riffle.parallel import make_sharding  # which imports torch.distributed, and builds on this package
-
-            self.shards = make_sharding(sequence_group)
+        self.sharding = None if sharding is None or sharding.ranks == 1 else sharding
         # Three bits have every kind of layer, so their units are the units of every length.
         layers = self.layers(3 if length is None else bits(length))
         with_skip = {layer.unit for layer in layers if layer.skip is not None}
@@ -140,14 +135,17 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
             x_BND: The cells, ``[B, N, features]``.
             lengths: The length of every row, where they differ. Each row runs at the smallest power of two that
                 holds it, whatever it is batched with; its cells past the end are ignored and come out as zeros. With a
-                ``sequence_group`` these are lengths of whole rows, the same on every rank.
+                ``sharding`` these are lengths of whole rows, the same on every rank.
         """
-        self._check(x_BND)
-        if self.shards is not None:
-            return self.shards.run(self, x_BND, lengths)
-        if lengths is None:
-            return at_powers_of_two(self._run, [x_BND])[0]
-        return at_own_power_of_two(self._run, x_BND, lengths)
+        self.check_input(x_BND)
+        if self.sharding is not None:
+            return self.sharding.run(self, x_BND, lengths)
+        if lengths is not None:
+            return at_own_power_of_two(self.run_padded, x_BND, lengths)
+        length = x_BND.shape[1]
+        width = _padded_length.__wrapped__(length) if torch.compiler.is_compiling() else _padded_length(length)
+        padded_BND = x_BND if width == length else F.pad(x_BND, (0, 0, 0, width - length))
+        return self.run_padded([padded_BND])[0][:, :length]
 
     def forward_batches(self, xs_BND: Sequence[Tensor]) -> list[Tensor]:
         """Map several batches, each of sequences of one length; on a GPU, layers that share a unit are one call.
@@ -156,10 +154,24 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
             xs_BND: The cells of each batch, ``[B, N, features]`` with a batch and a length of its own.
         """
         for x_BND in xs_BND:
-            self._check(x_BND)
-        if self.shards is not None:
-            return [self.shards.run(self, x_BND, None) for x_BND in xs_BND]
-        return at_powers_of_two(self._run, xs_BND) if xs_BND else []
+            self.check_input(x_BND)
+        if self.sharding is not None:
+            return [self.sharding.run(self, x_BND, None) for x_BND in xs_BND]
+        return at_powers_of_two(self.run_padded, xs_BND) if xs_BND else []
+
+    def run_padded(self, xs_BND: list[Tensor]) -> list[Tensor]:
+        """Map several batches whose lengths are powers of two, on this rank alone."""
+        xs_BND = [self.relabel(x_BND) for x_BND in xs_BND]
+        ys_BND = None
+        try:
+            # On a CPU a call costs next to nothing, and batches go one by one.
+            merge = len(xs_BND) > 1 and can_merge(self, xs_BND[0])
+            ys_BND = run_merged(self, xs_BND) if merge else [run_batch(self, x_BND) for x_BND in xs_BND]
+        except torch.OutOfMemoryError:
+            pass  # with the error goes what the attempt held, and what is free can be counted
+        if ys_BND is None:
+            raise out_of_memory_error(self, xs_BND)
+        return [self.relabel(y_BND) for y_BND in ys_BND]
 
     @torch.no_grad()
     def overwrite(self, x_BND: Tensor) -> Tensor:
@@ -172,48 +184,26 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
             x_BND: The cells, ``[B, N, features]``, contiguous, with N a power of two; overwritten by the result, and
                 returned.
         """
-        self._check(x_BND)
-        k = check_in_place(self, x_BND)
+        self.check_input(x_BND)
+        k = self.check_in_place(x_BND)
         layers = self.layers(k)
-        if self.order == "official":
-            exchange_halves(x_BND)
-        run_overwriting(x_BND, layers, switch_of(self, x_BND, k))
-        if self.order == "official":
-            exchange_halves(x_BND)
+        self.relabel_(x_BND)
+        run_in_place(x_BND, layers, switch_layer(self, x_BND, k))
+        self.relabel_(x_BND)
         return x_BND
 
-    def _run(self, xs_BND: list[Tensor]) -> list[Tensor]:
+    def relabel(self, x_BND: Tensor) -> Tensor:
+        """Between the feature order that the network takes and the paper's; its own inverse."""
+        return x_BND.roll(self.features // 2, -1) if self.order == "official" else x_BND
+
+    def relabel_(self, x_BND: Tensor) -> None:
+        """:meth:`relabel` in the memory of contiguous cells, a chunk at a time."""
         if self.order == "official":
-            xs_BND = [_exchange_halves(x_BND) for x_BND in xs_BND]
-        ys_BND = self._run_within_memory(xs_BND)
-        return [_exchange_halves(y_BND) for y_BND in ys_BND] if self.order == "official" else ys_BND
-
-    def _run_within_memory(self, xs_BND: list[Tensor]) -> list[Tensor]:
-        try:
-            return self._run_layers(xs_BND)
-        except torch.OutOfMemoryError:
-            pass  # with the error goes what the attempt held, and what is free can be counted
-        raise out_of_memory_error(self, xs_BND)
-
-    def _run_layers(self, xs_BND: list[Tensor]) -> list[Tensor]:
-        ks = [bits(x_BND.shape[1]) for x_BND in xs_BND]
-        plans = [self.layers(k) for k in ks]
-        dropout = [self.dropout / k if self.training else 0.0 for k in ks]
-        switch, runs_fused = merged_switch_of(self, xs_BND[0]), is_fused(self, xs_BND[0])
-        keeps_layers = torch.is_grad_enabled() or torch.compiler.is_compiling()
-        if runs_fused or (keeps_layers and xs_BND[0].device.type != "cpu"):
-            compute = compute_dtype(xs_BND[0]) if runs_fused else xs_BND[0].dtype
-            return run_merged(xs_BND, plans, dropout, switch, compute)
-        # On a CPU a call costs next to nothing, and batches go one by one.
-        each = zip(xs_BND, plans, dropout, strict=True)
-        if keeps_layers:
-            noise, units = self.noise if self.training else 0.0, cast("Units", self.units)
-            return [run_shuffled(x_BND, layers, units, rate, noise) for x_BND, layers, rate in each]
-        # Where no gradient needs a layer's output by itself, the layers can overwrite one buffer.
-        return [run_in_place(x_BND, layers, one_group(switch, rate)) for x_BND, layers, rate in each]
+            for chunk in chunks(x_BND, 0):
+                chunk.copy_(self.relabel(chunk))
 
     def check_cells(self, x_BND: Tensor) -> None:
-        """Refuse cells that are not of this network's shape or dtype, wherever they lie."""
+        """Refuse cells that are not of this network's shape or dtype, on whatever device."""
         if x_BND.dim() != 3:
             raise ValueError(f"the input must be [batch, length, features], got shape {tuple(x_BND.shape)}")
         if x_BND.shape[2] != self.features:
@@ -224,11 +214,26 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
         if x_BND.dtype != weight.dtype and not torch.is_autocast_enabled(x_BND.device.type):
             raise ValueError(f"the input is {x_BND.dtype}, the network {weight.dtype}: convert one with .to(...)")
 
-    def _check(self, x_BND: Tensor) -> None:
+    def check_input(self, x_BND: Tensor) -> None:
+        """Refuse cells that :meth:`forward` cannot take."""
         self.check_cells(x_BND)
         device = next(self.parameters()).device
         if x_BND.device != device:
             raise ValueError(f"the input is on {x_BND.device}, the network on {device}: move one with .to(...)")
+
+    def check_in_place(self, x_BND: Tensor) -> int:
+        """The address bits of cells that can be overwritten; refuses those that cannot."""
+        cells = x_BND.shape[1]
+        if cells < 2 or cells & (cells - 1):
+            raise ValueError(
+                f"a sequence of {cells} cells cannot be overwritten, since the network runs at powers of two: "
+                "pad it with zero cells to one"
+            )
+        if not x_BND.is_contiguous():
+            raise ValueError("the input is overwritten where it lies and must be contiguous: give x.contiguous()")
+        if self.sharding is not None:
+            raise ValueError("this network was built with sharding=: build it without to overwrite its input")
+        return cells.bit_length() - 1
 
     @classmethod
     def from_official(cls, variables: Mapping[str, Any], *, blocks: int | None = None) -> ShuffleExchange:
@@ -267,8 +272,9 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
         return unit
 
 
-def _exchange_halves(x_BND: Tensor) -> Tensor:
-    return x_BND.roll(x_BND.shape[-1] // 2, -1)
+@lru_cache(maxsize=1024)
+def _padded_length(length: int) -> int:
+    return 2 ** bits(length)
 
 
 def _check_choice(what: str, value: str, choices: Sequence[str]) -> None:

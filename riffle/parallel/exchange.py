@@ -1,20 +1,16 @@
-"""The exchange of cells between ranks: an all-to-all that swaps address bits, with gradients.
+"""All-to-alls with gradients: the exchange of cells between layers, and the redistribution of rows of several lengths.
 
-Dealing cells to the ranks that run them and back: one all-to-all along a route, with gradients.
-
-Rows of different lengths over ranks: where each row runs, and the route its cells take there.
-
-A row runs at the smallest power of two that holds it, whatever it is batched with. At home a rank holds as many cells
-of every row, so a short row lies on the first ranks alone, and it is dealt anew before it runs:
+A row runs at the smallest power of two that holds it, whatever it is batched with. In the input a rank holds as many
+cells of every row, so a short row lies on the first ranks alone. Before it runs it is redistributed:
 
     at least P * P cells   spread: an equal part of consecutive cells on each of the P ranks, so that they can exchange
     fewer                  whole: all of it on one rank, the rows of one group on the ranks in turn
 
-Cells past the end of a row do not travel. They are zeros where the row runs, and zeros at home afterwards.
+Cells past the end of a row are not sent. They are zeros where the row runs, and zeros in the output.
 """
 
 # B = batch, N = cells on a rank, D = features per cell, P = ranks, R = N // P cells for each rank
-# C = cells of this rank, of all its rows, one after the other, D = features per cell
+# C = cells of this rank, of all its rows, one after the other
 from __future__ import annotations
 
 import math
@@ -47,7 +43,10 @@ class _Exchange(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x_BND: Tensor, group: dist.ProcessGroup) -> Tensor:
         ctx.group = group
-        return _all_to_all(x_BND, group)
+        sent_PBRD = x_BND.unflatten(1, (dist.get_world_size(group), -1)).transpose(0, 1).contiguous()
+        received_PBRD = torch.empty_like(sent_PBRD)
+        dist.all_to_all_single(received_PBRD, sent_PBRD, group=group)
+        return received_PBRD.transpose(0, 1).flatten(1, 2)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
@@ -55,66 +54,59 @@ class _Exchange(torch.autograd.Function):
         return _Exchange.apply(grads[0], ctx.group), None
 
 
-def _all_to_all(x_BND: Tensor, group: dist.ProcessGroup) -> Tensor:
-    ranks = dist.get_world_size(group)
-    sent_PBRD = x_BND.unflatten(1, (ranks, -1)).transpose(0, 1).contiguous()
-    received_PBRD = torch.empty_like(sent_PBRD)
-    dist.all_to_all_single(received_PBRD, sent_PBRD, group=group)
-    return received_PBRD.transpose(0, 1).flatten(1, 2)
-
-
 @dataclass(frozen=True, eq=False)
-class Redistribution:
+class RedistributionPlan:
     """Which cells a rank sends to every rank, and where those that arrive belong; no cell twice."""
 
-    take: Tensor
-    """The places of the cells that are sent, those for rank 0 first."""
-    sent: list[int]
+    send_indices: Tensor
+    """The indices of the cells that are sent, those for rank 0 first."""
+    send_counts: list[int]
     """How many go to each rank."""
-    put: Tensor
-    """The places of the cells that arrive, those from rank 0 first."""
-    received: list[int]
+    receive_indices: Tensor
+    """The indices of the cells that arrive, those from rank 0 first."""
+    receive_counts: list[int]
     """How many come from each rank."""
-    before: int
-    """How many places there are to leave from."""
-    after: int
-    """How many places there are to arrive at."""
-    travels: bool
+    cells_before: int
+    """Cells of this rank before."""
+    cells_after: int
+    """Cells of this rank after."""
+    communicates: bool
     """Whether any cell of any rank changes its rank."""
 
-    def back(self) -> Redistribution:
+    def inverse(self) -> RedistributionPlan:
         """The way back."""
-        return Redistribution(self.put, self.received, self.take, self.sent, self.after, self.before, self.travels)
+        sent, received = (self.send_indices, self.send_counts), (self.receive_indices, self.receive_counts)
+        return RedistributionPlan(*received, *sent, self.cells_after, self.cells_before, self.communicates)
 
 
-def redistribute(x_CD: Tensor, route: Redistribution, group: dist.ProcessGroup) -> Tensor:
+def redistribute(x_CD: Tensor, plan: RedistributionPlan, group: dist.ProcessGroup) -> Tensor:
     """The cells that arrive, zeros in all other places. Every rank must call it, in the backward pass as well.
 
     Args:
         x_CD: The cells of this rank.
-        route: This rank's part of a route on which all ranks agree.
+        plan: This rank's part of a plan on which all ranks agree.
         group: The ranks.
     """
-    result: Tensor = _Deal.apply(x_CD, route, group)
+    result: Tensor = _Redistribute.apply(x_CD, plan, group)
     return result
 
 
-class _Deal(torch.autograd.Function):
+class _Redistribute(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x_CD: Tensor, route: Redistribution, group: dist.ProcessGroup) -> Tensor:
-        ctx.route, ctx.group = route, group
-        arrived_CD = sent_CD = x_CD[route.take]
-        if route.travels:
-            arrived_CD = x_CD.new_empty(len(route.put), x_CD.shape[1])
-            dist.all_to_all_single(arrived_CD, sent_CD, route.received, route.sent, group=group)
-        dealt_CD = x_CD.new_zeros(route.after, x_CD.shape[1])
-        dealt_CD[route.put] = arrived_CD
-        return dealt_CD
+    def forward(ctx: Any, x_CD: Tensor, plan: RedistributionPlan, group: dist.ProcessGroup) -> Tensor:
+        ctx.plan, ctx.group = plan, group
+        received_CD = sent_CD = x_CD[plan.send_indices]
+        if plan.communicates:
+            received_CD = x_CD.new_empty(len(plan.receive_indices), x_CD.shape[1])
+            dist.all_to_all_single(received_CD, sent_CD, plan.receive_counts, plan.send_counts, group=group)
+        out_CD = x_CD.new_zeros(plan.cells_after, x_CD.shape[1])
+        out_CD[plan.receive_indices] = received_CD
+        return out_CD
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        # No cell travels twice, so its gradient travels once, the way back.
-        return _Deal.apply(grads[0], ctx.route.back(), ctx.group), None, None
+        # No cell is sent twice, so its gradient is sent once, the way back.
+        return _Redistribute.apply(grads[0], ctx.plan.inverse(), ctx.group), None, None
 
 
 @dataclass(frozen=True)
@@ -124,9 +116,9 @@ class RowGroup:
     k: int
     """They run at ``2**k`` cells."""
     rows: tuple[int, ...]
-    """Their places in the batch."""
+    """Their indices in the batch."""
     ranks: int
-    """The ranks of the sequence group."""
+    """The number of ranks."""
 
     @property
     def spread(self) -> bool:
@@ -144,15 +136,6 @@ class RowGroup:
         return math.ceil(len(self.rows) / self.ranks), 2**self.k
 
 
-class RowSegment(NamedTuple):
-    """Consecutive cells of a row, as a rank holds them."""
-
-    addresses: range
-    """Where they are in the row."""
-    place: int
-    """Where the first of them is among all cells of the rank."""
-
-
 def group_rows(sizes: Sequence[int], ranks: int) -> list[RowGroup]:
     """The rows of these lengths in groups of one power, the shortest first.
 
@@ -165,63 +148,71 @@ def group_rows(sizes: Sequence[int], ranks: int) -> list[RowGroup]:
     return [RowGroup(k, tuple(row for row, power in enumerate(powers) if power == k), ranks) for k in sorted({*powers})]
 
 
+class RowSegment(NamedTuple):
+    """Consecutive cells of a row that a rank holds."""
+
+    addresses: range
+    """Which cells of the row."""
+    start: int
+    """The index of the first of them among all cells of the rank."""
+
+
 def plan_redistribution(
     sizes: Sequence[int], cells: int, rank: int, ranks: int, device: torch.device
-) -> Redistribution:
-    """From home to where the groups run: there a rank's cells lie group after group, in the groups' shapes.
+) -> RedistributionPlan:
+    """From the input to where the groups run: there a rank's cells lie group after group, in the groups' shapes.
 
     Args:
         sizes: The length of every row.
-        cells: Cells of every row on a rank at home.
-        rank: The rank whose part of the route is wanted.
-        ranks: The ranks of the sequence group.
+        cells: Cells of every row on a rank in the input.
+        rank: The rank whose part of the plan is wanted.
+        ranks: The number of ranks.
         device: Where the cells are.
     """
     groups = group_rows(sizes, ranks)
-    every = range(ranks)
-    home, away = [_home(sizes, cells, each) for each in every], [_away(groups, each) for each in every]
-    sent = [_shared(home[rank], away[other], sizes) for other in every]
-    received = [_shared(away[rank], home[other], sizes) for other in every]
-    return Redistribution(
-        take=_joined(sent, device),
-        sent=[sum(map(len, places)) for places in sent],
-        put=_joined(received, device),
-        received=[sum(map(len, places)) for places in received],
-        before=len(sizes) * cells,
-        after=sum(math.prod(group.shape) for group in groups),
-        travels=any(2**group.k != cells * ranks for group in groups),
+    before = [_input_segments(len(sizes), cells, each) for each in range(ranks)]
+    after = [_group_segments(groups, each) for each in range(ranks)]
+    sent = [_shared_cells(before[rank], other, sizes) for other in after]
+    received = [_shared_cells(after[rank], other, sizes) for other in before]
+    return RedistributionPlan(
+        send_indices=_indices(sent, device),
+        send_counts=[sum(map(len, pieces)) for pieces in sent],
+        receive_indices=_indices(received, device),
+        receive_counts=[sum(map(len, pieces)) for pieces in received],
+        cells_before=len(sizes) * cells,
+        cells_after=sum(math.prod(group.shape) for group in groups),
+        communicates=any(2**group.k != cells * ranks for group in groups),
     )
 
 
-def _home(sizes: Sequence[int], cells: int, rank: int) -> dict[int, RowSegment]:
-    """By row, the cells of a rank at home."""
-    return {row: RowSegment(range(rank * cells, (rank + 1) * cells), row * cells) for row in range(len(sizes))}
+def _input_segments(rows: int, cells: int, rank: int) -> dict[int, RowSegment]:
+    """By row, the cells of a rank in the input."""
+    return {row: RowSegment(range(rank * cells, (rank + 1) * cells), row * cells) for row in range(rows)}
 
 
-def _away(groups: list[RowGroup], rank: int) -> dict[int, RowSegment]:
+def _group_segments(groups: list[RowGroup], rank: int) -> dict[int, RowSegment]:
     """By row, the cells of a rank where the rows run."""
-    seats, place = {}, 0
+    segments, start = {}, 0
     for group in groups:
         count, width = group.shape
         first = rank * width if group.spread else 0
-        mine = group.rows if group.spread else group.rows[rank :: group.ranks]
-        for index, row in enumerate(mine):
-            seats[row] = RowSegment(range(first, first + width), place + index * width)
-        place += count * width
-    return seats
+        for index, row in enumerate(group.rows if group.spread else group.rows[rank :: group.ranks]):
+            segments[row] = RowSegment(range(first, first + width), start + index * width)
+        start += count * width
+    return segments
 
 
-def _shared(mine: dict[int, RowSegment], theirs: dict[int, RowSegment], sizes: Sequence[int]) -> list[range]:
-    """My places of the cells that two ranks both hold, row after row: both list the same cells in the same order."""
-    places = []
-    for row in sorted(mine.keys() & theirs.keys()):
-        own, other = mine[row].addresses, theirs[row].addresses
-        shift = mine[row].place - own.start
-        start, stop = max(own.start, other.start), min(own.stop, other.stop, sizes[row])
-        places.append(range(start + shift, stop + shift))
-    return places
+def _shared_cells(mine: dict[int, RowSegment], other: dict[int, RowSegment], sizes: Sequence[int]) -> list[range]:
+    """My indices of the cells that two ranks both hold, row after row: both list the same cells in the same order."""
+    pieces = []
+    for row in sorted(mine.keys() & other.keys()):
+        held, wanted = mine[row].addresses, other[row].addresses
+        shift = mine[row].start - held.start
+        start, stop = max(held.start, wanted.start), min(held.stop, wanted.stop, sizes[row])
+        pieces.append(range(start + shift, stop + shift))
+    return pieces
 
 
-def _joined(places: list[list[range]], device: torch.device) -> torch.Tensor:
-    pieces = [torch.arange(piece.start, piece.stop) for others in places for piece in others if piece]
+def _indices(by_rank: list[list[range]], device: torch.device) -> Tensor:
+    pieces = [torch.arange(piece.start, piece.stop) for pieces in by_rank for piece in pieces if piece]
     return torch.cat([torch.empty(0, dtype=torch.int64), *pieces]).to(device)

@@ -1,30 +1,17 @@
-"""Which cells a rank holds while a layer runs, and where the ranks exchange them.
+"""Sequence parallelism: one sequence spread over the ranks of a process group.
 
 Number the ``2**k`` cells in binary and spread them over ``2**p`` ranks in order: the high ``p`` address bits are the
 rank, the low ``k - p`` the place on it. A rank can run a layer alone where it holds both cells of every pair, so where
 the layer's bit is one of the low ones. For the others the ranks exchange cells: the bits of the rank change places with
 the highest ``p`` bits of the place, and then they are local:
 
-    at home   | rank: k-1 ... k-p     | place: k-p-1 ... k-2p, k-2p-1 ... 0
-    away      | rank: k-p-1 ... k-2p  | place: k-1   ... k-p,  k-2p-1 ... 0
+    at home     | rank: k-1 ... k-p     | place: k-p-1 ... k-2p, k-2p-1 ... 0
+    exchanged   | rank: k-p-1 ... k-2p  | place: k-1   ... k-p,  k-2p-1 ... 0
 
-A Beneš block climbs from bit 0 to k - 1 and comes down again, so it goes away once and comes home once: two exchanges a
-block, however long the sequence. It takes ``k >= 2 p``: at least as many cells on a rank as there are ranks.
-
-Whether all ranks of a sequence group mean the same, asked before cells travel: afterwards they would hang.
-
-Two ways to run a schedule on the cells of one rank, after the two of :mod:`riffle.nn.execute`.
-
-Shuffled, with gradients: a layer joins adjacent cells, and a shuffle of the rank's own cells brings the next bit of the
-place to the bottom; the fused kernels store every cell where that shuffle would bring it. In place, without gradients:
-cells stay, and one buffer serves the whole network but for the exchanges.
-
-Sequence parallel: a network whose sequence is spread over the ranks of a process group.
-
-Gradients of weights that every rank holds a copy of.
+A Beneš block climbs from bit 0 to k - 1 and comes down again, so it takes two exchanges a block, however long the
+sequence, and ``k >= 2 p``: at least as many cells on a rank as there are ranks.
 """
 
-# B = batch, N = cells on this rank, D = features per cell
 # B = batch, N = cells on this rank, D = features per cell; C = cells of all rows, R = rows of a group, W = their cells
 from __future__ import annotations
 
@@ -34,12 +21,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from riffle.nn.execute import Switch, compute_dtype, is_fused, overwrite_layer, skip_buffers, switch_of
+from riffle.nn.execute import SwitchLayer, compute_dtype, in_place_layer, is_fused, switch_layer, walk
 from riffle.nn.lengths import checked_lengths
 from riffle.parallel.exchange import exchange, group_rows, plan_redistribution, redistribute
 from riffle.shuffle import Layer, bits, rotate
@@ -90,12 +78,148 @@ def shard_schedule(layers: tuple[Layer, ...], k: int, p: int) -> tuple[ShardedLa
     return tuple(sharded)
 
 
+Exchange = Callable[[Tensor], Tensor]
+"""Swaps the bits that number the ranks with the highest bits of the place."""
+
+
+def run_sharded_shuffled(
+    x_BND: Tensor, layers: tuple[ShardedLayer, ...], switch: SwitchLayer, exchange: Exchange
+) -> Tensor:
+    """Run the layers with gradients: each joins adjacent cells, and a shuffle of the rank's own cells follows."""
+    width = x_BND.shape[1].bit_length() - 1  # bits of a place
+
+    def run_layer(
+        index: int, layer: ShardedLayer, state: tuple[Tensor, int], skip_BND: Tensor | None
+    ) -> tuple[tuple[Tensor, int], Tensor]:
+        x_BND, lowest = state  # and the bit of the place in which adjacent cells differ now
+        if layer.exchange:
+            x_BND, lowest = exchange(rotate(x_BND, -lowest, width)), 0
+        x_BND = rotate(x_BND, layer.bit - lowest, width)
+        y_BND = switch(x_BND, layer.unit, layer.shuffle, skip_BND)
+        return (y_BND, layer.bit + layer.shuffle), x_BND
+
+    y_BND, lowest = walk(layers, (x_BND, 0), run_layer)
+    return rotate(y_BND, -lowest, width)
+
+
+def run_sharded_in_place(
+    x_BND: Tensor, layers: tuple[ShardedLayer, ...], switch: SwitchLayer, exchange: Exchange
+) -> Tensor:
+    """Run the layers on one copy of the input that they overwrite; no gradients."""
+    overwrite = in_place_layer(layers, switch)
+
+    def run_layer(
+        index: int, layer: ShardedLayer, state_BND: Tensor, skip_BND: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        if layer.exchange:
+            state_BND.copy_(exchange(state_BND))
+        return overwrite(index, layer, state_BND, skip_BND)
+
+    return walk(layers, x_BND.clone(memory_format=torch.contiguous_format), run_layer)
+
+
+class SequenceSharding:
+    """Run a network on a sequence of which every rank holds an equal part, in the order of the ranks.
+
+    Dropout and noise are drawn by every rank for its own cells, so seed the ranks differently once the weights are the
+    same; the masks are other ones than on one device, their distribution is the same.
+
+    Args:
+        group: The ranks, a power of two of them; with one rank a network runs as without sharding.
+    """
+
+    def __init__(self, group: dist.ProcessGroup) -> None:
+        self.group = group
+        self.ranks, self.rank = dist.get_world_size(group), dist.get_rank(group)
+        self._checksums: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
+        if self.ranks < 1:
+            raise ValueError("this process is not a rank of the group: build the network on its members only")
+        if self.ranks & (self.ranks - 1):
+            raise ValueError(
+                f"the group of a sharding has {self.ranks} ranks: a sequence of 2^k cells needs a power of two of them"
+            )
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> SequenceSharding:
+        # A copy of the network talks to the same ranks.
+        return self
+
+    def run(self, network: ShuffleExchange, x_BND: Tensor, lengths: Tensor | Sequence[int] | None) -> Tensor:
+        """This rank's part of the output.
+
+        Args:
+            network: The network, with the same weights on every rank.
+            x_BND: This rank's cells, as many as on every other rank.
+            lengths: The length of every whole row, on every rank alike; None where all cells belong to the rows.
+        """
+        self._check_agreement(network, x_BND, lengths)
+        self._check_cells(x_BND.shape[1])
+        if lengths is None:
+            return self._run_spread(network, x_BND)
+        return self._run_rows(network, x_BND, checked_lengths(lengths, x_BND.shape[0], x_BND.shape[1] * self.ranks))
+
+    def _run_rows(self, network: ShuffleExchange, x_BND: Tensor, sizes: list[int]) -> Tensor:
+        """Every row at its own power of two: redistributed to where it runs, run, and brought back.
+
+        The ranks take the same steps in the same order, and autograd takes them in reverse, so their messages meet.
+        """
+        groups = group_rows(sizes, self.ranks)
+        plan = plan_redistribution(sizes, x_BND.shape[1], self.rank, self.ranks, x_BND.device)
+        x_CD = redistribute(x_BND.flatten(0, 1), plan, self.group)
+        parts = x_CD.split([math.prod(group.shape) for group in groups])
+        xs_RWD = [part_CD.unflatten(0, group.shape) for part_CD, group in zip(parts, groups, strict=True)]
+        # The shortest come first, and so those that are whole on a rank.
+        whole = sum(not group.spread for group in groups)
+        ys_RWD = network.run_padded(xs_RWD[:whole]) if whole else []
+        ys_RWD += [self._run_spread(network, x_RWD) for x_RWD in xs_RWD[whole:]]
+        y_CD = torch.cat([y_RWD.flatten(0, 1) for y_RWD in ys_RWD])
+        return redistribute(y_CD, plan.inverse(), self.group).view_as(x_BND)
+
+    def _run_spread(self, network: ShuffleExchange, x_BND: Tensor) -> Tensor:
+        """Rows of one power of two, of which every rank holds its part."""
+        k, p = bits(x_BND.shape[1] * self.ranks), bits(self.ranks)
+        layers = shard_schedule(network.layers(k), k, p)
+        fused = is_fused(network, x_BND)
+        run = run_sharded_shuffled if fused or torch.is_grad_enabled() else run_sharded_in_place
+        state_BND = network.relabel(x_BND.to(compute_dtype(x_BND)) if fused else x_BND)
+        y_BND = run(state_BND, layers, switch_layer(network, x_BND, k), partial(exchange, group=self.group))
+        return network.relabel(y_BND.to(x_BND.dtype))
+
+    def _check_agreement(self, network: ShuffleExchange, x_BND: Tensor, lengths: Tensor | Sequence[int] | None) -> None:
+        if network not in self._checksums:
+            self._checksums[network] = weights_checksum(network.parameters())
+        weights = any(parameter.requires_grad for parameter in network.parameters())
+        signature = CallSignature(
+            network=text_checksum(f"{network.extra_repr()}, {network.order}, {network.length}"),
+            batch=x_BND.shape[0],
+            cells=x_BND.shape[1],
+            dtype=text_checksum(str(x_BND.dtype)),
+            gradients=torch.is_grad_enabled() and weights,
+            input_gradients=torch.is_grad_enabled() and x_BND.requires_grad,
+            lengths=0 if lengths is None else text_checksum(str(torch.as_tensor(lengths).tolist())),
+            weights=self._checksums[network],
+        )
+        check_ranks_agree(signature, self.group, x_BND.device)
+
+    def _check_cells(self, cells: int) -> None:
+        """Refuse a shard on which the exchanges do not work."""
+        if cells & (cells - 1):
+            raise ValueError(
+                f"a shard of {cells} cells is no power of two: pad the whole sequence with zero cells to one first"
+            )
+        if cells < self.ranks:
+            raise ValueError(
+                f"{cells} cells on each of {self.ranks} ranks are too few: a rank needs as many cells as there are "
+                f"ranks, so a sequence of {cells * self.ranks} cells runs on at most "
+                f"{2 ** (bits(cells * self.ranks) // 2)} ranks"
+            )
+
+
 WIDTHS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 """Integers as wide as a weight, to read its bits by."""
 
 
-class RankSignature(NamedTuple):
-    """What a rank is about to do; the fields are in the order in which a disagreement is told."""
+class CallSignature(NamedTuple):
+    """What must be equal on all ranks in a call; a disagreement in the first of several fields is reported."""
 
     network: int
     """A checksum of the network's arguments."""
@@ -116,24 +240,24 @@ class RankSignature(NamedTuple):
 
 
 REMEDIES = {
-    "network": "the ranks of sequence_group have networks with different arguments: build the same one on every rank",
-    "batch": "the ranks of sequence_group have batches of {values} rows: give every rank its part of the same rows",
-    "cells": "the ranks of sequence_group have shards of {values} cells: give every rank as many",
-    "dtype": "the ranks of sequence_group have inputs of different dtypes: convert them to one",
-    "gradients": "some ranks of sequence_group want gradients and others do not: all must take part in a backward pass",
-    "input_gradients": "some ranks of sequence_group want their input's gradient and others do not: "
+    "network": "the ranks of this sharding have networks with different arguments: build the same one on every rank",
+    "batch": "the ranks of this sharding have batches of {values} rows: give every rank its part of the same rows",
+    "cells": "the ranks of this sharding have shards of {values} cells: give every rank as many",
+    "dtype": "the ranks of this sharding have inputs of different dtypes: convert them to one",
+    "gradients": "some ranks of this sharding want gradients and others do not: all must take part in a backward pass",
+    "input_gradients": "some ranks of this sharding want their input's gradient and others do not: "
     "call requires_grad_() on the input of every rank or of none",
-    "lengths": "the ranks of sequence_group have different lengths=: give every rank those of the whole rows",
-    "weights": "the ranks of sequence_group have different weights: load the same ones, or seed alike before building",
+    "lengths": "the ranks of this sharding have different lengths=: give every rank those of the whole rows",
+    "weights": "the ranks of this sharding have different weights: load the same ones, or seed alike before building",
 }
 
 
-def check_ranks_agree(mine: RankSignature, group: dist.ProcessGroup, device: torch.device) -> None:
+def check_ranks_agree(signature: CallSignature, group: dist.ProcessGroup, device: torch.device) -> None:
     """Raise the same ``ValueError`` on every rank where they do not mean the same; one small all-gather."""
-    own = torch.tensor(mine, dtype=torch.int64, device=device)
+    own = torch.tensor(signature, dtype=torch.int64, device=device)
     every = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
     dist.all_gather(every, own, group=group)
-    for name, values in zip(RankSignature._fields, zip(*torch.stack(every).tolist(), strict=True), strict=True):
+    for name, values in zip(CallSignature._fields, zip(*torch.stack(every).tolist(), strict=True), strict=True):
         if len(set(values)) > 1:
             raise ValueError(REMEDIES[name].format(values=", ".join(str(value) for value in values)))
 
@@ -159,154 +283,8 @@ def weights_checksum(parameters: Iterable[Tensor]) -> int:
     return total % 2**62
 
 
-Exchange = Callable[[Tensor], Tensor]
-"""Swaps the bits that number the ranks with the highest bits of the place."""
-
-
-def run_sharded_shuffled(x_BND: Tensor, layers: tuple[ShardedLayer, ...], switch: Switch, exchange: Exchange) -> Tensor:
-    """Run the layers with gradients."""
-    width = x_BND.shape[1].bit_length() - 1  # bits of a place
-    last_use = {layer.skip: index for index, layer in enumerate(layers) if layer.skip is not None}
-    kept: dict[int, Tensor] = {}
-    bottom = 0  # the bit of the place in which adjacent cells differ now
-    for index, layer in enumerate(layers):
-        if layer.exchange:
-            x_BND, bottom = exchange(rotate(x_BND, -bottom, width)), 0
-        x_BND = rotate(x_BND, layer.bit - bottom, width)
-        if index in last_use:
-            kept[index] = x_BND
-        x_BND = switch(x_BND, layer.unit, layer.shuffle, None if layer.skip is None else kept[layer.skip])
-        bottom = layer.bit + layer.shuffle
-        kept = {skip: skip_BND for skip, skip_BND in kept.items() if last_use[skip] > index}
-    return rotate(x_BND, -bottom, width)
-
-
-def run_sharded_in_place(x_BND: Tensor, layers: tuple[ShardedLayer, ...], switch: Switch, exchange: Exchange) -> Tensor:
-    """Run the layers on one copy of the input that they overwrite; no gradients."""
-    slots = skip_buffers(layers)
-    kept: dict[int, Tensor] = {}
-    state_BND = x_BND.clone(memory_format=torch.contiguous_format)
-    for index, layer in enumerate(layers):
-        if layer.exchange:
-            state_BND.copy_(exchange(state_BND))
-        if index in slots and layer.skip is None:
-            kept[slots[index]] = torch.empty_like(state_BND)
-        skip_BND = None if layer.skip is None else kept[slots[layer.skip]]
-        keep_BND = kept[slots[index]] if index in slots else None
-        overwrite_layer(state_BND, layer.bit, layer.unit, switch, skip_BND, keep_BND)
-    return state_BND
-
-
-def make_sharding(group: dist.ProcessGroup | None) -> SequenceSharding | None:
-    """How to run a network over a group; None where one rank holds the whole sequence."""
-    if group is None:
-        return None
-    ranks = dist.get_world_size(group)
-    if ranks < 1:
-        raise ValueError("this process is not a rank of sequence_group: build the network on its members only")
-    if ranks & (ranks - 1):
-        raise ValueError(f"sequence_group has {ranks} ranks: a sequence of 2^k cells needs a power of two of them")
-    return SequenceSharding(group) if ranks > 1 else None
-
-
-class SequenceSharding:
-    """Run a network on a sequence of which every rank holds an equal part, in the order of the ranks.
-
-    Dropout and noise are drawn by every rank for its own cells, so seed the ranks differently once the weights are the
-    same; the masks are other ones than on one device, their distribution is the same.
-
-    Args:
-        group: The ranks, a power of two of them.
-    """
-
-    def __init__(self, group: dist.ProcessGroup) -> None:
-        self.group = group
-        self.ranks, self.rank = dist.get_world_size(group), dist.get_rank(group)
-        self.weights: int | None = None
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> SequenceSharding:
-        # A copy of the network talks to the same ranks; its weights are checked anew.
-        return SequenceSharding(self.group)
-
-    def run(self, network: ShuffleExchange, x_BND: Tensor, lengths: Tensor | Sequence[int] | None) -> Tensor:
-        """This rank's part of the output.
-
-        Args:
-            network: The network, with the same weights on every rank.
-            x_BND: This rank's cells, as many as on every other rank.
-            lengths: The length of every whole row, on every rank alike; None where all cells belong to the rows.
-        """
-        self._agree(network, x_BND, lengths)
-        self._check_cells(x_BND.shape[1])
-        if lengths is None:
-            return self._run_spread(network, x_BND)
-        return self._run_rows(network, x_BND, checked_lengths(lengths, x_BND.shape[0], x_BND.shape[1] * self.ranks))
-
-    def _run_rows(self, network: ShuffleExchange, x_BND: Tensor, sizes: list[int]) -> Tensor:
-        """Every row at its own power of two: dealt to where it runs, run, and dealt back.
-
-        The ranks take the same steps in the same order, and autograd takes them in reverse, so their messages meet.
-        """
-        groups = group_rows(sizes, self.ranks)
-        route = plan_redistribution(sizes, x_BND.shape[1], self.rank, self.ranks, x_BND.device)
-        x_CD = redistribute(x_BND.flatten(0, 1), route, self.group)
-        parts = x_CD.split([math.prod(group.shape) for group in groups])
-        xs_RWD = [part_CD.unflatten(0, group.shape) for part_CD, group in zip(parts, groups, strict=True)]
-        # The shortest come first, and so those that are whole on a rank.
-        whole = sum(not group.spread for group in groups)
-        ys_RWD = network._run(xs_RWD[:whole]) if whole else []
-        ys_RWD += [self._run_spread(network, x_RWD) for x_RWD in xs_RWD[whole:]]
-        y_CD = torch.cat([y_RWD.flatten(0, 1) for y_RWD in ys_RWD])
-        return redistribute(y_CD, route.back(), self.group).view_as(x_BND)
-
-    def _run_spread(self, network: ShuffleExchange, x_BND: Tensor) -> Tensor:
-        """Rows of one power of two, of which every rank holds its part."""
-        half = network.features // 2 if network.order == "official" else 0
-        y_BND = self._run_layers(network, x_BND.roll(half, -1) if half else x_BND)
-        return y_BND.roll(-half, -1) if half else y_BND
-
-    def _run_layers(self, network: ShuffleExchange, x_BND: Tensor) -> Tensor:
-        k, p = bits(x_BND.shape[1] * self.ranks), bits(self.ranks)
-        layers = shard_schedule(network.layers(k), k, p)
-        swap_bits = partial(exchange, group=self.group)
-        switch = switch_of(network, x_BND, k)
-        if is_fused(network, x_BND):
-            return run_sharded_shuffled(x_BND.to(compute_dtype(x_BND)), layers, switch, swap_bits).to(x_BND.dtype)
-        form = run_sharded_shuffled if torch.is_grad_enabled() else run_sharded_in_place
-        return form(x_BND, layers, switch, swap_bits)
-
-    def _agree(self, network: ShuffleExchange, x_BND: Tensor, lengths: Tensor | Sequence[int] | None) -> None:
-        if self.weights is None:
-            self.weights = weights_checksum(network.parameters())
-        weights = any(parameter.requires_grad for parameter in network.parameters())
-        mine = RankSignature(
-            network=text_checksum(f"{network.extra_repr()}, {network.order}, {network.length}"),
-            batch=x_BND.shape[0],
-            cells=x_BND.shape[1],
-            dtype=text_checksum(str(x_BND.dtype)),
-            gradients=torch.is_grad_enabled() and weights,
-            input_gradients=torch.is_grad_enabled() and x_BND.requires_grad,
-            lengths=0 if lengths is None else text_checksum(str(torch.as_tensor(lengths).tolist())),
-            weights=self.weights,
-        )
-        check_ranks_agree(mine, self.group, x_BND.device)
-
-    def _check_cells(self, cells: int) -> None:
-        """Refuse a shard on which the exchanges do not work."""
-        if cells & (cells - 1):
-            raise ValueError(
-                f"a shard of {cells} cells is no power of two: pad the whole sequence with zero cells to one first"
-            )
-        if cells < self.ranks:
-            raise ValueError(
-                f"{cells} cells on each of {self.ranks} ranks are too few: a rank needs as many cells as there are "
-                f"ranks, so a sequence of {cells * self.ranks} cells runs on at most "
-                f"{2 ** (bits(cells * self.ranks) // 2)} ranks"
-            )
-
-
 def sum_gradients(module: nn.Module, group: dist.ProcessGroup) -> None:
-    """Add up every parameter's gradient over the ranks of a sequence group.
+    """Add up every parameter's gradient over the ranks of a sharding.
 
     After ``backward`` a rank's gradient is what its own cells contribute to the sum of all ranks' losses. The sum over
     ranks is the gradient that one device would have for that sum. Where each rank's loss is a mean over its cells and

@@ -1,26 +1,18 @@
-"""How a sequence that does not fit a device passes through it: which cells together, for which layers.
+"""A sequence in host memory, or in a file, through a device that cannot hold it: part by part.
 
 A layer joins cells that differ in one address bit. Take a part of ``2**w`` cells: all those that agree in the other
 ``k - w`` address bits. Every layer at one of its ``w`` bits can run on it alone, and a Beneš network goes up and down
-the bits one by one, so a part serves many layers before it goes back to where it came from. One pass over the sequence,
-part by part, is a visit:
+the bits one by one, so a part serves many layers before the next part is loaded. One pass over the sequence runs each
+part through as many layers as it can:
 
-    k = 6, w = 4      0 1 2 3 | 4 5 4 | 3 2 1 0          two more visits for a further block
+    k = 6, w = 4      0 1 2 3 | 4 5 4 | 3 2 1 0          two more passes for a further block
 
-Where at least half of the address bits lie in a part, that is ``k <= 2 w``, there are 2 visits a block and one at the
+Where at least half of the address bits lie in a part, that is ``k <= 2 w``, there are 2 passes a block and one at the
 end, however long the sequence. No cells are moved in between: a part is gathered from where its cells lie. The bits of
-a part for which no layer asks are the lowest, so that its cells lie in long runs.
-
-Cells in a file that is mapped into memory, for sequences longer than host memory can hold.
-
-A sequence in host memory, or in a file, through a device that cannot hold it: part by part.
-
-:func:`stream_passes` says which cells come together. On a GPU two parts take turns: while one is computed, the
-other is copied.
+a part that no layer of the pass needs are the lowest, so that its cells lie in long runs. On a GPU two parts take
+turns: while one is computed, the other is copied.
 """
 
-# N = 2**k cells, D = features per cell
-# B = batch, N = cells, D = features per cell
 # B = batch, N = 2**k cells, D = features per cell, C = 2**w cells of a part
 from __future__ import annotations
 
@@ -38,75 +30,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from riffle.nn.execute import check_in_place, exchange_halves, overwrite_layer, skip_buffers, switch_of
+from riffle.nn.execute import overwrite_layer, skip_buffers, switch_layer, walk
 from riffle.shuffle import Layer
 
 if TYPE_CHECKING:
     from riffle.nn.network import ShuffleExchange
-
-
-@dataclass(frozen=True)
-class StreamPass:
-    """Consecutive layers that run on each part before the next part comes."""
-
-    layers: range
-    """Which layers of the schedule."""
-    low: int
-    """The lowest address bit of a window that has the bits of all these layers; bit ``run`` of a place in the part."""
-    span: int
-    """How many bits the window has."""
-    run: int
-    """How many of the lowest address bits lie in it too: it has runs of ``2**run`` consecutive cells."""
-
-    def place(self, bit: int) -> int:
-        """The bit of the place in a part which is this bit of the address."""
-        return bit - self.low + self.run
-
-    def parts(self, x_BND: Tensor) -> Iterator[Tensor]:
-        """Views ``[2**span, 2**run, D]`` of the parts of contiguous sequences of ``2**k`` cells."""
-        shape = (-1, 2**self.span, 2 ** (self.low - self.run), 2**self.run, x_BND.shape[2])
-        for high in x_BND.view(shape):
-            yield from high.unbind(1)
-
-
-def stream_passes(layers: tuple[Layer, ...], w: int) -> tuple[StreamPass, ...]:
-    """The visits of a schedule to parts of ``2**w`` cells.
-
-    Args:
-        layers: What :func:`riffle.shuffle.schedule` gives.
-        w: Address bits of a part; 1 to those of the sequence.
-
-    >>> from riffle.shuffle import schedule
-    >>> layers = schedule(6)
-    >>> [[layers[index].bit for index in visit.layers] for visit in visits(layers, 4)]
-    [[0, 1, 2, 3], [4, 5, 4], [3, 2, 1, 0]]
-    """
-    above = 1 + max(layer.bit for layer in layers) - w
-    # Above the lowest w bits, as few windows of bits as there can be, of one size, since a narrow one leaves long runs.
-    size = ceil(above / max(1, ceil(above / w)))
-    found = []
-    for window, group in groupby(range(len(layers)), lambda index: _window(layers[index].bit, w, size)):
-        indices = list(group)
-        span = w if window == 0 else min(size, w + above - window)
-        found.append(StreamPass(range(indices[0], indices[-1] + 1), window, span, w - span))
-    return tuple(found)
-
-
-def _window(bit: int, w: int, size: int) -> int:
-    """The lowest bit of the window in which a bit lies."""
-    return 0 if bit < w else bit - (bit - w) % size
-
-
-def memory_mapped(path: Path, like: Tensor) -> Tensor:
-    """A tensor in a new file, with the shape and dtype of another, which may be a meta tensor.
-
-    The space is taken at once where the system can, so that a full disk is an error here and not a crash later on.
-    """
-    with path.open("xb") as file:
-        if hasattr(os, "posix_fallocate") and like.nbytes:
-            os.posix_fallocate(file.fileno(), 0, like.nbytes)
-    return torch.from_file(str(path), shared=True, size=like.numel(), dtype=like.dtype).view(like.shape)
-
 
 PART = 2**22
 """Cells that are on the device at once, unless said otherwise."""
@@ -145,50 +73,117 @@ def stream(
     target_BND = x_BND if out is None else out
     k, w = _check(network, x_BND, target_BND, part)
     device = next(network.parameters()).device
-    lanes = [_Lane(2**w, x_BND, device) for _ in range(2 if device.type == "cuda" else 1)]
+    staging = [_StagingBuffer(2**w, x_BND, device) for _ in range(2 if device.type == "cuda" else 1)]
     layers = network.layers(k)
-    passes, slots = stream_passes(layers, w), skip_buffers(layers)
-    switch = switch_of(network, lanes[0].state_BND, k)
-    official = network.order == "official"
+    passes, buffers = stream_passes(layers, w), skip_buffers(layers)
+    switch = switch_layer(network, staging[0].state_BND, k)
 
-    def run(state_BND: Tensor, visit: StreamPass, kept: list[Tensor]) -> None:
-        if official and visit is passes[0]:
-            exchange_halves(state_BND)
-        for index in visit.layers:
-            layer, skip_BND = layers[index], None
-            if layer.skip is not None:
-                skip = kept[slots[layer.skip]]
-                skip_BND = torch.empty_like(state_BND).copy_(skip.reshape(state_BND.shape))
-            if index in slots:
-                keep = kept[slots[index]]
+    def run(state_BND: Tensor, stream_pass: StreamPass, kept: list[Tensor]) -> None:
+        def run_layer(index: int, layer: Layer, state_BND: Tensor, skip: Tensor | None) -> tuple[Tensor, Tensor | None]:
+            skip_BND = None if skip is None else torch.empty_like(state_BND).copy_(skip.reshape(state_BND.shape))
+            keep = kept[buffers[index]] if index in buffers else None
+            if keep is not None:
                 keep.copy_(state_BND.view(keep.shape))
-            overwrite_layer(state_BND, visit.place(layer.bit), layer.unit, switch, skip_BND)
-        if official and visit is passes[-1]:
-            exchange_halves(state_BND)
+            overwrite_layer(state_BND, stream_pass.part_bit(layer.bit), layer.unit, switch, skip_BND)
+            return state_BND, keep
+
+        if stream_pass is passes[0]:
+            network.relabel_(state_BND)
+        inputs = {index: kept[buffer] for index, buffer in buffers.items()}
+        walk(layers, state_BND, run_layer, indices=stream_pass.layers, kept=inputs)
+        if stream_pass is passes[-1]:
+            network.relabel_(state_BND)
 
     begun, total = 0, len(passes) * x_BND.shape[0] * 2 ** (k - w)
     with nullcontext() if scratch is None else TemporaryDirectory(dir=scratch) as folder:
-        names = range(len(set(slots.values())))
         kept = [
-            torch.empty_like(x_BND) if folder is None else memory_mapped(Path(folder, str(n)), x_BND) for n in names
+            torch.empty_like(x_BND) if folder is None else memory_mapped(Path(folder, str(buffer)), x_BND)
+            for buffer in range(len(set(buffers.values())))
         ]
-        for visit in passes:
-            source_BND = x_BND if visit is passes[0] else target_BND
-            buffers = (source_BND, target_BND, *kept)
-            for source, target, *kept_parts in zip(*(visit.parts(buffer) for buffer in buffers), strict=True):
-                lane = lanes[begun % len(lanes)]
-                lane.start(source, target, partial(run, visit=visit, kept=kept_parts))
+        for stream_pass in passes:
+            source_BND = x_BND if stream_pass is passes[0] else target_BND
+            sequences = (source_BND, target_BND, *kept)
+            for source, target, *kept_parts in zip(*map(stream_pass.parts, sequences), strict=True):
+                buffer = staging[begun % len(staging)]
+                buffer.start(source, target, partial(run, stream_pass=stream_pass, kept=kept_parts))
                 begun += 1
                 on_progress(begun, total)
-            for lane in lanes:
-                lane.finish()
+            for buffer in staging:
+                buffer.finish()
     return target_BND
 
 
-class _Lane:
-    """A place for a part on the device, and the host memory through which it comes and goes.
+@dataclass(frozen=True)
+class StreamPass:
+    """One pass over the sequence: consecutive layers that run on each part before the next part is loaded.
 
-    On a GPU that memory is pinned and the lane has a stream of its own, so that nothing waits but :meth:`finish`.
+    A part has the address bits ``window`` to ``window + window_bits - 1``, which include those of all these layers, and
+    the lowest ``run_bits`` address bits: runs of ``2**run_bits`` consecutive cells.
+    """
+
+    layers: range
+    """Which layers of the schedule."""
+    window: int
+    """The lowest address bit of the window; bit ``run_bits`` of a place in the part."""
+    window_bits: int
+    """How many bits the window has."""
+    run_bits: int
+    """How many of the lowest address bits lie in the part too."""
+
+    def part_bit(self, bit: int) -> int:
+        """The bit of the place in a part that is this bit of the address."""
+        return bit - self.window + self.run_bits
+
+    def parts(self, x_BND: Tensor) -> Iterator[Tensor]:
+        """Views ``[2**window_bits, 2**run_bits, D]`` of the parts of contiguous sequences of ``2**k`` cells."""
+        shape = (-1, 2**self.window_bits, 2 ** (self.window - self.run_bits), 2**self.run_bits, x_BND.shape[2])
+        for high in x_BND.view(shape):
+            yield from high.unbind(1)
+
+
+def stream_passes(layers: tuple[Layer, ...], w: int) -> tuple[StreamPass, ...]:
+    """The passes of a schedule over parts of ``2**w`` cells.
+
+    Args:
+        layers: What :func:`riffle.shuffle.schedule` gives.
+        w: Address bits of a part; 1 to those of the sequence.
+
+    >>> from riffle.shuffle import schedule
+    >>> layers = schedule(6)
+    >>> [[layers[index].bit for index in stream_pass.layers] for stream_pass in stream_passes(layers, 4)]
+    [[0, 1, 2, 3], [4, 5, 4], [3, 2, 1, 0]]
+    """
+    above = 1 + max(layer.bit for layer in layers) - w
+    # Above the lowest w bits, as few windows of bits as there can be, of one size, since a narrow one leaves long runs.
+    size = ceil(above / max(1, ceil(above / w)))
+
+    def window_of(index: int) -> int:
+        bit = layers[index].bit
+        return 0 if bit < w else bit - (bit - w) % size
+
+    passes = []
+    for window, group in groupby(range(len(layers)), window_of):
+        indices = list(group)
+        window_bits = w if window == 0 else min(size, w + above - window)
+        passes.append(StreamPass(range(indices[0], indices[-1] + 1), window, window_bits, w - window_bits))
+    return tuple(passes)
+
+
+def memory_mapped(path: Path, like: Tensor) -> Tensor:
+    """A tensor in a new file, with the shape and dtype of another, which may be a meta tensor.
+
+    The space is taken at once where the system can, so that a full disk is an error here and not a crash later on.
+    """
+    with path.open("xb") as file:
+        if hasattr(os, "posix_fallocate") and like.nbytes:
+            os.posix_fallocate(file.fileno(), 0, like.nbytes)
+    return torch.from_file(str(path), shared=True, size=like.numel(), dtype=like.dtype).view(like.shape)
+
+
+class _StagingBuffer:
+    """Memory for one part on the device, and on the host for its copies to and from there.
+
+    On a GPU the host memory is pinned and the buffer has a stream of its own, so that only :meth:`finish` waits.
     """
 
     def __init__(self, cells: int, x_BND: Tensor, device: torch.device) -> None:
@@ -199,7 +194,7 @@ class _Lane:
         self.target: Tensor | None = None
 
     def start(self, source: Tensor, target: Tensor, compute: Callable[[Tensor], None]) -> None:
-        """Bring a part, compute it, and send it back to host memory; first the part before it is finished."""
+        """Finish the part before; load a part, compute it, and copy it back to host memory."""
         self.finish()
         self.host_CD.view(source.shape).copy_(source)
         self.target = target
@@ -213,7 +208,7 @@ class _Lane:
             self.host_CD.copy_(self.state_BND[0], non_blocking=True)
 
     def finish(self) -> None:
-        """Wait for the part, and put it in its place."""
+        """Wait for the part, and copy it to its target."""
         if self.target is None:
             return
         if self.stream is not None:
@@ -235,12 +230,12 @@ def _check(network: ShuffleExchange, x_BND: Tensor, target_BND: Tensor, part: in
             f"out must be contiguous, of shape {tuple(x_BND.shape)} and {x_BND.dtype}, "
             f"got {tuple(target_BND.shape)} and {target_BND.dtype}"
         )
-    k = check_in_place(network, x_BND)
+    k = network.check_in_place(x_BND)
     return k, min(k, part_bits(part))
 
 
 def part_bits(part: int) -> int:
-    """The address bits of a part of so many cells; refuses what is no power of two."""
+    """The address bits of a part of ``part`` cells; refuses what is no power of two."""
     if part < 2 or part & (part - 1):
         raise ValueError(f"a part must be a power of two of cells, at least 2, got {part}")
     return part.bit_length() - 1

@@ -43,7 +43,7 @@ def assert_as_accurate(name: str, actual: Tensor, eager: Tensor, exact: Tensor, 
     assert error <= allowed, f"{name}: {error:.2e} from the float64 reference, {allowed:.2e} allowed"
 
 
-def layer(x_BND: Tensor, unit: fused.PreparedUnit, **options: Any) -> Tensor:
+def layer(x_BND: Tensor, unit: fused.PackedUnit, **options: Any) -> Tensor:
     """The fused layer on sequences of one length."""
     batch, cells, _ = x_BND.shape
     y_CD = fused.switch_and_shuffle(x_BND.flatten(0, 1), unit, sequences=[batch], cells=[cells], **options)
@@ -68,11 +68,11 @@ class Case:
         self.grad = draw(batch, cells, features)
 
     def run(self, kernel: str, dtype: torch.dtype, shuffle: int, swap: bool) -> list[Tensor]:
-        # Parameters stay as they are in eager PyTorch; the fused kernels take them in float32, as `prepare` gives them.
+        # Parameters stay as they are in eager PyTorch; the fused kernels take them in float32, as `pack` gives them.
         leaves = [tensor.to(dtype).clone().requires_grad_() for tensor in self.tensors]
         x_BND, weights, skip = leaves[0], SwitchWeights(*leaves[1:5]), leaves[5:]
         if kernel == "fused":
-            unit = fused.prepare(weights, skip[1] if skip else None, dtype)
+            unit = fused.pack(weights, skip[1] if skip else None, dtype)
             y_BND = layer(x_BND, unit, shuffle=shuffle, swap=swap, skip_CD=skip[0].flatten(0, 1) if skip else None)
         else:
             pairs = (*x_BND.shape[:1], -1, 2 * x_BND.shape[2])
@@ -105,7 +105,7 @@ def test_layer_and_every_gradient(shape: tuple[int, int, int], dtype: torch.dtyp
                 for kernel, kind in (("reference", torch.float64), ("reference", dtype), ("fused", dtype))
             )
             for name, *results in zip(["y", *case.names], actual, eager, exact, strict=True):
-                assert_as_accurate(f"{name}, turn {shuffle}, swap {swap}, skip {skip}", *results)
+                assert_as_accurate(f"{name}, shuffle {shuffle}, swap {swap}, skip {skip}", *results)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -134,16 +134,16 @@ def test_an_empty_batch() -> None:
     assert x_BND.grad.shape == (0, 4, 4)
 
 
-@pytest.mark.parametrize("turn", [1, -1, 0])
+@pytest.mark.parametrize("shuffle", [1, -1, 0])
 def test_dropout(shuffle: int) -> None:
     features, rate = 16, 0.25
     torch.manual_seed(0)
     unit = ShuffleExchange(features, device=DEVICE)["last"]
-    prepared = fused.prepare(unit.weights(), None, torch.float32)
+    packed = fused.pack(unit.weights(), None, torch.float32)
     x_BND = (torch.rand(2, 64, features, device=DEVICE) * 2 - 1).requires_grad_()
-    plain = layer(x_BND, prepared, shuffle=shuffle)
+    plain = layer(x_BND, packed, shuffle=shuffle)
     torch.manual_seed(1)
-    dropped = layer(x_BND, prepared, shuffle=shuffle, dropout=[rate])
+    dropped = layer(x_BND, packed, shuffle=shuffle, dropout=[rate])
     kept = dropped != 0
     assert abs(kept.float().mean().item() - (1 - rate)) < 0.03
     torch.testing.assert_close(dropped[kept], plain[kept] / (1 - rate))
@@ -153,19 +153,19 @@ def test_dropout(shuffle: int) -> None:
     (expected,) = torch.autograd.grad(plain, x_BND, grad * kept / (1 - rate))
     torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
     torch.manual_seed(2)
-    other = layer(x_BND, prepared, shuffle=shuffle, dropout=[rate])
+    other = layer(x_BND, packed, shuffle=shuffle, dropout=[rate])
     assert not torch.equal(other != 0, kept)
 
 
 def test_the_operator_is_registered_correctly() -> None:
     unit = ShuffleExchange(4, 2, device=DEVICE)["last"]
-    prepared = fused.prepare(unit.weights(), unit.skip_scale, torch.float32)
+    packed = fused.pack(unit.weights(), unit.skip_scale, torch.float32)
     x_CD = torch.rand(8, 4, device=DEVICE, requires_grad=True)
     skip_CD = torch.rand(8, 4, device=DEVICE, requires_grad=True)
     checks = ["test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"]
-    for skip, keep in (((None, None), False), ((skip_CD, prepared.skip_scale), False), ((None, None), True)):
+    for skip, keep in (((None, None), False), ((skip_CD, packed.skip_scale), False), ((None, None), True)):
         groups = ([1, 2], [4, 2], [0.0, 0.0])
-        arguments = (x_CD, *skip, prepared.parameters, prepared.weights, None, *groups, 1, True, keep)
+        arguments = (x_CD, *skip, packed.parameters, packed.weights, None, *groups, 1, True, keep)
         # Kept gates are overwritten by the backward pass, so they are no output that a compiled graph could give.
         utils = checks[:3] if keep else checks
         torch.library.opcheck(torch.ops.riffle.switch.default, arguments, test_utils=utils, atol=1e-5, rtol=1e-4)
@@ -180,6 +180,6 @@ def test_compiles_whole(backend: str) -> None:
 
 def test_low_precision_parameters_sum_their_gradients_in_float32() -> None:
     unit = ShuffleExchange(4, device=DEVICE, dtype=torch.bfloat16)["last"]
-    prepared = fused.prepare(unit.weights(), None, torch.bfloat16)
-    assert prepared.parameters.dtype == torch.float32
-    assert prepared.weights.dtype == torch.bfloat16
+    packed = fused.pack(unit.weights(), None, torch.bfloat16)
+    assert packed.parameters.dtype == torch.float32
+    assert packed.weights.dtype == torch.bfloat16

@@ -108,11 +108,11 @@ def test_rows_of_different_length() -> None:
 def test_every_group_has_its_own_rate_of_dropout() -> None:
     features, rates = 16, [0.5, 0.1]
     unit = ShuffleExchange(features, device=DEVICE)["last"]
-    prepared = fused.prepare(unit.weights(), None, torch.float32)
+    packed = fused.pack(unit.weights(), None, torch.float32)
     x_CD = (torch.rand(2 * 64 + 9 * 8, features, device=DEVICE) * 2 - 1).requires_grad_()
-    groups: dict[str, Any] = {"sequences": [2, 9], "cells": [64, 8], "turn": 1}
-    plain_CD = fused.switch_and_shuffle(x_CD, prepared, **groups)
-    dropped_CD = fused.switch_and_shuffle(x_CD, prepared, dropout=rates, **groups)
+    groups: dict[str, Any] = {"sequences": [2, 9], "cells": [64, 8], "shuffle": 1}
+    plain_CD = fused.switch_and_shuffle(x_CD, packed, **groups)
+    dropped_CD = fused.switch_and_shuffle(x_CD, packed, dropout=rates, **groups)
     parts = [part.split([128, 72]) for part in (plain_CD, dropped_CD)]
     keeping = []
     for rate, plain, dropped in zip(rates, *parts, strict=True):

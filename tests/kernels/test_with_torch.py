@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import io
+import sys
 import warnings
 from dataclasses import replace
+from pathlib import Path
+from types import FrameType
 
 import pytest
 import torch
 from torch import Tensor
 
+import riffle
 from riffle import ShuffleExchange
 from riffle.config import DataConfig, ModelConfig, Precision, RunConfig, TrainConfig
 from riffle.models.build import build
@@ -55,6 +59,28 @@ def test_a_run_in_bfloat16_learns_as_in_float32() -> None:
     exact = losses("reference", "fp32")
     for recompute in (True, False):
         assert losses("fused", "bf16", recompute) == pytest.approx(exact, rel=0.05)
+
+
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_a_call_crosses_at_most_six_files(blocks: int) -> None:
+    """What depends on the shape alone is planned once: a repeated call enters neither planning nor tuning."""
+    net = ShuffleExchange(4, blocks, dropout=0.1, backend="fused", device=DEVICE)
+    x_BND = torch.rand(2, 6, 4, device=DEVICE)
+    net(x_BND)
+    package, files = str(Path(riffle.__file__).parent), set()
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        if frame.f_code.co_filename.startswith(package):
+            files.add(frame.f_code.co_filename.removeprefix(package))
+
+    sys.setprofile(note)
+    try:
+        net(x_BND)
+    finally:
+        sys.setprofile(None)
+    # Triton's interpreter, where it runs the kernels, enters kernels/gated_switch.py too.
+    expected = {"/nn/network.py", "/nn/execute.py", "/nn/switch.py", "/kernels/__init__.py", "/kernels/fused.py"}
+    assert expected <= files <= expected | {"/kernels/gated_switch.py"}
 
 
 def test_a_bad_gradient_reaches_no_other_group() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -11,11 +12,11 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from riffle import ShuffleExchange
-from riffle.cost import MemoryModel, out_of_memory_message
+from riffle.cost import SLACK, MemoryModel, out_of_memory_message
 from riffle.environment import free_bytes
 from riffle.nn import execute as memory
-from riffle.nn import network
 from riffle.nn.execute import memory_model
+from riffle.nn.switch import SwitchUnit
 
 GIB = 2**30
 
@@ -48,8 +49,10 @@ def estimate(net: ShuffleExchange, batch: int, cells: int, training: bool) -> in
 @pytest.fixture
 def without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fused kernels compute nothing, which changes nothing about what is allocated."""
-    launch = pytest.importorskip("riffle.kernels.launch", reason="Triton has no build for this platform")
-    monkeypatch.setattr(launch, "_pass", lambda *arguments, **options: None)
+    kernels = pytest.importorskip("riffle.kernels.gated_switch", reason="Triton has no build for this platform")
+    for name in vars(kernels):
+        if name.endswith(("_forward", "_backward")):
+            monkeypatch.setattr(kernels, name, defaultdict(lambda: lambda *arguments, **options: None))
 
 
 WORK = [("fused", False, True), ("fused", True, True), ("fused", True, False)]
@@ -123,7 +126,7 @@ def test_running_out_of_memory_names_what_would_fit(training: bool, monkeypatch:
     net = ShuffleExchange(64, backend="reference")
     x_BND = torch.zeros(3, 1000, 64)
     needed = estimate(net, 3, 1024, training)
-    monkeypatch.setattr(network, "shuffled" if training else "in_place", fail)
+    monkeypatch.setattr(SwitchUnit, "pairs", fail)
     monkeypatch.setattr(memory, "free_bytes", lambda device: needed // 3)
     with torch.set_grad_enabled(training), pytest.raises(torch.OutOfMemoryError) as error:
         net(x_BND)
@@ -148,7 +151,7 @@ def test_other_errors_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*arguments: Any) -> None:
         raise RuntimeError("another mistake")
 
-    monkeypatch.setattr(network, "shuffled", broken)
+    monkeypatch.setattr(SwitchUnit, "pairs", broken)
     with pytest.raises(RuntimeError, match="another mistake"):
         ShuffleExchange(4)(torch.zeros(1, 4, 4))
 
@@ -160,7 +163,7 @@ def test_the_largest_length_is_the_largest(fused: bool, training: bool) -> None:
     for free in (1e7, 1e8, 1e9, 1e10):
         length = net.largest_length(free, [(4, 2**30)])
         assert length is not None
-        assert memory.SLACK * net.bytes(4, length) <= free < memory.SLACK * net.bytes(4, 2 * length)
+        assert SLACK * net.bytes(4, length) <= free < SLACK * net.bytes(4, 2 * length)
     cut = net.largest_length(1e9, [(64, 2**20), (64, 8)])
     assert cut is not None
     assert cut <= 2**20

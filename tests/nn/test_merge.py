@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from riffle import ShuffleExchange
 from riffle.nn import UNITS
-from riffle.nn.execute import merged_switch_of, run_shuffled
-from riffle.nn.merge import Cells, MergedLayer, merge, run_merged
+from riffle.nn.execute import run_batch
+from riffle.nn.merge import GroupedCells, MergedLayer, merge, run_merged
 from riffle.shuffle import SHARINGS, Layer, schedule
 
 BITS = st.sets(st.integers(1, 6), min_size=1, max_size=4).map(lambda ks: sorted(ks, reverse=True))
@@ -20,7 +18,7 @@ SHARED = [sharing for sharing in SHARINGS if sharing != "none"]
 
 @given(ks=BITS, blocks=st.integers(1, 3), sharing=st.sampled_from(SHARED), benes=st.booleans(), skips=st.booleans())
 def test_every_layer_once_and_in_order(ks: list[int], blocks: int, sharing: str, benes: bool, skips: bool) -> None:
-    schedules = [schedule(k, blocks, sharing, benes=benes, skips=skips) for k in ks]
+    schedules = tuple(schedule(k, blocks, sharing, benes=benes, skips=skips) for k in ks)
     plan = merge(schedules)
     own: list[list[Layer]] = [[] for _ in ks]
     times: list[list[int]] = [[] for _ in ks]
@@ -34,14 +32,14 @@ def test_every_layer_once_and_in_order(ks: list[int], blocks: int, sharing: str,
                 assert together.skip[place] == times[group][layer.skip]
             own[group].append(layer)
             times[group].append(time)
-    assert [tuple(layers) for layers in own] == schedules
+    assert tuple(tuple(layers) for layers in own) == schedules
     # A switch of two cells has no skip connection, so its last layer cannot join the others' where they have one.
     apart = ks[-1] == 1 and len(ks) > 1 and blocks > 1 and skips and benes
     assert len(plan) == len(schedules[0]) + apart
 
 
 def test_groups_meet_in_the_middle() -> None:
-    plan = merge([schedule(k, 2) for k in (6, 5, 4, 3)])
+    plan = merge(tuple(schedule(k, 2) for k in (6, 5, 4, 3)))
     active = [layer.end for layer in plan]
     assert active == 2 * [1, 2, 3, 4, 4, 4, 4, 3, 2, 1] + [4]
     assert {layer.first for layer in plan} == {0}
@@ -52,30 +50,31 @@ def test_groups_meet_in_the_middle() -> None:
 
 
 def test_units_of_the_first_and_the_middle_layer_are_merged_too() -> None:
-    plan = merge([schedule(k, 1, "minimal") for k in (5, 3)])
+    plan = merge(tuple(schedule(k, 1, "minimal") for k in (5, 3)))
     assert [layer.end for layer in plan if layer.unit in ("0_first", "0_middle", "last")] == [2, 2, 2]
     assert len(plan) == len(schedule(5))
 
 
-def test_cells_are_cut_and_joined() -> None:
-    cells = Cells([torch.full((size, 1), float(group)) for group, size in enumerate((4, 2, 1))])
+def test_cells_are_split_and_concatenated() -> None:
+    cells = GroupedCells([torch.full((size, 1), float(group)) for group, size in enumerate((4, 2, 1))])
     assert cells.take(0, 2).flatten().tolist() == [0, 0, 0, 0, 1, 1]
     cells.put(0, 2, torch.arange(6.0)[:, None])
     assert cells.take(1, 3).flatten().tolist() == [4, 5, 2]
     cells.put(1, 3, torch.tensor([[7.0], [8.0], [9.0]]))
     assert cells.take(0, 3).flatten().tolist() == [0, 1, 2, 3, 7, 8, 9]
     alone = torch.zeros(4, 1)
-    cells = Cells([alone])
+    cells = GroupedCells([alone])
     assert cells.take(0, 1) is alone, "one group is never copied"
 
 
 def test_a_skip_connection_is_not_copied_where_it_lies_right() -> None:
     plan = [MergedLayer("a", 1, 0, 1, (0,), None), MergedLayer("a", 1, 0, 2, (1, 0), None)]
-    cells, kept = Cells([torch.zeros(4, 1), torch.ones(2, 1)]), {0: torch.zeros(4, 1), 1: torch.arange(6.0)[:, None]}
-    assert cells.skipped(MergedLayer("b", 1, 0, 2, (3, 1), (1, 1)), plan, kept) is kept[1]
-    brought = cells.skipped(MergedLayer("last", 0, 0, 2, (3, 1), (0, 1)), plan, kept)
-    assert brought is not None
-    assert brought.flatten().tolist() == [0, 0, 0, 0, 4, 5]
+    cells, first, second = GroupedCells([torch.zeros(4, 1), torch.ones(2, 1)]), torch.zeros(4, 1), torch.arange(6.0)
+    second = second[:, None]
+    assert cells.skip_input(MergedLayer("b", 1, 0, 2, (3, 1), (1, 1)), plan, (second, second)) is second
+    added = cells.skip_input(MergedLayer("last", 0, 0, 2, (3, 1), (0, 1)), plan, (first, second))
+    assert added is not None
+    assert added.flatten().tolist() == [0, 0, 0, 0, 4, 5]
 
 
 @given(
@@ -87,10 +86,8 @@ def test_a_skip_connection_is_not_copied_where_it_lies_right() -> None:
 def test_merged_is_the_same_as_one_by_one(ks: list[int], blocks: int, sharing: str, unit: str) -> None:
     net = ShuffleExchange(2, blocks, sharing=sharing, unit=unit, dtype=torch.float64)
     xs_BND = [torch.rand(1 + index % 3, 2**k, 2, dtype=torch.float64) for index, k in enumerate(ks)]
-    units: Any = net.units
-    plans = [net.layers(k) for k in ks]
-    together = run_merged(xs_BND, plans, [0.0] * len(ks), merged_switch_of(net, xs_BND[0]), torch.float64)
-    apart = [run_shuffled(x_BND, layers, units, 0.0, 0.0) for x_BND, layers in zip(xs_BND, plans, strict=True)]
+    together = run_merged(net, xs_BND)
+    apart = [run_batch(net, x_BND) for x_BND in xs_BND]
     for actual, expected in zip(together, apart, strict=True):
         torch.testing.assert_close(actual, expected, rtol=0, atol=1e-13)
     gradients = [

@@ -20,13 +20,15 @@ SPREAD = [2, 4, 8]
 
 
 @lru_cache(maxsize=4)
-def alone(arguments: str, batch: int, length: int, lengths: str, dtype: torch.dtype) -> dict[str, np.ndarray]:
-    """What one device gives; the arguments are written out, so that the ranks' numbers can share a result."""
+def alone(
+    arguments: tuple[tuple[str, Any], ...], batch: int, length: int, lengths: tuple[int, ...] | None, dtype: torch.dtype
+) -> dict[str, np.ndarray]:
+    """What one device gives; the arguments are hashable, so that the ranks' numbers can share a result."""
     kernels = {"backend": "reference"} if dtype == torch.float64 else {}
-    net = jobs.network(eval(arguments) | kernels).to(dtype)
+    net = jobs.network(dict(arguments) | kernels).to(dtype)
     x_BND, weight_BND = (cells.to(dtype) for cells in jobs.inputs(batch, length, net.features))
     x_BND.requires_grad_()
-    y_BND = net(x_BND, lengths=eval(lengths))
+    y_BND = net(x_BND, lengths=lengths)
     jobs.loss(y_BND, weight_BND).backward()
     assert x_BND.grad is not None
     gradients = {name: parameter.grad for name, parameter in net.named_parameters() if parameter.grad is not None}
@@ -51,7 +53,8 @@ def check(ranks: Ranks, size: int, arguments: dict[str, Any], batch: int, length
     """Shards as on one device; a weight's gradient, a sum over all cells, as near to the truth as there."""
     actual = joined(ranks.run(size, jobs.train, arguments, batch, length, lengths))
     single, exact = (
-        alone(repr(arguments), batch, length, repr(lengths), dtype) for dtype in (torch.float32, torch.float64)
+        alone(tuple(arguments.items()), batch, length, lengths if lengths is None else tuple(lengths), dtype)
+        for dtype in (torch.float32, torch.float64)
     )
     differs, strays = error(actual, single, shards=True), error(actual, exact, shards=False)
     allowed = max(TOLERANCE, 2 * error(single, exact, shards=False))

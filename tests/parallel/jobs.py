@@ -13,14 +13,14 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from riffle import ShuffleExchange
-from riffle.parallel import sum_gradients
+from riffle.parallel import SequenceSharding, sum_gradients
 from riffle.parallel.exchange import exchange, plan_redistribution, redistribute
 
 
 def network(arguments: dict[str, Any], group: dist.ProcessGroup | None = None, seed: int = 1) -> ShuffleExchange:
     """The same weights wherever it is called, none of them at its initial value."""
     torch.manual_seed(seed)
-    net = ShuffleExchange(**arguments, sequence_group=group)
+    net = ShuffleExchange(**arguments, sharding=None if group is None else SequenceSharding(group))
     for name, parameter in net.named_parameters():
         if name.endswith("skip_scale"):
             torch.nn.init.uniform_(parameter, -0.3, 1.3)
@@ -165,9 +165,9 @@ def kept(group: dist.ProcessGroup, folder: str) -> dict[str, bool]:
         y_BND = net(x_BND)
         whole_BND = ShuffleExchange.from_pretrained(mine)(inputs(2, 64, 4)[0])
         return {
-            "many": all(torch.equal(y_BND, many_BND) for many_BND in net.many([x_BND, x_BND])),
+            "batches": all(torch.equal(y_BND, each_BND) for each_BND in net.forward_batches([x_BND, x_BND])),
             "copy": torch.equal(y_BND, copy.deepcopy(net)(x_BND)),
-            "saved": torch.equal(y_BND, ShuffleExchange.from_pretrained(mine, sequence_group=group)(x_BND)),
+            "saved": torch.equal(y_BND, ShuffleExchange.from_pretrained(mine, sharding=SequenceSharding(group))(x_BND)),
             "saved, on one device": torch.allclose(y_BND, part(whole_BND, group), rtol=0, atol=1e-6),
         }
 

@@ -1,4 +1,4 @@
-"""Routes of rows of different lengths, followed cell by cell."""
+"""Redistribution of rows of different lengths, followed cell by cell."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from riffle.parallel.exchange import Redistribution, RowGroup, group_rows, plan_redistribution
+from riffle.parallel.exchange import RedistributionPlan, RowGroup, group_rows, plan_redistribution
 
 CPU = torch.device("cpu")
 
@@ -19,20 +19,20 @@ Cells = list[tuple[int, int] | None]
 """Row and address of the cell in every place of a rank; None where it is empty."""
 
 
-def followed(held: Sequence[Sequence[tuple[int, int] | None]], routes: list[Redistribution]) -> list[Cells]:
-    """What every rank holds after a deal."""
+def followed(held: Sequence[Sequence[tuple[int, int] | None]], plans: list[RedistributionPlan]) -> list[Cells]:
+    """What every rank holds afterwards."""
     messages = []
-    for cells, route in zip(held, routes, strict=True):
-        sent = iter([cells[place] for place in route.take.tolist()])
-        messages.append([list(islice(sent, count)) for count in route.sent])
-    dealt: list[Cells] = [[None] * route.after for route in routes]
-    for rank, route in enumerate(routes):
+    for cells, plan in zip(held, plans, strict=True):
+        sent = iter([cells[place] for place in plan.send_indices.tolist()])
+        messages.append([list(islice(sent, count)) for count in plan.send_counts])
+    moved: list[Cells] = [[None] * plan.cells_after for plan in plans]
+    for rank, plan in enumerate(plans):
         arrived = [message[rank] for message in messages]
-        assert [len(cells) for cells in arrived] == route.received
-        for place, cell in zip(route.put.tolist(), chain(*arrived), strict=True):
-            assert dealt[rank][place] is None, "two cells in one place"
-            dealt[rank][place] = cell
-    return dealt
+        assert [len(cells) for cells in arrived] == plan.receive_counts
+        for place, cell in zip(plan.receive_indices.tolist(), chain(*arrived), strict=True):
+            assert moved[rank][place] is None, "two cells in one place"
+            moved[rank][place] = cell
+    return moved
 
 
 def running(group: RowGroup, rank: int) -> list[tuple[int, int]]:
@@ -55,18 +55,18 @@ def test_cells_arrive_where_their_row_runs_and_come_home(data: st.DataObject) ->
 
     every = range(ranks)
     home = [list(product(range(len(sizes)), range(rank * cells, (rank + 1) * cells))) for rank in every]
-    routes = [plan_redistribution(sizes, cells, rank, ranks, CPU) for rank in every]
-    dealt = followed(home, routes)
+    plans = [plan_redistribution(sizes, cells, rank, ranks, CPU) for rank in every]
+    moved = followed(home, plans)
     groups = group_rows(sizes, ranks)
     assert sorted(row for group in groups for row in group.rows) == list(range(len(sizes)))
-    assert dealt == [within([place for group in groups for place in running(group, rank)]) for rank in every]
-    assert followed(dealt, [route.back() for route in routes]) == [within(places) for places in home]
+    assert moved == [within([place for group in groups for place in running(group, rank)]) for rank in every]
+    assert followed(moved, [plan.inverse() for plan in plans]) == [within(places) for places in home]
 
 
-@pytest.mark.parametrize(("sizes", "travels"), [([64, 33], False), ([64, 32], True), ([32], True)])
-def test_rows_of_the_longest_power_stay(sizes: list[int], travels: bool) -> None:
+@pytest.mark.parametrize(("sizes", "communicates"), [([64, 33], False), ([64, 32], True), ([32], True)])
+def test_rows_of_the_longest_power_stay(sizes: list[int], communicates: bool) -> None:
     for rank in range(4):
-        route = plan_redistribution(sizes, 16, rank, 4, CPU)
-        assert route.travels == travels
-        if not travels:
-            assert route.sent[rank] == len(route.take) == len(route.put)
+        plan = plan_redistribution(sizes, 16, rank, 4, CPU)
+        assert plan.communicates == communicates
+        if not communicates:
+            assert plan.send_counts[rank] == len(plan.send_indices) == len(plan.receive_indices)

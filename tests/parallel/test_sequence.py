@@ -21,7 +21,7 @@ from .ranks import Ranks
 def test_in_double_precision_all_is_the_same(ranks: Ranks, size: int, blocks: int) -> None:
     arguments = {"features": 4, "blocks": blocks, "dtype": torch.float64}
     actual = joined(ranks.run(size, jobs.train, arguments, 2, 512))
-    expected = alone(f"dict(features=4, blocks={blocks}, dtype=torch.float64)", 2, 512, "None", torch.float64)
+    expected = alone(tuple(arguments.items()), 2, 512, None, torch.float64)
     assert max(error(actual, expected, shards=shards) for shards in (True, False)) <= 1e-13
 
 

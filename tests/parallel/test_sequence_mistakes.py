@@ -1,4 +1,4 @@
-"""What a sequence group refuses: one sentence, the same on every rank, instead of a hang."""
+"""What a sharding refuses: one sentence, the same on every rank, instead of a hang."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REFUSALS = {
     "blocks": "have networks with different arguments",
     "lengths": "have different lengths=",
     "long": r"lengths must lie in 1\.\.64, the length of the input, got 65",
-    "gradients": "some ranks of sequence_group want gradients and others do not",
+    "gradients": "some ranks of this sharding want gradients and others do not",
     "another size": 'sharing="none" runs at one size, 64 cells, not at 16',
     "input gradients": "want their input's gradient and others do not: call requires_grad_",
 }
@@ -41,7 +41,7 @@ def test_no_mistake(ranks: Ranks) -> None:
 
 def test_a_group_of_three(ranks: Ranks) -> None:
     for sentence in ranks.run(3, jobs.mistake, "none"):
-        assert sentence == "sequence_group has 3 ranks: a sequence of 2^k cells needs a power of two of them"
+        assert sentence == "the group of a sharding has 3 ranks: a sequence of 2^k cells needs a power of two of them"
 
 
 def test_a_checksum_sees_one_bit() -> None:

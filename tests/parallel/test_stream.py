@@ -102,7 +102,7 @@ def test_files(blocks: int, tmp_path: Path) -> None:
 def test_progress() -> None:
     seen: list[tuple[int, int]] = []
     stream(ShuffleExchange(4), torch.zeros(2, 64, 4), part=16, on_progress=lambda *now: seen.append(now))
-    assert seen == [(done, 24) for done in range(1, 25)]  # 3 visits, 2 sequences, 4 parts of each
+    assert seen == [(done, 24) for done in range(1, 25)]  # 3 stream_passs, 2 sequences, 4 parts of each
 
 
 @given(st.data())
@@ -113,14 +113,14 @@ def test_parts_hold_both_cells_of_every_pair(data: st.DataObject) -> None:
     layers = schedule(k, blocks)
     plan = stream_passes(layers, w)
     assert len(plan) == 2 * blocks * (-(-k // w) - 1) + 1
-    assert [index for visit in plan for index in visit.layers] == list(range(len(layers)))
+    assert [index for stream_pass in plan for index in stream_pass.layers] == list(range(len(layers)))
     addresses = torch.arange(2**k).view(1, -1, 1)
-    for visit in plan:
-        parts = [part.flatten() for part in visit.parts(addresses)]
+    for stream_pass in plan:
+        parts = [part.flatten() for part in stream_pass.parts(addresses)]
         assert all(part.numel() == 2**w for part in parts)
         assert torch.cat(parts).sort().values.equal(addresses.flatten())
-        for index in visit.layers:
-            place = 1 << visit.place(layers[index].bit)
+        for index in stream_pass.layers:
+            place = 1 << stream_pass.part_bit(layers[index].bit)
             assert all((part[i] ^ part[i ^ place]) == 1 << layers[index].bit for part in parts for i in (0, 2**w - 1))
 
 
@@ -130,7 +130,10 @@ def test_two_passes_a_block_however_long(blocks: int) -> None:
         for w in (k // 2, k // 2 + 3):
             plan = stream_passes(schedule(k, blocks), w)
             assert len(plan) == 2 * blocks + 1
-            assert min(visit.run + visit.span * (visit.low == 0) for visit in plan) == 2 * w - k, "runs are too short"
+            assert (
+                min(stream_pass.run_bits + stream_pass.window_bits * (stream_pass.window == 0) for stream_pass in plan)
+                == 2 * w - k
+            ), "runs are too short"
 
 
 def test_mistakes() -> None:

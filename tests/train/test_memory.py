@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from riffle.nn import execute as memory
-from riffle.nn import network
+from riffle.nn.switch import SwitchUnit
 from riffle.train import loop
 
 from .tiny import train
@@ -27,7 +27,7 @@ def fail(*arguments: object) -> None:
 @pytest.mark.parametrize("where", ["forward", "backward"])
 def test_a_step_that_does_not_fit(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if where == "forward":
-        monkeypatch.setattr(network, "shuffled", fail)
+        monkeypatch.setattr(SwitchUnit, "pairs", fail)
     else:
         monkeypatch.setattr(torch.Tensor, "backward", fail)
     with pytest.raises(torch.OutOfMemoryError) as error:
