@@ -1,22 +1,48 @@
-"""``riffle lambada``: read a passage, point at its last word. ``prepare`` is here, the others have their own files."""
+"""``riffle lambada``: train and use networks that point at the last word of a passage."""
 
 from __future__ import annotations
 
+import re
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.progress import TextColumn
 from rich.table import Table
+from rich.text import Text
 
-from riffle.cli.display import Json, errors, output, print_json, progress_bar
-from riffle.cli.lambada_eval import evaluate
-from riffle.cli.lambada_report import report
-from riffle.cli.lambada_ship import ship
-from riffle.cli.lambada_solve import solve
-from riffle.cli.lambada_train import train
+from riffle.cli.display import Device, Json, choose_device, errors, output, print_json, progress_bar
+from riffle.cli.lambada_prepare import prepare
+from riffle.cli.train import (
+    Features,
+    Graph,
+    PrecisionName,
+    Resume,
+    Seed,
+    Show,
+    Steps,
+    Timeout,
+    TrainMessages,
+    bold_names,
+    print_config,
+    train_run,
+)
 from riffle.lambada.sources import RECORD
 from riffle.quantities import format_percent
+from riffle.recipes import LAMBADA_BASELINES
+
+if TYPE_CHECKING:
+    from riffle.lambada.evaluate import Candidate, PassageScore, TrainedReader
+
+RunOption = Annotated[
+    Path | None, typer.Option("--run", help="The trained run.", show_default="the newest in runs, else the shipped one")
+]
+Placements = Annotated[
+    int, typer.Option(help="Places among the network's positions to average over; 1 is the middle.", min=1)
+]
+BEST, OTHERS = "bold black on green", "bold green"
+"""How the most probable word and the next ones are highlighted in the passage."""
 
 app = typer.Typer(
     name="lambada",
@@ -25,148 +51,271 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="LAMBADA: read a passage and point at its last word.",
 )
-
-
-@app.callback()
-def group() -> None:
-    """LAMBADA: read a passage and point at its last word."""
-
-
-@app.command(
+app.command(
     "prepare",
     epilog=f"What to download by hand: lambada-dataset.tar.gz (LAMBADA's novels and passages) from {RECORD}, for "
     "--lambada; word vectors, for --vectors: wiki-news-300d-1M.vec from fasttext.cc or glove.6B.300d.txt from "
     "nlp.stanford.edu/projects/glove.",
-)
-def prepare(
-    out: Annotated[Path, typer.Option(help="Folder to make.")],
-    novels: Annotated[
-        list[Path] | None, typer.Option(help="Novels: .txt, .txt.xz, .tar.xz, or a folder of them. Can be repeated.")
-    ] = None,
-    passages: Annotated[
-        list[Path] | None, typer.Option(help="Ready-made training passages, one a line, the answer last.")
-    ] = None,
-    evaluation: Annotated[
-        list[Path] | None,
-        typer.Option(help="Passages to measure by, one a line; training examples that overlap them are removed."),
-    ] = None,
-    lambada: Annotated[
-        Path | None, typer.Option(help="LAMBADA's archive or its unpacked folder: novels and evaluation passages.")
-    ] = None,
-    download: Annotated[
+)(prepare)
+
+
+@app.command()
+def train(
+    corpus: Annotated[
         Path | None,
-        typer.Option(help="Download LAMBADA's archive to this folder and use it; needs --checksum.", metavar="DIR"),
+        typer.Option(help="Folder that riffle lambada prepare made.", show_default="data/lambada"),
     ] = None,
-    checksum: Annotated[
-        str | None, typer.Option(help="What the archive must have: md5:DIGITS or sha256:DIGITS.")
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="[bold]shuffle-exchange[/], or a baseline: " + bold_names(LAMBADA_BASELINES) + ".",
+            show_default="shuffle-exchange",
+            metavar="NAME",
+        ),
     ] = None,
-    vectors: Annotated[
-        Path | None, typer.Option(help="Word vectors: fastText .vec, GloVe .txt or int8 .npz; kept for fast loading.")
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the run.", show_default="runs/lambada, runs/lambada-NAME with --model"),
     ] = None,
-    context: Annotated[int, typer.Option(help="Tokens before the target sentence, at least.")] = 50,
-    longest: Annotated[int, typer.Option(help="Tokens of a passage, at most.")] = 203,
-    shortest_target: Annotated[int, typer.Option(help="Tokens of the target sentence, at least.")] = 2,
-    stride: Annotated[int, typer.Option(help="One sentence of so many may be a target.")] = 1,
-    content: Annotated[
-        bool, typer.Option("--content/--any-word", help="Leave out answers that are function words.")
-    ] = True,
-    in_passage: Annotated[
-        bool, typer.Option("--in-passage/--anywhere", help="Leave out answers that are not in their passage.")
-    ] = True,
-    within: Annotated[
-        bool, typer.Option(help="Also cut passages that end inside a sentence: many more to learn from.")
-    ] = True,
-    most: Annotated[int | None, typer.Option(help="Training passages with the same answer, at most.")] = None,
-    run: Annotated[int, typer.Option(help="Words in a row shared with an evaluation passage that exclude one.")] = 8,
-    validation: Annotated[float, typer.Option(help="Share of the books kept for validation.")] = 0.02,
-    workers: Annotated[int | None, typer.Option(help="Processes.", show_default="one for each core, up to 8")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a corpus that is there.")] = False,
+    steps: Steps = None,
+    features: Features = None,
+    seed: Seed = None,
+    precision: PrecisionName = None,
+    change: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Change any field, e.g. --set data.within=0; see --show.", metavar="KEY=VALUE"),
+    ] = None,
+    show: Show = False,
+    resume: Resume = False,
+    device: Device = "auto",
+    graph: Graph = True,
+    timeout: Timeout = 600,
     json: Json = False,
 ) -> None:
-    """Turn novels into passages to learn from.
+    """Learn from prepared passages and leave a run folder behind.
 
-    The folder holds one stream of tokens and an index of passages for train, validation (other books) and every
-    evaluation file. It appears when everything is done and not before.
+    The paper's network: two Beneš blocks of 384 maps over 128 positions, for a GPU. A CPU needs a smaller one, such as
+    --features 48 --set model.blocks=1 --set data.batch=32 --precision fp32.
     """
-    import os
+    from riffle.config import override
+    from riffle.recipes import lambada, with_model
+    from riffle.train.run import Run
 
-    from riffle.lambada.corpus import refuse_existing
-    from riffle.lambada.passages import PassageFilters
-    from riffle.lambada.prepare import PrepareConfig, total_size
-    from riffle.lambada.prepare import prepare as run_preparation
-    from riffle.lambada.sources import fetch
-
-    refuse_existing(out, overwrite)  # before minutes of work
-    if checksum is not None and download is None:
-        raise ValueError("--checksum is for --download, which was not given")
-    archives = [path for path in (lambada, fetch(download, checksum) if download else None) if path]
-    plan = PrepareConfig(
-        out=out,
-        novels=[*(novels or []), *archives],
-        passages=passages or [],
-        evaluation=[*(evaluation or []), *archives],
-        vectors=vectors,
-        filters=PassageFilters(
-            context=context,
-            longest=longest,
-            shortest_target=shortest_target,
-            stride=stride,
-            content=content,
-            in_passage=in_passage,
-            within=within,
-        ),
-        run=run,
-        validation=validation,
-        most=most,
-        workers=min(os.cpu_count() or 1, 8) if workers is None else workers,
-        overwrite=overwrite,
-    )
-    bar = progress_bar(TextColumn("MB, {task.fields[words]:.1f} million words"))
-    with bar:
-        job = bar.add_task("novels", total=round(total_size(plan) / 1e6), words=0.0)
-
-        def on_progress(consumed: int, words: int) -> None:
-            bar.update(job, completed=round(consumed / 1e6), words=words / 1e6)
-
-        report = run_preparation(plan, on_progress)
-    if json:
-        print_json(report)
+    folder = out or Path("runs") / (f"lambada-{model}" if model else "lambada")
+    named = {
+        "data.corpus": corpus,
+        "train.steps": steps,
+        "model.features": features,
+        "train.seed": seed,
+        "train.precision": precision,
+    }
+    changes = [f"{name}={value}" for name, value in named.items() if value is not None] + (change or [])
+    if resume:
+        config = override(Run(folder).config, ([f"model.kind={model}"] if model else []) + changes)
     else:
-        _show(report, out)
+        config = override(with_model(lambada(), model) if model else lambada(), changes)
+    if show:
+        print_config(config, json)
+        return
+    messages = TrainMessages(
+        command="riffle lambada train",
+        metric="passages answered",
+        score="{} in {}",
+        next_step="Look closer: riffle lambada eval --run",
+    )
+    train_run(config, folder, messages, resume=resume, device_name=device, graph=graph, timeout=timeout, json=json)
 
 
-app.command("train")(train)
-app.command("eval")(evaluate)
-app.command("solve")(solve)
-app.command("report")(report)
-app.command("ship")(ship)
+@app.command("eval")
+def evaluate(
+    run: RunOption = None,
+    split: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A file of passages, one a line, the answer last, or a split of the corpus. Can be repeated.",
+            show_default="all splits of the corpus that are not trained on",
+            metavar="FILE|NAME",
+        ),
+    ] = None,
+    corpus: Annotated[
+        Path | None, typer.Option(help="The corpus that splits belong to.", show_default="the run's own")
+    ] = None,
+    placements: Placements = 1,
+    device: Device = "auto",
+    json: Json = False,
+) -> None:
+    """Score a run on passages: a table for each split, and RUN/evaluation.json.
+
+    Every passage counts; of one with more tokens than the network has positions, the last ones are read. By position:
+    the word at the most likely position is right, the paper's metric. By word: the word that is most likely when its
+    occurrences are added up. Rank: the answer's among the run's words, most common first. Distance: how many words
+    before the end it was last mentioned.
+    """
+    from riffle.files import write_json
+    from riffle.lambada.evaluate import TrainedReader, find_reader, read_splits
+    from riffle.train.shipped import SHIPPED
+
+    device_name = choose_device(device)
+    trained = find_reader(run)
+    reader = TrainedReader(trained, device_name)
+    splits = read_splits(split or [], corpus or Path(reader.objective.config.data.corpus))
+    result = _evaluate(reader, splits, placements)
+    file = None if trained.folder.resolve().parent == SHIPPED.resolve() else trained.folder / "evaluation.json"
+    if file:
+        write_json(file, result)
+    if json:
+        print_json(result)
+        return
+    for name, parts in result["splits"].items():
+        output.print(_score_table(f"{name}: {trained.folder}, step {trained.saved_step()}", parts))
+    if file:
+        then = f"beside the paper's: riffle lambada report --run {trained.folder}"
+        errors.print(f"numbers: {file}   {then}", markup=False, soft_wrap=True)
 
 
-def _show(report: dict[str, Any], out: Path) -> None:
-    rate = f"{report['words per second'] / 1e6:.2f} million words a second"
-    output.print(f"{report['books']:,} books, {report['words read']:,} words in {report['seconds']:.0f} s: {rate}")
-    unknown = format_percent(report["unknown words"])
-    output.print(f"{unknown} of the tokens are unknown words; known are {report['known words']}", highlight=False)
-    share = format_percent(report["answer in passage"])
-    output.print(f"{share} of the target sentences end with a word of their passage, function words included")
-    left_out = Table("sentences", "number", title="targets and what was left out", header_style="bold")
-    for name, number in report["sentences and targets"].items():
-        left_out.add_row(name, f"{number:,}")
-    output.print(left_out)
-    splits = list(report["splits"])
-    table = Table("passages", *splits, title="passages", header_style="bold")
-    for name in ("passages", "mean length", "answer in passage", "answerable", "unknown answers"):
-        table.add_row(name, *(_cell(report["splits"][split].get(name)) for split in splits))
-    for rank in next(iter(report["splits"].values())).get("answers by rank", {}):
-        counts = [report["splits"][split].get("answers by rank", {}).get(rank) for split in splits]
-        table.add_row(f"answer ranks {rank}", *map(_cell, counts))
+@app.command()
+def solve(
+    passage: Annotated[
+        list[str],
+        typer.Argument(help="The passage without its last word, in whose place ___ may stand; - reads standard input."),
+    ],
+    run: RunOption = None,
+    top: Annotated[int, typer.Option(help="How many words to show.", min=1)] = 5,
+    placements: Placements = 1,
+    device: Device = "auto",
+    json: Json = False,
+) -> None:
+    """Find the last word of a passage: the most likely words, marked in it, and how likely each is.
+
+    Only words of the passage can be found, so it has to be one whose last word has occurred before.
+
+    riffle lambada solve "Mirra gave Osha the key. At the gate Osha asked for it, and thanked ___"
+    """
+    from riffle.lambada.evaluate import TrainedReader, candidates, find_reader, read_question
+
+    text = sys.stdin.read() if passage == ["-"] else " ".join(passage)
+    tokens = read_question(text)
+    trained = find_reader(run)
+    reader = TrainedReader(trained, choose_device(device))
+    best = candidates(tokens, reader.next_word_probabilities(tokens, placements), top)
+    if json:
+        print_json({"run": str(trained.folder), "tokens": tokens, "words": [word._asdict() for word in best]})
+        return
+    output.print(_highlighted(" ".join(text.split()), best), soft_wrap=True)
+    table = Table("word", header_style="bold")
+    table.add_column("probability", justify="right")
+    for candidate in best:
+        table.add_row(candidate.word, format_percent(candidate.probability))
     output.print(table)
-    errors.print(f"The corpus is in {out}.", markup=False, soft_wrap=True)
+    errors.print(f"by {trained.folder}, step {trained.saved_step()}", highlight=False, markup=False, soft_wrap=True)
 
 
-def _cell(value: float | None) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, int):
-        return f"{value:,}"
-    return format_percent(value) if value <= 1 else f"{value:.1f}"
+@app.command()
+def report(
+    run: RunOption = None,
+    evaluation: Annotated[
+        Path | None,
+        typer.Option(help="A file that riffle lambada eval wrote.", show_default="RUN/evaluation.json"),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Show the paper's table of accuracies on LAMBADA with those of a run in their place.
+
+    The published figures are of LAMBADA's test set; a run's are of the splits it was evaluated on.
+    """
+    from riffle.lambada.evaluate import PUBLISHED, find_reader
+
+    path = evaluation or find_reader(run).folder / "evaluation.json"
+    rows: list[dict[str, Any]] = [{**each._asdict(), "split": "test", "published": True} for each in PUBLISHED]
+    rows += [{**row, "published": False} for row in _measured(path)]
+    rows.sort(key=lambda row: row["accuracy"])
+    if json:
+        print_json(rows)
+        return
+    table = Table("model", "split", title="LAMBADA", title_justify="left", header_style="bold")
+    table.add_column("passages", justify="right")
+    table.add_column("accuracy", justify="right")
+    for row in rows:
+        passages = "" if row["published"] else f"{row['passages']:,}"
+        style = None if row["published"] else "bold green"
+        table.add_row(row["model"], row["split"], passages, format_percent(row["accuracy"]), style=style)
+    output.print(table)
+    errors.print(f"this run: {path}; published figures are of the test set", markup=False, soft_wrap=True)
+
+
+@app.command()
+def ship(
+    run: Annotated[Path, typer.Argument(help="The trained run.", metavar="RUN")],
+    folder: Annotated[Path, typer.Argument(help="The folder to make.", metavar="FOLDER")],
+    words: Annotated[
+        int | None, typer.Option(help="Words to keep, the most common ones.", min=1, show_default="all")
+    ] = None,
+    split: Annotated[
+        list[str] | None,
+        typer.Option(help="A file of passages, or a split of the corpus, to measure it on.", metavar="FILE|NAME"),
+    ] = None,
+    device: Device = "auto",
+) -> None:
+    """Write a run as a folder to pass on: weights in int8, word vectors in 4 bits, a card with its accuracy.
+
+    The folder can be used wherever a run can. Accuracy is measured after quantisation.
+    """
+    from riffle.files import write_atomically, write_json
+    from riffle.lambada.evaluate import TrainedReader, read_splits, reader_model_card, ship_reader
+    from riffle.train.run import Run
+
+    original = Run(run)
+    splits = read_splits(split, Path(getattr(original.config.data, "corpus", ""))) if split else {}
+    shipped = ship_reader(original, folder, words)
+    if splits:
+        write_json(folder / "evaluation.json", _evaluate(TrainedReader(shipped, choose_device(device)), splits))
+    write_atomically(folder / "README.md", reader_model_card(shipped).encode())
+    size = sum(file.stat().st_size for file in folder.iterdir())
+    errors.print(f"{folder}: {size / 1e6:.1f} MB, its card is {folder / 'README.md'}", markup=False, soft_wrap=True)
+
+
+def _evaluate(reader: TrainedReader, splits: Mapping[str, list[list[str]]], placements: int = 1) -> dict[str, Any]:
+    """The content of evaluation.json, with a progress bar over the passages."""
+    with progress_bar() as bar:
+        job = bar.add_task("passages", total=sum(map(len, splits.values())))
+        return reader.report(splits, placements=placements, on_progress=lambda count: bar.advance(job, count))
+
+
+def _score_table(title: str, parts: dict[str, dict[str, PassageScore]]) -> Table:
+    table = Table(title=title, title_justify="left", header_style="bold")
+    table.add_column("")
+    for column in ("passages", "right by position", "right by word"):
+        table.add_column(column, justify="right")
+    for name, scores in parts.items():
+        for label, score in scores.items():
+            row = label if name == "passages" else f"{name} {label}"
+            accuracies = (format_percent(score[by]) for by in ("position", "word"))
+            table.add_row(row, f"{score['passages']:,}", *accuracies)
+        table.add_section()
+    return table
+
+
+def _highlighted(text: str, best: Sequence[Candidate]) -> Text:
+    """The passage with the most probable words highlighted."""
+    highlighted = Text(text)
+    for number, candidate in enumerate(best):
+        highlighted.highlight_regex(rf"(?i)(?<!\w){re.escape(candidate.word)}(?!\w)", OTHERS if number else BEST)
+    return highlighted
+
+
+def _measured(path: Path) -> list[dict[str, Any]]:
+    """The rows of an evaluation: every split by position and by word."""
+    from json import JSONDecodeError, loads
+
+    try:
+        splits = loads(path.read_text())["splits"]
+        return [
+            {"model": f"this run, by {by}", "accuracy": scores["passages"]["all"][by], "split": split}
+            | {"passages": scores["passages"]["all"]["passages"]}
+            for split, scores in splits.items()
+            for by in ("position", "word")
+        ]
+    except FileNotFoundError:
+        raise ValueError(f"{path} does not exist: make it with riffle lambada eval") from None
+    except (JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} is no evaluation of passages ({error!r}): make it with riffle lambada eval") from None

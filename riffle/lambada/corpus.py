@@ -1,20 +1,15 @@
-"""A prepared corpus on disk: one memory-mapped stream of tokens and an index of examples for every split.
+"""A prepared corpus on disk, its writer and its statistics.
 
-    corpus.json        the form, the settings and the report; written last
-    words.txt          the different words, most common first
+    corpus.json        format, settings and report; written last
+    words.txt          the distinct words, most common first
     counts.npy         how often each occurs in the novels
-    tokens.npy         int32, for every token the number of its word
+    tokens.npy         the token stream, memory-mapped: int32 indices into words.txt
     SPLIT.npy          the examples of a split: train, validation, development, ...
 
-Every word has a number here, however rare; which of them a model knows is for
-:class:`riffle.lambada.Vocabulary` to say.
-
-Writes a corpus: in a folder beside the final one, which takes its place only when everything is there.
-
-What a prepared corpus holds, in numbers.
+Every word has an index, however rare; which of them a model knows is up to :class:`riffle.lambada.Vocabulary`.
 """
 
-# E = examples, W = tokens of the longest, V = different words
+# E = examples, W = tokens of the longest, V = distinct words
 from __future__ import annotations
 
 import contextlib
@@ -25,7 +20,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,15 +28,11 @@ from numpy.typing import NDArray
 from riffle.lambada.passages import EXAMPLE_DTYPE
 
 FORMAT = "riffle-lambada-1"
-
-
-class Passage(NamedTuple):
-    """A passage and its answer."""
-
-    context: list[str]
-    """The words before the answer."""
-    answer: str
-    """The word that was there."""
+POSITIONS = 128
+"""Positions of the paper's model, which reads the last 127 tokens before the answer."""
+RANK_CLASSES = {"1-100": 100, "101-1,000": 1_000, "1,001-10,000": 10_000, "10,001-100,000": 100_000, "rarer": None}
+"""Frequency classes of words: the largest rank of each."""
+_TOKENS_AT_ONCE, _EXAMPLES_AT_ONCE = 1 << 22, 1 << 15
 
 
 class Corpus:
@@ -72,12 +63,12 @@ class Corpus:
 
     @property
     def held_out(self) -> list[str]:
-        """The splits that nothing is learned from, as far as they have passages."""
+        """The splits that are not trained on and have passages."""
         return [name for name, size in self.about["splits"].items() if size and name not in ("train", "within")]
 
     @cached_property
     def words(self) -> list[str]:
-        """The different words, most common first; a token is an index into them."""
+        """The distinct words, most common first; a token is an index into them."""
         words = (self.folder / "words.txt").read_text(encoding="utf-8").split("\n")[:-1]
         if len(words) != len(self.counts):
             raise ValueError(
@@ -92,11 +83,11 @@ class Corpus:
 
     @cached_property
     def tokens(self) -> NDArray[np.int32]:
-        """The stream, memory-mapped."""
-        return self._load("tokens.npy", mapped=True)
+        """The token stream, memory-mapped."""
+        return self._load("tokens.npy", mmap_mode="r")
 
     def examples(self, split: str) -> NDArray[np.void]:
-        """The examples of a split: ``start`` in the stream, ``length`` with the answer, offset of the ``target``."""
+        """The examples of a split, as :data:`~riffle.lambada.passages.EXAMPLE_DTYPE`."""
         if split not in self.about["splits"]:
             raise ValueError(f"{self.folder} has no split {split!r}; it has {', '.join(self.splits)}")
         examples = self._load(f"{split}.npy")
@@ -104,115 +95,108 @@ class Corpus:
             raise ValueError(f"{self.folder}/{split}.npy is not the file that was prepared: prepare it again")
         return examples
 
-    def passage(self, example: np.void) -> Passage:
-        """An example in words."""
+    def passage(self, example: np.void) -> tuple[list[str], str]:
+        """The words of an example's context, and its answer."""
         start, length = int(example["start"]), int(example["length"])
-        words = [self.words[number] for number in self.tokens[start : start + length]]
-        return Passage(words[:-1], words[-1])
+        words = [self.words[token] for token in self.tokens[start : start + length]]
+        return words[:-1], words[-1]
 
-    def last_tokens(self, examples: NDArray[np.void], width: int) -> NDArray[np.int32]:
-        """The last ``width`` tokens of every example, the answer last, int32 ``[E, width]``; -1 where there is none."""
-        offset = np.arange(-width, 0)
-        length = examples["length"].astype(np.int64)[:, None]
-        inside = offset >= -length
-        where = np.where(inside, examples["start"][:, None] + length + offset, 0)
-        return np.where(inside, self.tokens[where], np.int32(-1))
-
-    def _load(self, name: str, mapped: bool = False) -> NDArray[Any]:
+    def _load(self, name: str, **options: Any) -> NDArray[Any]:
         path = self.folder / name
         try:
-            return np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
+            return np.load(path, allow_pickle=False, **options)
         except FileNotFoundError:
             raise ValueError(f"{path} is missing: prepare the corpus again") from None
         except (ValueError, EOFError) as error:
             raise ValueError(f"{path} is cut short or damaged ({error}): prepare the corpus again") from None
 
 
-_BLOCK_store = 1 << 22
-
-
 @contextlib.contextmanager
-def staged(out: Path, overwrite: bool) -> Iterator[Path]:
-    """A folder to write to; it becomes ``out`` if the block ends without an exception, and vanishes otherwise."""
-    refuse_existing(out, overwrite)
+def atomic_folder(out: Path, overwrite: bool) -> Iterator[Path]:
+    """A temporary folder to write to, which becomes ``out`` if the block succeeds and is deleted if it fails."""
+    check_replaceable(out, overwrite)
     out.parent.mkdir(parents=True, exist_ok=True)
-    staging = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}."))
-    old = staging.with_name(f"{staging.name}.old")
+    temporary = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}."))
+    old = temporary.with_name(f"{temporary.name}.old")
     try:
-        yield staging
-        for file in staging.iterdir():
-            _sync(file)
-        staging.chmod(0o755)
+        yield temporary
+        for path in temporary.iterdir():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+        temporary.chmod(0o755)
         if out.exists():
             os.replace(out, old)
-        os.replace(staging, out)
+        os.replace(temporary, out)
     finally:
-        shutil.rmtree(staging, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
 
 
-def refuse_existing(out: Path, overwrite: bool) -> None:
-    """Raise unless ``out`` is free, or holds a corpus that may be replaced."""
+def check_replaceable(out: Path, overwrite: bool) -> None:
+    """Raise unless ``out`` is free, or a corpus that may be overwritten; nothing else is ever deleted."""
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return
     if not overwrite:
         raise ValueError(f"{out} exists already: choose another folder, or --overwrite to replace a corpus")
-    Corpus(out)  # whatever is no corpus of ours is never deleted
+    Corpus(out)
 
 
-class Stream:
-    """The tokens of all books, one behind the other, while their words are still being counted.
+class CorpusWriter:
+    """Writes the token stream of a corpus, whose words can be ranked only after all texts were counted.
 
     Args:
-        folder: Where the stream grows.
+        folder: The corpus's folder.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.length = folder, 0
-        self.numbers: dict[str, int] = {}
-        self.counts = np.zeros(1 << 16, dtype=np.int64)
-        self._path = folder / "tokens.raw"
-        self._file = self._path.open("wb")
+        self._ids: dict[str, int] = {}
+        self._counts = np.zeros(1 << 16, dtype=np.int64)
+        self._raw_path = folder / "tokens.raw"
+        self._raw = self._raw_path.open("wb")
 
-    def add(self, words: Sequence[str], tokens_T: NDArray[np.integer], *, counted: bool = True) -> int:
-        """Append tokens, given as indices into ``words``; returns where they begin."""
-        new = self.numbers
-        number_V = np.array([new.setdefault(word, len(new)) for word in words], dtype=np.int32)
-        if len(new) > len(self.counts):
-            self.counts = np.concatenate([self.counts, np.zeros(max(len(new), len(self.counts)), dtype=np.int64)])
+    def append(self, words: Sequence[str], tokens_T: NDArray[np.integer], *, counted: bool = True) -> int:
+        """Append tokens, given as indices into ``words``, and return the position of the first.
+
+        Args:
+            words: The distinct words.
+            tokens_T: The tokens.
+            counted: Whether they count towards the frequency of their words.
+        """
+        ids = self._ids
+        id_V = np.array([ids.setdefault(word, len(ids)) for word in words], dtype=np.int32)
+        if len(ids) > len(self._counts):
+            self._counts = np.append(self._counts, np.zeros(max(len(ids), len(self._counts)), dtype=np.int64))
         if counted and len(words):
-            self.counts[number_V] += np.bincount(tokens_T, minlength=len(words))
-        number_V[tokens_T].tofile(self._file)
+            self._counts[id_V] += np.bincount(tokens_T, minlength=len(words))
+        id_V[tokens_T].tofile(self._raw)
         begin, self.length = self.length, self.length + len(tokens_T)
         return begin
 
-    def finish(self) -> tuple[list[str], NDArray[np.int64]]:
-        """Write ``tokens.npy``, ``words.txt`` and ``counts.npy`` with the most common word first; returns the last two.
+    def finish(self) -> None:
+        """Write ``tokens.npy``, ``words.txt`` and ``counts.npy``.
 
-        Words that are equally common stand in alphabetical order, so the result does not depend on the order of work.
+        Words of equal count are in alphabetical order, so the result does not depend on the order of the texts.
         """
-        self._file.close()
-        words = list(self.numbers)
-        counts = self.counts[: len(words)]
-        order = sorted(range(len(words)), key=lambda number: (-counts[number], words[number]))
+        self._raw.close()
+        words, counts = list(self._ids), self._counts[: len(self._ids)]
+        order = sorted(range(len(words)), key=lambda id_: (-counts[id_], words[id_]))
         rank_V = np.empty(len(words), dtype=np.int32)
         rank_V[order] = np.arange(len(words), dtype=np.int32)
         if self.length:
-            raw = np.memmap(self._path, dtype=np.int32, mode="r")
-            shape = (self.length,)
-            tokens = np.lib.format.open_memmap(self.folder / "tokens.npy", mode="w+", dtype=np.int32, shape=shape)
-            for begin in range(0, self.length, _BLOCK_store):
-                tokens[begin : begin + _BLOCK_store] = rank_V[raw[begin : begin + _BLOCK_store]]
-            tokens.flush()
-            del tokens, raw
-        self._path.unlink()
-        words = [words[number] for number in order]
-        (self.folder / "words.txt").write_text("".join(f"{word}\n" for word in words), encoding="utf-8")
+            raw_T = np.memmap(self._raw_path, dtype=np.int32, mode="r")
+            path, shape = self.folder / "tokens.npy", (self.length,)
+            tokens_T = np.lib.format.open_memmap(path, mode="w+", dtype=np.int32, shape=shape)
+            for begin in range(0, self.length, _TOKENS_AT_ONCE):
+                tokens_T[begin : begin + _TOKENS_AT_ONCE] = rank_V[raw_T[begin : begin + _TOKENS_AT_ONCE]]
+            tokens_T.flush()
+            del tokens_T, raw_T
+        self._raw_path.unlink()
+        (self.folder / "words.txt").write_text("".join(f"{words[id_]}\n" for id_ in order), encoding="utf-8")
         np.save(self.folder / "counts.npy", counts[order])
-        return words, counts[order]
 
 
-def write_index(folder: Path, splits: Mapping[str, NDArray[np.void]], about: Mapping[str, Any]) -> None:
+def write_examples(folder: Path, splits: Mapping[str, NDArray[np.void]], about: Mapping[str, Any]) -> None:
     """Write the examples of every split and, last, ``corpus.json``."""
     for split, examples in splits.items():
         np.save(folder / f"{split}.npy", examples)
@@ -221,74 +205,50 @@ def write_index(folder: Path, splits: Mapping[str, NDArray[np.void]], about: Map
     (folder / "corpus.json").write_text(content + "\n", encoding="utf-8")
 
 
-def _sync(file: Path) -> None:
-    with file.open("rb") as handle:
-        os.fsync(handle.fileno())
-
-
-POSITIONS = 128
-"""Positions of the paper's model: of a longer passage only the last so many tokens are read."""
-RANK_CLASSES = {"1-100": 100, "101-1,000": 1_000, "1,001-10,000": 10_000, "10,001-100,000": 100_000, "rarer": None}
-"""Frequency classes of words by their rank in the novels."""
-_BLOCK = 1 << 15
-
-
-def describe(corpus: Corpus, known_V: NDArray[np.bool_]) -> dict[str, Any]:
-    """Numbers about a corpus and each of its splits.
+def corpus_statistics(corpus: Corpus, known_V: NDArray[np.bool_]) -> dict[str, Any]:
+    """Token and word counts of a corpus, and for each split how long its passages are and which answers they have.
 
     Args:
         corpus: The corpus.
-        known_V: Which of its words a model would know.
+        known_V: Which of its words are in the vocabulary.
     """
-    total = max(int(corpus.counts.sum()), 1)
-    unknown = int(corpus.counts[~known_V].sum())
+    tokens = int(corpus.counts.sum())
     return {
-        "tokens": int(corpus.counts.sum()),
+        "tokens": tokens,
         "different words": len(corpus.words),
-        "unknown words": unknown / total,
-        "splits": {split: describe_split(corpus, split, known_V) for split in corpus.splits},
+        "unknown words": int(corpus.counts[~known_V].sum()) / max(tokens, 1),
+        "splits": {split: _split_statistics(corpus, split, known_V) for split in corpus.splits},
     }
 
 
-def describe_split(corpus: Corpus, split: str, known_V: NDArray[np.bool_]) -> dict[str, Any]:
-    """Passages, lengths, whether the answer occurs, whether it is known, and how common it is."""
+def _split_statistics(corpus: Corpus, split: str, known_V: NDArray[np.bool_]) -> dict[str, Any]:
     examples = corpus.examples(split)
     if not len(examples):
         return {"passages": 0}
-    answers, anywhere, reachable = _answers(corpus, examples)
-    unknown = ~known_V[answers]
+    answers_E = corpus.tokens[examples["start"] + examples["length"] - 1]
+    distance_E = _answer_distances(corpus.tokens, examples)
+    unknown_E, answerable_E = ~known_V[answers_E], (distance_E > 0) & (distance_E < POSITIONS)
     limits = [limit for limit in RANK_CLASSES.values() if limit is not None]
-    classes = np.bincount(np.searchsorted(limits, answers, side="right"), minlength=len(RANK_CLASSES))
+    classes = np.bincount(np.searchsorted(limits, answers_E, side="right"), minlength=len(RANK_CLASSES))
     return {
         "passages": len(examples),
         "mean length": float(examples["length"].mean()),
         "longer than 128": float((examples["length"] > POSITIONS).mean()),
-        "answer in passage": float(anywhere.mean()),
-        "answerable": float(reachable.mean()),
-        "unknown answers": float(unknown.mean()),
-        "answerable unknown answers": float((unknown & reachable).mean()),
+        "answer in passage": float((distance_E > 0).mean()),
+        "answerable": float(answerable_E.mean()),
+        "unknown answers": float(unknown_E.mean()),
+        "answerable unknown answers": float((unknown_E & answerable_E).mean()),
         "answers by rank": {name: int(count) for name, count in zip(RANK_CLASSES, classes, strict=True)},
     }
 
 
-def known_words(corpus: Corpus, words: list[str] | None, most_common: int = 60_000) -> NDArray[np.bool_]:
-    """Which words of a corpus are among ``words``, or among its most common ones if no list is given."""
-    if words is None:
-        return np.arange(len(corpus.words)) < most_common
-    table = frozenset(words)
-    return np.fromiter((word in table for word in corpus.words), dtype=np.bool_, count=len(corpus.words))
-
-
-def _answers(
-    corpus: Corpus, examples: NDArray[np.void]
-) -> tuple[NDArray[np.int32], NDArray[np.bool_], NDArray[np.bool_]]:
-    """For every example its answer, whether that occurs before, and whether so in what the model reads."""
-    answers, anywhere, reachable = [], [], []
-    for begin in range(0, len(examples), _BLOCK):
-        some = examples[begin : begin + _BLOCK]
-        tokens_EW = corpus.last_tokens(some, max(int(some["length"].max()), POSITIONS))
-        same_EW = tokens_EW[:, :-1] == tokens_EW[:, -1:]
-        answers.append(tokens_EW[:, -1])
-        anywhere.append(same_EW.any(axis=1))
-        reachable.append(same_EW[:, 1 - POSITIONS :].any(axis=1))
-    return np.concatenate(answers), np.concatenate(anywhere), np.concatenate(reachable)
+def _answer_distances(tokens: NDArray[np.int32], examples: NDArray[np.void]) -> NDArray[np.int64]:
+    """How many tokens before each answer its last occurrence in the context is, 0 if there is none, ``[E]``."""
+    parts = []
+    for begin in range(0, len(examples), _EXAMPLES_AT_ONCE):
+        start_E1, length_E1 = (examples[name][begin : begin + _EXAMPLES_AT_ONCE, None] for name in ("start", "length"))
+        answer_E1, back_W = start_E1 + length_E1 - 1, np.arange(1, length_E1.max())
+        inside_EW = back_W < length_E1
+        same_EW = inside_EW & (tokens[np.where(inside_EW, answer_E1 - back_W, 0)] == tokens[answer_E1])
+        parts.append(np.where(same_EW.any(axis=1), same_EW.argmax(axis=1) + 1, 0))
+    return np.concatenate(parts)

@@ -1,49 +1,54 @@
-"""Sentences in a stream of tokens, and the passages that end with one; whole books at a time.
+"""Passages: a context of whole sentences and the answer, the last word of the sentence after them.
 
-Runs of words that two texts share: how passages of the evaluation are kept out of training.
+They are cut out of novels or read from files such as LAMBADA's own, one passage a line. Training passages that share an
+n-gram of words with an evaluation passage are found by :class:`NgramIndex`, so that they can be left out.
 """
 
-# T = tokens of a book, S = sentences, E = examples
-# T = tokens of a text, G = T - n + 1 runs of n words
+# T = tokens of a book, S = its sentences, E = examples, G = n-grams of a text
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import chain
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from riffle.lambada.tokens import is_word
+from riffle.lambada.sources import EVALUATION_SPLITS, SourceText, evaluation_texts, source_texts
+from riffle.lambada.tokens import CLOSING_MARKS, END_MARKS, is_word, tokenise
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
-END_MARKS = frozenset({".", "?", "!", "...", "?!", "!?", "!!", "??", "!!!", "???"})
-"""Marks that can end a sentence."""
-CLOSING_MARKS = frozenset({"''", "'", "-rrb-", "-rsb-", "-rcb-"})
-"""Marks that still belong to the sentence they follow."""
+Hashes = NDArray[np.uint64]
+TokenisedPassages = list[list[str]]
+"""Passages as tokens, the answer last."""
 EXAMPLE_DTYPE = np.dtype([("start", "<i8"), ("length", "<i4"), ("target", "<i4")])
-"""One example: its first token in the stream, how many tokens with the answer (the last), where its target begins."""
+"""A passage in a stream of tokens: its first token, its number of tokens including the answer, and the offset of the
+target sentence, which ends with the answer."""
+_HASH_FACTOR = 0x9E3779B97F4A7C15  # odd, so that no power of it vanishes modulo 2^64
+_PREFIX_BITS = 22
 
 
 @dataclass(frozen=True, kw_only=True)
 class PassageFilters:
-    """Which sentences become examples."""
+    """Which sentences of a novel become the target sentence of a passage."""
 
     context: int = 50
-    """Tokens before the target sentence, at least; whole sentences are taken until there are so many."""
+    """Fewest tokens before the target sentence; whole sentences are added until this is reached."""
     longest: int = 203
-    """Tokens of a passage with its answer, at most; 203 is the longest of the development set."""
+    """Most tokens of a passage, including the answer; 203 is the longest of the development set."""
     shortest_target: int = 2
-    """Tokens of a target sentence up to its answer, at least."""
+    """Fewest tokens of a target sentence up to its answer."""
     stride: int = 1
-    """Of so many sentences one may be a target; 1 lets every passage overlap the next."""
+    """Only every ``stride``-th sentence can be a target; with 1, passages overlap."""
     content: bool = True
     """Leave out answers that are function words."""
     in_passage: bool = True
-    """Leave out answers that do not occur earlier in the passage."""
+    """Leave out answers that do not occur in their context."""
     within: bool = True
-    """Also find answers inside sentences, for the split of that name; always content words of their passage."""
+    """Also cut passages that end inside a sentence, for the split ``within``; always content words of their context."""
 
     def __post_init__(self) -> None:
         for name in ("context", "shortest_target", "stride"):
@@ -53,21 +58,32 @@ class PassageFilters:
             raise ValueError(f"longest is {self.longest}: passages need more than their {self.context} of context")
 
 
-def sentence_starts(end_T: Bools, closing_T: Bools, begins_T: Bools, break_T: Bools) -> Ints:
-    """Where sentences begin, int64 ``[S]``.
+@dataclass(frozen=True)
+class BookPassages:
+    """The passages of one book, as :data:`EXAMPLE_DTYPE` with ``start`` counted from the book's first token."""
 
-    A sentence ends with an end mark and the closing marks behind it, if what follows can begin another; and at the
-    end of a paragraph in any case.
+    examples: NDArray[np.void]
+    """Passages that end with a sentence, ``[E]``."""
+    mid_sentence: NDArray[np.void]
+    """Passages that end inside a sentence."""
+    counts: dict[str, int]
+    """Numbers of sentences and targets, and how many targets each filter removed."""
+
+
+def sentence_starts(end_T: Bools, closing_T: Bools, begins_T: Bools, break_T: Bools) -> Ints:
+    """The first token of every sentence, int64 ``[S]``.
+
+    A sentence ends at an end mark and the closing marks after it if the next token can begin a sentence, and at the end
+    of a paragraph.
 
     Args:
-        end_T: Tokens that can end a sentence.
-        closing_T: Tokens that stay with the sentence before them.
-        begins_T: Tokens that can begin one: words with a capital, opening marks, numbers.
-        break_T: Tokens before which a paragraph begins.
+        end_T: End marks.
+        closing_T: Closing marks.
+        begins_T: Tokens that can begin a sentence: capitalised words, opening marks, numbers.
+        break_T: The first token of every paragraph.
     """
-    # A closing mark carries on the state of what it closes: the last token that is none decides.
-    indices_T = np.arange(len(end_T))
-    decisive_T = np.maximum.accumulate(np.where(closing_T, 0, indices_T))
+    # Whether a sentence has ended before a token is decided by the last token that is no closing mark.
+    decisive_T = np.maximum.accumulate(np.where(closing_T, 0, np.arange(len(end_T))))
     ended_T = end_T[decisive_T]
     starts_T = break_T.copy()
     starts_T[1:] |= ended_T[:-1] & begins_T[1:] & ~closing_T[1:]
@@ -76,7 +92,7 @@ def sentence_starts(end_T: Bools, closing_T: Bools, begins_T: Bools, break_T: Bo
 
 
 def previous_occurrence(ids_T: NDArray[np.integer]) -> Ints:
-    """For every token where the same word stood last, -1 if nowhere.
+    """For every token the last position before it that has the same word, -1 if there is none.
 
     >>> previous_occurrence(np.array([5, 7, 5, 5]))
     array([-1, -1,  0,  2])
@@ -88,151 +104,179 @@ def previous_occurrence(ids_T: NDArray[np.integer]) -> Ints:
     return previous
 
 
-@dataclass(frozen=True)
-class FoundPassages:
-    """Passages of one book and what was left out."""
-
-    examples: NDArray[np.void]
-    """The passages that remain, :data:`EXAMPLE_DTYPE` ``[E]``, counted from the first token of the book."""
-    within: NDArray[np.void]
-    """Passages that end inside a sentence, of the same form."""
-    distance: Ints
-    """How many tokens before the answer it was last mentioned, 0 for never, ``[E]``."""
-    counts: dict[str, int]
-    """Sentences, targets, and what each filter left out."""
-
-
 def find_passages(
     starts_S: Ints, previous_T: Ints, mark_T: Bools, word_T: Bools, function_T: Bools, filters: PassageFilters
-) -> FoundPassages:
+) -> BookPassages:
     """The passages of a book that pass the filters.
 
     Args:
-        starts_S: Where sentences begin.
-        previous_T: Where the word stood last, see :func:`previous_occurrence`.
+        starts_S: The first token of every sentence.
+        previous_T: The previous occurrence of every word, see :func:`previous_occurrence`.
         mark_T: End marks and closing marks, which may follow an answer.
-        word_T: Tokens that can be an answer: words of letters.
-        function_T: Function words among them.
+        word_T: Tokens that can be an answer.
+        function_T: Function words.
         filters: What to leave out.
     """
     tokens = len(previous_T)
     ends_S = np.append(starts_S[1:], tokens)[: len(starts_S)]
-    # The answer is the last token of its sentence that is no mark; a sentence of marks alone has none.
+    # The answer is the last token of a sentence that is no mark; -1 or an earlier sentence's if there are only marks.
     last_T: Ints = np.maximum.accumulate(np.where(mark_T, -1, np.arange(tokens)))
     answer_S = last_T[ends_S - 1]
-    # Whole sentences of context: from the last one that begins at least ``context`` tokens before the target.
+    # The context begins with the last sentence that starts at least ``context`` tokens before the target sentence.
     first_S = np.searchsorted(starts_S, starts_S - filters.context, side="right") - 1
     begin_S = starts_S[np.maximum(first_S, 0)]
-    targets = (first_S >= 0) & (answer_S >= starts_S + filters.shortest_target - 1) & (answer_S < ends_S - 1)
-    targets &= np.where(answer_S >= 0, word_T[answer_S], False)
-    targets &= np.arange(len(starts_S)) % filters.stride == 0
-    counts = {"sentences": len(starts_S), "targets": int(targets.sum())}
+    allowed_S = (first_S >= 0) & (np.arange(len(starts_S)) % filters.stride == 0)
+    is_target_S = allowed_S & (answer_S >= starts_S + filters.shortest_target - 1) & (answer_S < ends_S - 1)
+    is_target_S &= np.where(answer_S >= 0, word_T[answer_S], False)
+    counts = {"sentences": len(starts_S), "targets": int(is_target_S.sum())}
 
-    def leave_out(name: str, unwanted_S: Bools) -> None:
-        counts[name] = int((targets & unwanted_S).sum())
-        targets[unwanted_S] = False
+    def leave_out(reason: str, unwanted_S: Bools) -> None:
+        counts[reason] = int((is_target_S & unwanted_S).sum())
+        is_target_S[unwanted_S] = False
 
     leave_out("too long", answer_S - begin_S + 1 > filters.longest)
-    present_S = previous_T[answer_S] >= begin_S
-    counts["answer in passage, function words too"] = int((targets & present_S).sum())
+    in_context_S = previous_T[answer_S] >= begin_S
+    counts["answer in passage, function words too"] = int((is_target_S & in_context_S).sum())
     if filters.content:
         leave_out("function word", function_T[answer_S])
     if filters.in_passage:
-        leave_out("answer not in passage", ~present_S)
-    examples = _examples(begin_S[targets], answer_S[targets], starts_S[targets])
-    distance = np.where(present_S, answer_S - previous_T[answer_S], 0)[targets]
-    within = np.empty(0, dtype=EXAMPLE_DTYPE)
+        leave_out("answer not in passage", ~in_context_S)
+    examples = _examples(begin_S[is_target_S], answer_S[is_target_S], starts_S[is_target_S])
+    mid_sentence = np.empty(0, dtype=EXAMPLE_DTYPE)
     if filters.within:
-        wanted_T = word_T & ~function_T
-        wanted_T[answer_S[answer_S >= 0]] = False
-        at = np.flatnonzero(wanted_T)
-        of = np.searchsorted(starts_S, at, side="right") - 1
-        begin, start = begin_S[of], starts_S[of]
-        fits = (first_S[of] >= 0) & (previous_T[at] >= begin) & (at - begin < filters.longest)
-        fits &= (at >= start + filters.shortest_target - 1) & (of % filters.stride == 0)
-        within = _examples(begin[fits], at[fits], start[fits])
-    counts["within sentences"] = len(within)
-    return FoundPassages(examples, within, distance, counts)
+        content_T = word_T & ~function_T
+        content_T[answer_S[answer_S >= 0]] = False
+        answer = np.flatnonzero(content_T)
+        sentence = np.searchsorted(starts_S, answer, side="right") - 1
+        begin, start = begin_S[sentence], starts_S[sentence]
+        fits = allowed_S[sentence] & (previous_T[answer] >= begin) & (answer - begin < filters.longest)
+        fits &= answer >= start + filters.shortest_target - 1
+        mid_sentence = _examples(begin[fits], answer[fits], start[fits])
+    counts["within sentences"] = len(mid_sentence)
+    return BookPassages(examples, mid_sentence, counts)
 
 
-def _examples(begin_E: Ints, answer_E: Ints, start_E: Ints) -> NDArray[np.void]:
+def _examples(begin_E: Ints, answer_E: Ints, target_E: Ints) -> NDArray[np.void]:
     examples = np.empty(len(begin_E), dtype=EXAMPLE_DTYPE)
-    examples["start"], examples["length"], examples["target"] = begin_E, answer_E - begin_E + 1, start_E - begin_E
+    examples["start"], examples["length"], examples["target"] = begin_E, answer_E - begin_E + 1, target_E - begin_E
     return examples
 
 
-Hashes = NDArray[np.uint64]
-_FACTOR = 0x9E3779B97F4A7C15  # odd, so that no power of it vanishes modulo 2^64
-_PREFIX_BITS = 22
+def read_passages(text: SourceText) -> TokenisedPassages:
+    """The passages of a file; empty lines are skipped.
+
+    A file without a capital letter is taken as tokenised and split at blanks, any other is tokenised.
+    """
+    content = text.read()
+    split = str.split if content == content.lower() else tokenise
+    passages = [split(line) for line in content.split("\n") if line.strip()]
+    if not passages:
+        raise ValueError(f"{text.name} holds no passage: one a line is expected")
+    for number, passage in enumerate(passages, 1):
+        if len(passage) < 2:
+            raise ValueError(f"passage {number} of {text.name} is one word: an answer needs words before it")
+    return passages
+
+
+def read_evaluation(paths: Iterable[Path]) -> dict[str, TokenisedPassages]:
+    """Evaluation passages by split: LAMBADA's files give the split of their name, others are a split of their own."""
+    splits: dict[str, TokenisedPassages] = {}
+    for path in paths:
+        many = path.is_dir() or ".tar" in path.name or path.name.endswith(".tgz")
+        texts = evaluation_texts(path) if many else source_texts(path)
+        read = [(EVALUATION_SPLITS.get(text.stem, text.stem), read_passages(text)) for text in texts]
+        if not read:
+            names = ", ".join(f"{name}.txt" for name in EVALUATION_SPLITS)
+            raise ValueError(f"{path} holds none of LAMBADA's files {names}")
+        for split, passages in read:
+            if split in splits or split in ("train", "validation", "within"):
+                raise ValueError(f"{path} would be a second split {split!r}: rename the file or leave it out")
+            splits[split] = passages
+    return splits
+
+
+def index_passages(passages: Sequence[Sequence[str]]) -> tuple[list[str], Ints, NDArray[np.void]]:
+    """Passages as their distinct words, one stream of indices into these, and examples that start in that stream."""
+    indices: dict[str, int] = {}
+    tokens_T = np.array([indices.setdefault(word, len(indices)) for word in chain(*passages)], dtype=np.int64)
+    examples = np.empty(len(passages), dtype=EXAMPLE_DTYPE)
+    examples["length"] = [len(passage) for passage in passages]
+    examples["start"] = np.cumsum(examples["length"], dtype=np.int64) - examples["length"]
+    examples["target"] = [target_start(passage) for passage in passages]
+    return list(indices), tokens_T, examples
+
+
+def target_start(passage: Sequence[str]) -> int:
+    """Where the target sentence of a passage without capitals begins: every end mark is taken to end a sentence.
+
+    >>> target_start("he ran . she saw him".split()), target_start("`` no ! '' he said".split())
+    (3, 4)
+    """
+    end_T, closing_T = (np.array([token in marks for token in passage]) for marks in (END_MARKS, CLOSING_MARKS))
+    return int(sentence_starts(end_T, closing_T, ~end_T, np.zeros_like(end_T))[-1])
 
 
 def word_hash(word: str) -> int:
-    """A number of 64 bits for a word, the same in every process."""
+    """A 64-bit hash of a word, the same in every process."""
     return int.from_bytes(blake2b(word.encode(), digest_size=8).digest(), "little")
 
 
-def ngram_hashes(hash_T: Hashes, n: int) -> Hashes:
-    """One number for every run of ``n`` words, uint64 ``[G]``."""
-    runs = max(len(hash_T) - n + 1, 0)
-    total = np.zeros(runs, dtype=np.uint64)
-    for offset in range(n):  # Horner's scheme, modulo 2^64
-        total = total * np.uint64(_FACTOR) + hash_T[offset : offset + runs]
-    return total
-
-
 class NgramIndex:
-    """All runs of ``n`` words of some passages. Marks do not count: editions differ in them.
+    """The n-grams of some passages. Punctuation is skipped, because editions differ in it.
 
     Args:
-        passages: The passages, as tokens.
-        n: Words in a run. A shorter passage has none and cannot be found.
+        passages: The passages, as tokens; one of fewer than ``n`` words has no n-gram.
+        n: Words of an n-gram.
 
     Examples::
 
-        >>> runs = NgramIndex(["a cat sat on the mat".split()], n=3)
+        >>> ngrams = NgramIndex(["a cat sat on the mat".split()], n=3)
         >>> text = "the cat , sat on it".split()
         >>> hashes = np.array([word_hash(token) for token in text], dtype=np.uint64)
-        >>> runs.find(hashes, np.array([is_word(token) for token in text]))
+        >>> ngrams.find(hashes, np.array([is_word(token) for token in text]))
         (array([1]), array([4]))
     """
 
-    def __init__(self, passages: Sequence[Sequence[str]], n: int) -> None:
+    def __init__(self, passages: Iterable[Sequence[str]], n: int) -> None:
         if n < 2:
             raise ValueError(f"runs of {n} words would be found everywhere: give at least 2")
         self.n = n
-        known: dict[str, int] = {}
+        hashes: dict[str, int] = {}
         parts = [np.empty(0, dtype=np.uint64)]
         for passage in passages:
             words = list(filter(is_word, passage))
-            for word in words:
-                if word not in known:
-                    known[word] = word_hash(word)
-            parts.append(ngram_hashes(np.array([known[word] for word in words], dtype=np.uint64), n))
+            hashes.update({word: word_hash(word) for word in words if word not in hashes})
+            parts.append(self._hash_ngrams(np.array([hashes[word] for word in words], dtype=np.uint64)))
         self._sorted = np.unique(np.concatenate(parts))
-        # Nearly every run of a novel is new: a table of the first bits answers those without a search.
+        # Hardly any n-gram of a novel is in the index: a table of the leading bits avoids most of the searches.
         self._prefixes = np.zeros(1 << _PREFIX_BITS, dtype=np.bool_)
         self._prefixes[self._sorted >> np.uint64(64 - _PREFIX_BITS)] = True
 
-    def __len__(self) -> int:
-        return len(self._sorted)
-
-    def find(self, hash_T: Hashes, word_T: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The first and the last token of every run of the passages in a text.
+    def find(self, hash_T: Hashes, word_T: Bools) -> tuple[Ints, Ints]:
+        """The first and the last token of every n-gram of a text that is in the index.
 
         Args:
-            hash_T: The hashes of the text's tokens.
-            word_T: Which of them are words, see :func:`is_word`.
+            hash_T: The hashes of the text's tokens, see :func:`word_hash`.
+            word_T: Which of them are words, see :func:`~riffle.lambada.tokens.is_word`.
         """
-        if not len(self):
+        if not len(self._sorted):
             return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
-        places = np.flatnonzero(word_T)
-        hash_G = ngram_hashes(hash_T[places], self.n)
+        words = np.flatnonzero(word_T)
+        hash_G = self._hash_ngrams(hash_T[words])
         likely = np.flatnonzero(self._prefixes[hash_G >> np.uint64(64 - _PREFIX_BITS)])
         nearest = np.minimum(np.searchsorted(self._sorted, hash_G[likely]), len(self._sorted) - 1)
         begin = likely[self._sorted[nearest] == hash_G[likely]]
-        return places[begin], places[begin + self.n - 1]
+        return words[begin], words[begin + self.n - 1]
 
-    def within(self, passage: Sequence[str]) -> bool:
-        """Whether a passage has one of the runs."""
+    def overlaps(self, passage: Sequence[str]) -> bool:
+        """Whether a passage has an n-gram of the index."""
         hash_T = np.array([word_hash(token) for token in passage], dtype=np.uint64)
-        return bool(len(self.find(hash_T, np.array([is_word(t) for t in passage], dtype=np.bool_))[0]))
+        return len(self.find(hash_T, np.array([is_word(token) for token in passage], dtype=np.bool_))[0]) > 0
+
+    def _hash_ngrams(self, hash_T: Hashes) -> Hashes:
+        """The hash of every n-gram from those of its words, uint64 ``[G]``: Horner's scheme modulo 2^64."""
+        ngrams = max(len(hash_T) - self.n + 1, 0)
+        total = np.zeros(ngrams, dtype=np.uint64)
+        for offset in range(self.n):
+            total = total * np.uint64(_HASH_FACTOR) + hash_T[offset : offset + ngrams]
+        return total

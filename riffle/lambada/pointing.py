@@ -1,14 +1,12 @@
-"""Passages of a corpus as a network reads them: batch among its positions, the answer masked; on any device.
+"""Passages as batches for a network, and answering them by pointing at a word of the context.
 
-What a pointer says: its loss in training, the word it chooses, how many passages it answers.
+A passage is placed among the network's positions with blanks around it and a mask in place of its answer.
 """
 
-# B = passages, N = positions, E = examples, T = tokens of the stream
-# B = passages, N = positions, E = examples
+# B = passages of a batch, N = positions, E = examples, T = tokens of the stream, V = words of the corpus
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -16,93 +14,98 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from riffle.lambada.prepare import index_passages
+from riffle.lambada.passages import index_passages
 from riffle.lambada.vocabulary import MASK, Vocabulary
 
 NO_WORD = -1
-"""The corpus word of a position without one."""
-COMMON = 1000
-"""The most common words, which are never forgotten."""
+"""In place of a corpus word at positions without one."""
+NEVER_FORGOTTEN = 1000
+"""The most common words of the corpus, which ``forget`` never treats as out-of-vocabulary."""
+MASKED_SCORE = torch.finfo(torch.float32).min
+"""The score of a position that cannot be pointed at."""
+Label = Literal["even", "sum"]
 
 
 class PassageBatch(NamedTuple):
-    """Passages among the positions of a network."""
+    """Passages placed among the positions of a network."""
 
     ids: Tensor
-    """What the network reads, ``[B, N]``: ids of words, the mask at the answer's place, blanks around."""
+    """The network's input, ``[B, N]``: ids of words, the mask in place of the answer, blanks around the passage."""
     words: Tensor
-    """The corpus words there, ``[B, N]``; :data:`NO_WORD` where none is and at the answer's place."""
+    """The corpus words of the context, ``[B, N]``; :data:`NO_WORD` elsewhere."""
     answers: Tensor
-    """The corpus words that were left out, ``[B]``."""
+    """The corpus words that are the answers, ``[B]``."""
     mask_position: Tensor
-    """Their places, ``[B]``."""
+    """The positions of the mask, ``[B]``."""
 
     @property
     def pointable(self) -> Tensor:
-        """Positions that can be pointed at, ``[B, N]``."""
+        """Positions that can be pointed at: those of the context, ``[B, N]``."""
         return self.words != NO_WORD
 
     @property
     def is_answer(self) -> Tensor:
-        """Where the answer occurs, ``[B, N]``."""
+        """Positions of the context where the answer occurs, ``[B, N]``."""
         return self.words == self.answers[:, None]
 
 
 class PassageDataset:
-    """Passages in a stream of tokens on a device, to be drawn at random or taken in order.
+    """Passages in a stream of corpus tokens on a device, sampled at random or taken by index.
 
     Args:
-        stream_T: The tokens: numbers of words, of which the lower ones are more common.
-        examples: Where the passages lie, see :data:`riffle.lambada.passages.EXAMPLE_DTYPE`.
-        words: The words the model knows.
-        lookup_V: What ``words.lookup`` gives for the words that tokens number.
-        positions: Positions of the network; a longer passage keeps its last ones.
-        flatten: How far answers that occur often are drawn less: 0 as they occur, 1 all alike.
+        stream_T: The tokens: indices of corpus words, the most common first.
+        examples: The passages in the stream, see :data:`riffle.lambada.passages.EXAMPLE_DTYPE`.
+        vocabulary: The words the model knows.
+        lookup_V: The result of ``vocabulary.lookup`` for the corpus words.
+        positions: Positions of the network; of a longer passage the last words are kept.
+        flatten: Examples are sampled with weight (frequency of their answer) ** -flatten: 0 for uniformly, 1 for every
+            answer equally often.
     """
 
     def __init__(
         self,
         stream_T: Tensor,
         examples: NDArray[np.void],
-        words: Vocabulary,
+        vocabulary: Vocabulary,
         lookup_V: Tensor,
         positions: int,
         *,
         flatten: float = 0.0,
     ) -> None:
-        self.stream_T, self.lookup_V, self.words, self.positions = stream_T, lookup_V, words, positions
+        self.stream_T, self.lookup_V, self.vocabulary, self.positions = stream_T, lookup_V, vocabulary, positions
         device = stream_T.device
         self.answer_at_E = torch.from_numpy(examples["start"] + examples["length"] - 1).to(device)
         context = np.minimum(examples["length"] - 1, positions - 1).astype(np.int64)
         self.context_E = torch.from_numpy(context).to(device)
-        self.shares_E = _shares(stream_T[self.answer_at_E], flatten)
+        answers_E = stream_T[self.answer_at_E]
+        weights_E = answers_E.bincount()[answers_E].double() ** -flatten
+        self.cumulative_weights_E = weights_E.cumsum(0) / weights_E.sum()
 
     @classmethod
     def from_tokens(
-        cls, passages: Sequence[Sequence[str]], words: Vocabulary, positions: int, device: Any = "cpu"
+        cls, passages: Sequence[Sequence[str]], vocabulary: Vocabulary, positions: int, device: Any = "cpu"
     ) -> PassageDataset:
         """Passages given as words, the answer last."""
-        different = list(dict.fromkeys(chain.from_iterable(passages)))
-        numbers = {word: number for number, word in enumerate(different)}
-        stream_T = torch.tensor([numbers[word] for word in chain.from_iterable(passages)], device=device)
-        return cls(stream_T, index_passages(passages, 0), words, words.lookup(different).to(device), positions)
+        words, tokens_T, examples = index_passages(passages)
+        stream_T, lookup_V = torch.from_numpy(tokens_T).to(device), vocabulary.lookup(words).to(device)
+        return cls(stream_T, examples, vocabulary, lookup_V, positions)
 
     def __len__(self) -> int:
         return len(self.context_E)
 
     def sample(self, batch: int, *, forget: float = 0.0, generator: torch.Generator) -> PassageBatch:
-        """Random examples at random places; runs inside a captured step.
+        """Random examples at random positions; can be captured in a CUDA graph.
 
         Args:
-            batch: How many.
-            forget: Share of a passage's rarer words that are taken as unknown.
-            generator: Decides everything.
+            batch: Number of examples.
+            forget: Share of a passage's rarer words that are treated as out-of-vocabulary.
+            generator: The source of randomness.
         """
         random_2B = torch.rand(2, batch, generator=generator, device=generator.device, dtype=torch.float64)
-        chosen_B, place_B = random_2B.unbind()
-        rows_B = torch.searchsorted(self.shares_E, chosen_B).clamp(max=len(self) - 1)
-        room_B = self.positions - self.context_E[rows_B]  # places the mask can have
-        before_B = (place_B * room_B).long().minimum(room_B - 1)
+        example_B, offset_B = random_2B.unbind()
+        rows_B = torch.searchsorted(self.cumulative_weights_E, example_B).clamp(max=len(self) - 1)
+        offsets_B = self.positions - self.context_E[rows_B]  # how many there are to choose from
+        before_B = (offset_B * offsets_B).long().minimum(offsets_B - 1)
         forgotten_BN = None
         if forget:
             size = (batch, self.positions)
@@ -110,164 +113,142 @@ class PassageDataset:
         return self._place(rows_B, before_B, forgotten_BN)
 
     def batch(self, rows_B: Tensor, share: float = 0.5) -> PassageBatch:
-        """Given examples with this share of the free positions before them; by default in the middle."""
+        """The examples of these indices, with this share of the free positions before them; 0.5 is the middle."""
         free_B = self.positions - 1 - self.context_E[rows_B]
         return self._place(rows_B, (free_B * share).long())
 
     def _place(self, rows_B: Tensor, before_B: Tensor, forgotten_BN: Tensor | None = None) -> PassageBatch:
         context_B1 = self.context_E[rows_B][:, None]
-        # How far every position lies before the answer's place.
-        ahead_BN = before_B[:, None] + context_B1 - torch.arange(self.positions, device=rows_B.device)
-        inside_BN = (ahead_BN > 0) & (ahead_BN <= context_B1)
+        # How far every position is before the mask.
+        distance_BN = before_B[:, None] + context_B1 - torch.arange(self.positions, device=rows_B.device)
+        inside_BN = (distance_BN > 0) & (distance_BN <= context_B1)
         answer_at_B = self.answer_at_E[rows_B]
-        at_BN = torch.where(inside_BN, answer_at_B[:, None] - ahead_BN, 0)
-        words_BN = torch.where(inside_BN, self.stream_T[at_BN], NO_WORD)
+        stream_index_BN = torch.where(inside_BN, answer_at_B[:, None] - distance_BN, 0)
+        words_BN = torch.where(inside_BN, self.stream_T[stream_index_BN], NO_WORD)
         if forgotten_BN is not None:
-            forgotten_BN &= words_BN >= COMMON
-        ids_BN = self.words.encode_tokens(words_BN, self.lookup_V, forgotten_BN)
-        ids_BN = torch.where(ahead_BN == 0, MASK, ids_BN)
+            forgotten_BN &= words_BN >= NEVER_FORGOTTEN
+        ids_BN = self.vocabulary.encode_tokens(words_BN, self.lookup_V, forgotten_BN)
+        ids_BN = torch.where(distance_BN == 0, MASK, ids_BN)
         return PassageBatch(ids_BN, words_BN, self.stream_T[answer_at_B], before_B + context_B1[:, 0])
-
-
-def _shares(answers_E: Tensor, flatten: float) -> Tensor:
-    """Up to which number between 0 and 1 each example is drawn."""
-    weights_E = answers_E.bincount()[answers_E].double() ** -flatten
-    return weights_E.cumsum(0) / weights_E.sum()
-
-
-Label = Literal["even", "sum"]
-NONE = torch.finfo(torch.float32).min
-"""The score of a position that cannot be pointed at."""
 
 
 def pointer_loss(score_BN: Tensor, batch: PassageBatch, label_smoothing: float = 0.0, label: Label = "even") -> Tensor:
     """Softmax cross entropy of every passage over its positions, ``[B]``.
 
     Args:
-        score_BN: The scores of the positions.
+        score_BN: The logits of the positions.
         batch: The passages.
-        label_smoothing: The part of the label that is spread over all positions.
-        label: "even": spread over the occurrences of the answer, as in the paper. "sum": their probabilities are added
-            up, however they share it.
+        label_smoothing: Probability of the label that is spread over all positions of the context.
+        label: "even": the label is spread evenly over the occurrences of the answer, as in the paper. "sum": the
+            negative logarithm of the sum of their probabilities.
     """
-    inside_BN, right_BN = batch.pointable, batch.is_answer
-    log_BN = _log_probability(score_BN, inside_BN)
+    is_answer_BN, log_BN = batch.is_answer, _log_probability(score_BN, batch.pointable)
     if label == "even":
-        loss_B = -(_even(right_BN) * log_BN).sum(dim=1)
+        loss_B = -(_uniform(is_answer_BN) * log_BN).sum(dim=1)
     else:
-        loss_B = -log_BN.masked_fill(~right_BN, NONE).logsumexp(dim=1)
-    return (1 - label_smoothing) * loss_B - label_smoothing * (_even(inside_BN) * log_BN).sum(dim=1)
+        loss_B = -log_BN.masked_fill(~is_answer_BN, MASKED_SCORE).logsumexp(dim=1)
+    return (1 - label_smoothing) * loss_B - label_smoothing * (_uniform(batch.pointable) * log_BN).sum(dim=1)
 
 
 class ContextProbabilities(NamedTuple):
-    """How likely a model finds the words before an answer, counted back from it: first the word just before it."""
+    """The probabilities of the context's words, backwards: the word just before the answer first."""
 
     words: Tensor
-    """The words ``[B, N]``, as numbers of the examples' stream, -1 before the first of a passage."""
-    own: Tensor
-    """The probability of every place, ``[B, N]``."""
+    """The corpus words, ``[B, N - 1]``; :data:`NO_WORD` beyond the first of the passage."""
+    by_position: Tensor
+    """The probability of every position, ``[B, N - 1]``."""
     by_word: Tensor
-    """The probability of every place's word, ``[B, N]``: the sum over all its occurrences."""
+    """The probability of every position's word, ``[B, N - 1]``: the sum over its occurrences."""
     answers: Tensor
-    """The words that were left out, ``[B]``."""
+    """The answers, ``[B]``."""
 
 
 class Predictions(NamedTuple):
-    """What a model answered to every example; each ``[E]``."""
+    """A model's answers to examples; each field ``[E]``."""
 
     answers: Tensor
-    """The right words, as numbers of the examples' stream."""
+    """The correct words."""
     by_position: Tensor
-    """The words at the most likely positions."""
+    """The words at the most probable positions."""
     by_word: Tensor
-    """The words that are most likely when all their occurrences are added up."""
+    """The words that are most probable when all their occurrences are added up."""
     probability: Tensor
-    """How likely the right word was thought to be."""
+    """The probability of the correct word."""
     distance: Tensor
-    """How many words before the answer it was last mentioned, 0 for never."""
+    """How many words before the answer its last occurrence is, 0 if there is none."""
 
     @property
     def accuracy(self) -> dict[str, float]:
-        """Share of right answers by both ways to choose, over all examples."""
-        right = {"position": self.by_position == self.answers, "word": self.by_word == self.answers}
-        return {way: float(right_E.double().mean()) for way, right_E in right.items()}
+        """Share of correct answers over all examples, by position and by word."""
+        chosen = {"position": self.by_position, "word": self.by_word}
+        return {by: float((words_E == self.answers).double().mean()) for by, words_E in chosen.items()}
 
 
-Answer = Callable[[nn.Module, PassageDataset, Tensor, int], Predictions]
-"""What a model answers to some rows of examples, over so many placements."""
+def context_probabilities(
+    model: nn.Module, dataset: PassageDataset, rows_B: Tensor, placements: int = 1
+) -> ContextProbabilities:
+    """The probabilities of the words of some examples, averaged over evenly spaced placements among the positions."""
+    back_N = torch.arange(1, dataset.positions, device=rows_B.device)
+    by_position_BN = torch.zeros(len(rows_B), len(back_N), device=rows_B.device)
+    for number in range(placements):
+        batch = dataset.batch(rows_B, (number + 0.5) / placements)
+        log_BN = _log_probability(model(batch.ids), batch.pointable)
+        at_BN = batch.mask_position[:, None] - back_N
+        inside_BN = (at_BN >= 0) & batch.pointable.gather(1, at_BN.clamp(min=0))
+        by_position_BN += torch.where(inside_BN, log_BN.gather(1, at_BN.clamp(min=0)).exp(), 0) / placements
+    words_BN = torch.where(inside_BN, batch.words.gather(1, at_BN.clamp(min=0)), NO_WORD)
+    same_BNN = words_BN[:, :, None] == words_BN[:, None, :]
+    by_word_BN = (same_BNN * by_position_BN[:, None, :]).sum(dim=2)
+    return ContextProbabilities(words_BN, by_position_BN, by_word_BN, batch.answers)
+
+
+def predict_by_pointing(model: nn.Module, dataset: PassageDataset, rows_B: Tensor, placements: int) -> Predictions:
+    """The answers of a model that scores positions to some examples of a dataset."""
+    words_BN, by_position_BN, by_word_BN, answers_B = context_probabilities(model, dataset, rows_B, placements)
+    right_BN = words_BN == answers_B[:, None]
+    return Predictions(
+        answers=answers_B,
+        by_position=words_BN.gather(1, by_position_BN.argmax(dim=1, keepdim=True))[:, 0],
+        by_word=words_BN.gather(1, by_word_BN.argmax(dim=1, keepdim=True))[:, 0],
+        probability=(by_position_BN * right_BN).sum(dim=1),
+        distance=torch.where(right_BN.any(dim=1), right_BN.int().argmax(dim=1) + 1, 0),
+    )
 
 
 @torch.inference_mode()
 def predict(
     model: nn.Module,
-    examples: PassageDataset,
+    dataset: PassageDataset,
     *,
     placements: int = 1,
     batch: int = 256,
     on_progress: Callable[[int], None] = lambda examples: None,
-    answer: Answer | None = None,
+    answer: Callable[[nn.Module, PassageDataset, Tensor, int], Predictions] = predict_by_pointing,
 ) -> Predictions:
-    """Let a model answer all examples.
+    """A model's answers to all examples of a dataset.
 
     Args:
-        model: Maps ids to scores; its mode is left as it was.
-        examples: The passages.
-        placements: Places among the positions over which probabilities are averaged; 1 is the middle alone.
+        model: The model; its training mode is left as it was.
+        dataset: The passages.
+        placements: Placements among the positions over which probabilities are averaged; 1 is the middle.
         batch: Passages at once.
         on_progress: Called with the number of passages just answered.
-        answer: What a model's scores mean; by default they point at a word of the passage.
+        answer: Gives the answers to the examples of some rows; by default the model's scores point at positions.
     """
-    answer = answer or _point
     was_training = model.training
     model.eval()
-    device = examples.stream_T.device
     parts = []
-    for rows_B in torch.arange(len(examples), device=device).split(batch):
-        parts.append(answer(model, examples, rows_B, placements))
+    for rows_B in torch.arange(len(dataset), device=dataset.stream_T.device).split(batch):
+        parts.append(answer(model, dataset, rows_B, placements))
         on_progress(len(rows_B))
     model.train(was_training)
     return Predictions(*(torch.cat(column).cpu() for column in zip(*parts, strict=True)))
 
 
-def context_probabilities(
-    model: nn.Module, examples: PassageDataset, rows_B: Tensor, placements: int = 1
-) -> ContextProbabilities:
-    """The probabilities of the words of some examples, averaged over places among the positions."""
-    back_N = torch.arange(1, examples.positions, device=rows_B.device)
-    own_BN = torch.zeros(len(rows_B), len(back_N), device=rows_B.device)
-    for number in range(placements):
-        batch = examples.batch(rows_B, (number + 0.5) / placements)
-        log_BN = _log_probability(model(batch.ids), batch.pointable)
-        at_BN = batch.mask_position[:, None] - back_N
-        there_BN = (at_BN >= 0) & batch.pointable.gather(1, at_BN.clamp(min=0))
-        own_BN += torch.where(there_BN, log_BN.gather(1, at_BN.clamp(min=0)).exp(), 0) / placements
-    words_BN = torch.where(there_BN, batch.words.gather(1, at_BN.clamp(min=0)), -1)
-    same_BNN = words_BN[:, :, None] == words_BN[:, None, :]
-    by_word_BN = (same_BNN * own_BN[:, None, :]).sum(dim=2)
-    return ContextProbabilities(words_BN, own_BN, by_word_BN, batch.answers)
+def _log_probability(score_BN: Tensor, pointable_BN: Tensor) -> Tensor:
+    return score_BN.float().masked_fill(~pointable_BN, MASKED_SCORE).log_softmax(dim=1)
 
 
-def _point(model: nn.Module, examples: PassageDataset, rows_B: Tensor, placements: int) -> Predictions:
-    words_BN, own_BN, by_word_BN, answers_B = context_probabilities(model, examples, rows_B, placements)
-    right_BN = words_BN == answers_B[:, None]
-    distance_B = torch.where(right_BN.any(dim=1), right_BN.int().argmax(dim=1) + 1, 0)
-    return Predictions(
-        answers=answers_B,
-        by_position=_most_likely(own_BN, words_BN),
-        by_word=_most_likely(by_word_BN, words_BN),
-        probability=(own_BN * right_BN).sum(dim=1),
-        distance=distance_B,
-    )
-
-
-def _most_likely(probability_BN: Tensor, words_BN: Tensor) -> Tensor:
-    return words_BN.gather(1, probability_BN.argmax(dim=1, keepdim=True))[:, 0]
-
-
-def _log_probability(score_BN: Tensor, inside_BN: Tensor) -> Tensor:
-    return score_BN.float().masked_fill(~inside_BN, NONE).log_softmax(dim=1)
-
-
-def _even(chosen_BN: Tensor) -> Tensor:
-    """One, spread over the chosen positions of every row; nothing in a row without any."""
+def _uniform(chosen_BN: Tensor) -> Tensor:
+    """The uniform distribution over the chosen positions of every row; zeros in a row without any."""
     return chosen_BN / chosen_BN.sum(dim=1, keepdim=True).clamp(min=1)

@@ -1,121 +1,69 @@
-"""Ready-made passages, one a line, whose last word is the answer: LAMBADA's own files and others of their form.
+"""From novels to a training corpus: tokenise, cut passages, filter, split by book, write.
 
-From novels to a training set: the whole preparation, book by book in several processes.
+Books are parsed in several processes; the result does not depend on how many.
 """
 
+# E = examples, V = words of the corpus
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from riffle.lambada.books import Book, content_answer, read_books
-from riffle.lambada.corpus import Corpus, Stream, describe, known_words, staged, write_index
-from riffle.lambada.passages import CLOSING_MARKS, END_MARKS, EXAMPLE_DTYPE, NgramIndex, PassageFilters, word_hash
-from riffle.lambada.sources import EVALUATION, Text, evaluation, novels, size, texts
-from riffle.lambada.tokens import tokenise
-from riffle.lambada.vectors import WordVectors, load_vectors
+from riffle.lambada.books import can_be_answer, parse_books
+from riffle.lambada.corpus import Corpus, CorpusWriter, atomic_folder, corpus_statistics, write_examples
+from riffle.lambada.passages import (
+    EXAMPLE_DTYPE,
+    BookPassages,
+    NgramIndex,
+    PassageFilters,
+    TokenisedPassages,
+    index_passages,
+    read_evaluation,
+    read_passages,
+    word_hash,
+)
+from riffle.lambada.sources import novel_texts, source_bytes, source_texts
+from riffle.lambada.tokens import FUNCTION_WORDS
+from riffle.lambada.vectors import load_vectors
 
-TokenisedPassages = list[list[str]]
-
-
-def read_passages(text: Text) -> TokenisedPassages:
-    """The passages of a file; empty lines are passed over.
-
-    A file in which every line is lower case was tokenised before and is taken word for word, other text is tokenised.
-    """
-    content = text.read()
-    cut = str.split if content == content.lower() else tokenise
-    passages = [cut(line) for line in content.split("\n") if line.strip()]
-    if not passages:
-        raise ValueError(f"{text.name} holds no passage: one a line is expected")
-    for number, passage in enumerate(passages, 1):
-        if len(passage) < 2:
-            raise ValueError(f"passage {number} of {text.name} is one word: an answer needs words before it")
-    return passages
-
-
-def read_evaluation(paths: Iterable[Path]) -> dict[str, TokenisedPassages]:
-    """Passages by split. LAMBADA's file names say which split they are, any other file is named by itself."""
-    splits: dict[str, TokenisedPassages] = {}
-    for path in paths:
-        found = list(_named(path))
-        if not found:
-            raise ValueError(f"{path} holds none of LAMBADA's files {', '.join(f'{name}.txt' for name in EVALUATION)}")
-        for split, passages in found:
-            if split in splits or split in ("train", "validation", "within"):
-                raise ValueError(f"{path} would be a second split {split!r}: rename the file or leave it out")
-            splits[split] = passages
-    return splits
-
-
-def _named(path: Path) -> Iterable[tuple[str, TokenisedPassages]]:
-    whole = path.is_dir() or ".tar" in path.name or path.name.endswith(".tgz")
-    for text in evaluation(path) if whole else texts(path):
-        yield EVALUATION.get(text.stem, text.stem), read_passages(text)
-
-
-def index_passages(passages: Sequence[Sequence[str]], begin: int) -> NDArray[np.void]:
-    """The examples of passages that lie one behind the other from token ``begin`` of a stream on."""
-    examples = np.empty(len(passages), dtype=EXAMPLE_DTYPE)
-    examples["length"] = [len(passage) for passage in passages]
-    examples["start"] = begin + np.cumsum(examples["length"], dtype=np.int64) - examples["length"]
-    examples["target"] = [target_start(passage) for passage in passages]
-    return examples
-
-
-def target_start(passage: Sequence[str]) -> int:
-    """Where the last sentence of a passage begins, as far as one can tell without capitals: after any end mark.
-
-    >>> target_start("he ran . she saw him".split()), target_start("`` no ! '' he said".split())
-    (3, 4)
-    """
-    marks = END_MARKS | CLOSING_MARKS
-    last = len(passage) - 1
-    while last > 0 and passage[last] in marks:
-        last -= 1
-    for at in range(last, 0, -1):
-        before = at - 1
-        while before > 0 and passage[before] in CLOSING_MARKS:
-            before -= 1
-        if passage[before] in END_MARKS and passage[at] not in CLOSING_MARKS and passage[at] not in END_MARKS:
-            return at
-    return 0
+MOST_COMMON = 60_000
+"""Words that count as known in the report of a corpus without vectors."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrepareConfig:
-    """What to prepare."""
+    """What a corpus is prepared from, and how."""
 
     out: Path
-    """The folder to make."""
+    """The folder to write."""
     novels: Sequence[Path] = ()
     """Novels: files, archives or folders of them."""
     passages: Sequence[Path] = ()
-    """Ready-made training passages, one a line."""
+    """Files of training passages, one a line."""
     evaluation: Sequence[Path] = ()
-    """Passages to measure by; no training example may share a run of words with one."""
+    """Files of evaluation passages; no training example may share an n-gram of words with one."""
     vectors: Path | None = None
-    """A word table; the corpus keeps a copy of it that loads fast."""
+    """A table of word vectors; the corpus keeps a copy that loads fast."""
     filters: PassageFilters = field(default_factory=PassageFilters)
-    """Which sentences become examples."""
-    run: int = 8
-    """So many words in a row, shared with an evaluation passage, exclude an example."""
+    """Which sentences become passages."""
+    ngram: int = 8
+    """Words in a row, shared with an evaluation passage, that exclude a training example."""
     validation: float = 0.02
-    """Share of the books kept for validation, at least one of two or more."""
-    most: int | None = None
-    """Training examples with the same answer, at most; nearly all of ``said`` teach the same."""
+    """Share of the books that are held out for validation, at least one book of two or more."""
+    max_per_answer: int | None = None
+    """Most training examples with the same answer, None for no limit; common answers such as ``said`` repeat a lot."""
     workers: int = 2
-    """Processes; 1 works without any but this one."""
+    """Worker processes; with 1 everything runs in this process."""
     overwrite: bool = False
-    """Replace a corpus that is there."""
+    """Replace an existing corpus."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.validation < 1:
@@ -124,149 +72,137 @@ class PrepareConfig:
             raise ValueError("there is nothing to learn from: give novels or passages")
         if self.workers < 1:
             raise ValueError(f"workers is {self.workers}: give at least 1")
-        if self.most is not None and self.most < 1:
-            raise ValueError(f"most is {self.most}: give at least 1, or nothing for no limit")
+        if self.max_per_answer is not None and self.max_per_answer < 1:
+            raise ValueError(f"most is {self.max_per_answer}: give at least 1, or nothing for no limit")
 
+    def novel_bytes(self) -> int:
+        """Bytes of the novels on disk, the total of the progress bar."""
+        return sum(map(source_bytes, self.novels))
 
-class _Indexed(NamedTuple):
-    """A book in the stream."""
-
-    name: str
-    examples: NDArray[np.void]
-    within: NDArray[np.void]
+    def settings(self) -> dict[str, Any]:
+        """The settings that decide the result, for ``corpus.json``; file names in place of paths."""
+        names = {key: [path.name for path in getattr(self, key)] for key in ("novels", "passages", "evaluation")}
+        numbers = {"run": self.ngram, "validation": self.validation, "most": self.max_per_answer}
+        return names | {"filters": asdict(self.filters)} | numbers
 
 
 Progress = Callable[[int, int], None]
-"""Called after every book with the bytes of the sources that were read and the words so far."""
+"""Called after every book with the bytes of the novels and the words read so far."""
 
 
-def prepare(plan: PrepareConfig, on_progress: Progress | None = None) -> dict[str, Any]:
+def prepare(config: PrepareConfig, on_progress: Progress = lambda consumed, words: None) -> dict[str, Any]:
     """Prepare a corpus and return its report, which is in ``corpus.json`` as well."""
     began = time.perf_counter()
-    with staged(plan.out, plan.overwrite) as folder:
-        evaluation = read_evaluation(plan.evaluation)
-        runs = NgramIndex(list(chain.from_iterable(evaluation.values())), plan.run)
-        stream = Stream(folder)
-        books, read, counts = _add_novels(plan, runs, stream, on_progress)
+    with atomic_folder(config.out, config.overwrite) as folder:
+        evaluation = read_evaluation(config.evaluation)
+        ngrams = NgramIndex(chain.from_iterable(evaluation.values()), config.ngram)
+        writer = CorpusWriter(folder)
+        books, words, counts = _add_novels(config, ngrams, writer, on_progress)
         seconds = time.perf_counter() - began
-        ready = _wanted(
-            [p for path in plan.passages for t in texts(path) for p in read_passages(t)], runs, plan, counts
-        )
-        splits = _split(books, plan.validation)
-        splits["train"] = np.concatenate([splits["train"], _add_passages(stream, ready, counted=True)])
+        given = [passage for path in config.passages for text in source_texts(path) for passage in read_passages(text)]
+        given = _filter_passages(given, ngrams, config.filters, counts)
+        splits = _split_by_book(books, config.validation)
+        splits["train"] = np.concatenate([splits["train"], _add_passages(writer, given, counted=True)])
         if not len(splits["train"]):
             raise ValueError(
                 f"no training passage was found in {len(books)} books: give more text or loosen the filters"
             )
         for split, passages in evaluation.items():
-            splits[split] = _add_passages(stream, passages, counted=False)
-        stream.finish()
-        if plan.most is not None:
-            kept = _at_most(splits["train"], np.load(folder / "tokens.npy", mmap_mode="r"), plan.most)
+            splits[split] = _add_passages(writer, passages, counted=False)
+        writer.finish()
+        if config.max_per_answer is not None:
+            tokens = np.load(folder / "tokens.npy", mmap_mode="r")
+            kept = _limit_per_answer(splits["train"], tokens, config.max_per_answer)
             counts["same answer"] = len(splits["train"]) - len(kept)
             splits["train"] = kept
-        table = load_vectors(plan.vectors, folder / "vectors.safetensors", plan.workers) if plan.vectors else None
-        about: dict[str, Any] = {"settings": _settings(plan)}
-        write_index(folder, splits, about)  # the report is made from what is on disk, as a reader would see it
-        corpus = Corpus(folder)
-        known_V = known_words(corpus, table.words if table else None)
-        report = describe(corpus, known_V) | {
-            "known words": _known(plan.vectors, table),
+        about = {"settings": config.settings()}
+        write_examples(folder, splits, about)
+        corpus = Corpus(folder)  # the report is made from the files, as a reader sees them
+        if config.vectors:
+            table = set(load_vectors(config.vectors, folder / "vectors.safetensors", config.workers).words)
+            known_V = np.array([word in table for word in corpus.words], dtype=np.bool_)
+            known = f"the {len(table):,} words of {config.vectors.name}"
+        else:
+            known_V, known = np.arange(len(corpus.words)) < MOST_COMMON, f"the {MOST_COMMON:,} most common words"
+        report = corpus_statistics(corpus, known_V) | {
+            "known words": known,
             "answer in passage": counts["answer in passage, function words too"] / max(counts["targets"], 1),
             "books": len(books),
-            "ready-made passages": len(ready),
+            "ready-made passages": len(given),
             "sentences and targets": dict(counts),
-            "words read": read,
+            "words read": words,
             "seconds": seconds,
-            "words per second": read / seconds,
+            "words per second": words / seconds,
             "seconds in all": time.perf_counter() - began,
         }
-        write_index(folder, splits, about | {"report": report})
+        write_examples(folder, splits, about | {"report": report})
     return report
 
 
-def total_size(plan: PrepareConfig) -> int:
-    """Bytes of the novels on disk, the end of the progress bar."""
-    return sum(size(path) for path in plan.novels)
-
-
 def _add_novels(
-    plan: PrepareConfig, runs: NgramIndex, stream: Stream, on_progress: Progress | None
-) -> tuple[list[_Indexed], int, Counter[str]]:
-    books: list[_Indexed] = []
+    config: PrepareConfig, ngrams: NgramIndex, writer: CorpusWriter, on_progress: Progress
+) -> tuple[list[tuple[str, BookPassages]], int, Counter[str]]:
+    """Write the tokens of all novels; return the passages of each, the number of words, and what was left out."""
+    books = []
     counts: Counter[str] = Counter()
-    read, before = 0, 0
-    for path in plan.novels:
-        for consumed, book in read_books(novels(path), plan.filters, runs, plan.workers):
-            books.append(_add_book(stream, book))
-            counts.update(book.found.counts)
-            read += book.length
-            if on_progress:
-                on_progress(before + consumed, read)
-        before += size(path)
-    if plan.novels and not books:
-        raise ValueError(f"there are no novels (.txt, .txt.xz, .tar.xz) in {', '.join(map(str, plan.novels))}")
-    return books, read, counts
+    words, bytes_before = 0, 0
+    for path in config.novels:
+        for consumed, book in parse_books(novel_texts(path), config.filters, ngrams, config.workers):
+            begin = writer.append(book.words, book.tokens)
+            book.passages.examples["start"] += begin
+            book.passages.mid_sentence["start"] += begin
+            books.append((book.name, book.passages))
+            counts.update(book.passages.counts)
+            words += book.length
+            on_progress(bytes_before + consumed, words)
+        bytes_before += source_bytes(path)
+    if config.novels and not books:
+        raise ValueError(f"there are no novels (.txt, .txt.xz, .tar.xz) in {', '.join(map(str, config.novels))}")
+    return books, words, counts
 
 
-def _add_book(stream: Stream, book: Book) -> _Indexed:
-    examples, within = book.found.examples.copy(), book.found.within.copy()
-    begin = stream.add(book.words, book.tokens)
-    examples["start"] += begin
-    within["start"] += begin
-    return _Indexed(book.name, examples, within)
+def _add_passages(writer: CorpusWriter, passages: TokenisedPassages, *, counted: bool) -> NDArray[np.void]:
+    """Write the tokens of passages; return their examples."""
+    words, tokens_T, examples = index_passages(passages)
+    examples["start"] += writer.append(words, tokens_T, counted=counted)
+    return examples
 
 
-def _add_passages(stream: Stream, passages: TokenisedPassages, *, counted: bool) -> NDArray[np.void]:
-    words = list(dict.fromkeys(chain.from_iterable(passages)))
-    numbers = {word: number for number, word in enumerate(words)}
-    tokens = np.array([numbers[word] for word in chain.from_iterable(passages)], dtype=np.int64)
-    return index_passages(passages, stream.add(words, tokens, counted=counted))
-
-
-def _wanted(
-    passages: TokenisedPassages, runs: NgramIndex, plan: PrepareConfig, counts: Counter[str]
+def _filter_passages(
+    passages: TokenisedPassages, ngrams: NgramIndex, filters: PassageFilters, counts: Counter[str]
 ) -> TokenisedPassages:
-    """The ready-made passages that pass the same filters as those of the novels."""
-    wanted = []
+    """The given training passages that pass the same filters as those cut from novels."""
+    kept = []
     for passage in passages:
-        if plan.filters.content and not content_answer(passage[-1]):
+        *context, answer = passage
+        if filters.content and (not can_be_answer(answer) or answer in FUNCTION_WORDS):
             counts["function word"] += 1
-        elif plan.filters.in_passage and passage[-1] not in passage[:-1]:
+        elif filters.in_passage and answer not in context:
             counts["answer not in passage"] += 1
-        elif runs.within(passage):
+        elif ngrams.overlaps(passage):
             counts["near-duplicate"] += 1
         else:
-            wanted.append(passage)
-    return wanted
+            kept.append(passage)
+    return kept
 
 
-def _split(books: list[_Indexed], share: float) -> dict[str, NDArray[np.void]]:
-    """Whole books to either side, chosen by a hash of their names, so that a new book moves hardly any other."""
-    held = max(round(share * len(books)), 1) if share and len(books) > 1 else 0
-    chosen = set(sorted(range(len(books)), key=lambda number: word_hash(books[number].name))[:held])
-    nothing = np.empty(0, dtype=EXAMPLE_DTYPE)
+def _split_by_book(books: list[tuple[str, BookPassages]], validation: float) -> dict[str, NDArray[np.void]]:
+    """Examples by split. A hash of its name decides the split of a book, so a new book moves hardly any other."""
+    held_out = max(round(validation * len(books)), 1) if validation and len(books) > 1 else 0
+    order = sorted(range(len(books)), key=lambda index: word_hash(books[index][0]))
+    trained, validated = ([books[index][1] for index in sorted(part)] for part in (order[held_out:], order[:held_out]))
+    empty = np.empty(0, dtype=EXAMPLE_DTYPE)
     return {
-        "train": np.concatenate([nothing, *(book.examples for i, book in enumerate(books) if i not in chosen)]),
-        "validation": np.concatenate([nothing, *(book.examples for i, book in enumerate(books) if i in chosen)]),
-        "within": np.concatenate([nothing, *(book.within for i, book in enumerate(books) if i not in chosen)]),
+        "train": np.concatenate([empty, *(book.examples for book in trained)]),
+        "validation": np.concatenate([empty, *(book.examples for book in validated)]),
+        "within": np.concatenate([empty, *(book.mid_sentence for book in trained)]),
     }
 
 
-def _known(path: Path | None, table: WordVectors | None) -> str:
-    return f"the {len(table.words):,} words of {path.name}" if table and path else "the 60,000 most common words"
-
-
-def _at_most(examples: NDArray[np.void], tokens: NDArray[np.int32], most: int) -> NDArray[np.void]:
-    """The examples without those, chosen at random but always alike, that are too many for their answer."""
-    mixed = np.random.default_rng(0).permutation(len(examples))
-    answers = tokens[examples["start"] + examples["length"] - 1][mixed]
+def _limit_per_answer(examples: NDArray[np.void], tokens: NDArray[np.int32], limit: int) -> NDArray[np.void]:
+    """At most ``limit`` examples of every answer, a random choice with a fixed seed; their order is kept."""
+    shuffled = np.random.default_rng(0).permutation(len(examples))
+    answers = tokens[examples["start"] + examples["length"] - 1][shuffled]
     order = np.argsort(answers, kind="stable")
     first = np.searchsorted(answers[order], answers[order])
-    return examples[np.sort(mixed[order[np.arange(len(order)) - first < most]])]
-
-
-def _settings(plan: PrepareConfig) -> dict[str, Any]:
-    """What the result depends on; names instead of paths, which mean nothing on another machine."""
-    names = {key: [path.name for path in getattr(plan, key)] for key in ("novels", "passages", "evaluation")}
-    return names | {"filters": asdict(plan.filters), "run": plan.run, "validation": plan.validation, "most": plan.most}
+    return examples[np.sort(shuffled[order[np.arange(len(order)) - first < limit]])]

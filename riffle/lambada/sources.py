@@ -1,9 +1,7 @@
-"""Where novels and passages come from: folders, compressed files and archives, read without unpacking them to disk.
+"""Text files of novels and passages: plain, compressed, in folders and in archives; and LAMBADA's own archive.
 
-Nothing an archive names is ever created, and what it names is still checked: a path that leaves the folder, a link or
-an absurd size means that the archive is not what it should be.
-
-LAMBADA's official archive, fetched with pooch and checked before anything reads it.
+Archives are read as streams and never unpacked to disk. Even so, a member whose path leaves the folder, a link or an
+absurd size makes the archive refused, because it is then not the one that was published.
 """
 
 from __future__ import annotations
@@ -17,34 +15,39 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import IO, cast
+from typing import IO, Any, cast
 
 TEXT_LIMIT = 256 << 20
-"""Bytes of one text, at most; the longest novels have about 20 million."""
+"""Most bytes of one text; the longest novels have about 20 million."""
 ARCHIVE_LIMIT = 16 << 30
-"""Bytes of all files of one archive, at most; LAMBADA's novels have about 1,200 million."""
+"""Most bytes of all files of one archive; LAMBADA's novels have about 1,200 million."""
 TEXTS = (".txt", ".txt.xz", ".txt.gz")
 ARCHIVES = (".tar.xz", ".tar.gz", ".tgz", ".tar")
-EVALUATION = {
+EVALUATION_SPLITS = {
     "lambada_development_plain_text": "development",
     "lambada_test_plain_text": "test",
     "lambada_control_test_data_plain_text": "control",
 }
-"""The files of passages in the official archive, without their suffix, and the splits they become."""
-_DAMAGE = (tarfile.TarError, EOFError, lzma.LZMAError, gzip.BadGzipFile, zlib.error)
-_NO_NOVELS = ("lambada-vocab", "lambada_", "readme")
+"""The splits of LAMBADA's passage files, by the stem of the file."""
+RECORD = "https://zenodo.org/records/2630551"
+ARCHIVE_NAME = "lambada-dataset.tar.gz"
+_URL = f"{RECORD}/files/{ARCHIVE_NAME}"
+_BY_HAND = f"Download {ARCHIVE_NAME} from {RECORD} by hand and give it with --lambada"
+READ_ERRORS = (tarfile.TarError, EOFError, lzma.LZMAError, gzip.BadGzipFile, zlib.error)
+"""What a truncated or damaged compressed file or archive raises."""
+_NOT_NOVELS = ("lambada-vocab", "lambada_", "readme")
 
 
 @dataclass(frozen=True)
-class Text:
-    """A text that can be read now; one of an archive only until the next is asked for."""
+class SourceText:
+    """A text to be read; one of an archive has to be read before the next is asked for."""
 
     name: str
-    """Its path below what was given."""
+    """Its path below the folder or archive."""
     read: Callable[[], str]
-    """Gives the text; raises ``ValueError`` if it is damaged or not UTF-8."""
+    """Returns the text; raises ``ValueError`` if it is damaged or not UTF-8."""
     consumed: int
-    """Bytes of its source on disk up to it, for a progress bar; together they make :func:`size`."""
+    """Bytes on disk up to the end of this text, for a progress bar; the last one's are :func:`source_bytes`."""
 
     @property
     def stem(self) -> str:
@@ -52,34 +55,74 @@ class Text:
         return PurePosixPath(self.name).name.split(".", 1)[0]
 
 
-def novels(path: Path) -> Iterator[Text]:
-    """The novels of a folder or a file; LAMBADA's own passages, word list and notes are passed over."""
-    for text in texts(path):
-        if not text.stem.lower().startswith(_NO_NOVELS):
-            yield text
-
-
-def evaluation(path: Path) -> Iterator[Text]:
-    """LAMBADA's own passages in a folder, an archive or a file."""
-    return (text for text in texts(path) if text.stem in EVALUATION)
-
-
-def size(path: Path) -> int:
-    """Bytes on disk of everything :func:`texts` reads."""
-    return sum(file.stat().st_size for file, _ in _files(path))
-
-
-def texts(path: Path) -> Iterator[Text]:
-    """Every text of a file, an archive or a folder of both, in the order of the names."""
+def source_texts(path: Path) -> Iterator[SourceText]:
+    """Every text of a file, an archive or a folder of both, in the order of their names."""
     consumed = 0
     for file, name in _files(path):
         if name.endswith(ARCHIVES):
             with file.open("rb") as raw:
-                for text in _archive(raw, name):
+                for text in _archive_texts(raw, name):
                     yield replace(text, consumed=consumed + raw.tell())
         else:
-            yield Text(name, partial(_plain, file, name), consumed + file.stat().st_size)
+            yield SourceText(name, partial(_read, partial(file.open, "rb"), name), consumed + file.stat().st_size)
         consumed += file.stat().st_size
+
+
+def novel_texts(path: Path) -> Iterator[SourceText]:
+    """The texts that are novels; LAMBADA's passages, word list and notes are skipped."""
+    return (text for text in source_texts(path) if not text.stem.lower().startswith(_NOT_NOVELS))
+
+
+def evaluation_texts(path: Path) -> Iterator[SourceText]:
+    """The texts that are LAMBADA's evaluation passages."""
+    return (text for text in source_texts(path) if text.stem in EVALUATION_SPLITS)
+
+
+def source_bytes(path: Path) -> int:
+    """Bytes on disk of everything :func:`source_texts` reads."""
+    return sum(file.stat().st_size for file, _ in _files(path))
+
+
+def decompressed(raw: IO[bytes], name: str) -> IO[bytes]:
+    """The content of an open file, decompressed if its name says that it is compressed."""
+    if name.endswith(".xz"):
+        return cast("IO[bytes]", lzma.open(raw))
+    if name.endswith((".gz", ".tgz")):
+        return cast("IO[bytes]", gzip.open(raw))
+    return raw
+
+
+def damaged_file(name: object, error: Exception) -> ValueError:
+    """The error to raise for a file whose reading ended in ``error``."""
+    return ValueError(f"{name} is cut short or damaged ({error}); get it again")
+
+
+def download_archive(folder: Path, checksum: str | None) -> Path:
+    """LAMBADA's archive in ``folder``, downloaded if it is not there; its checksum is verified in either case.
+
+    Args:
+        folder: Where the archive is kept.
+        checksum: ``md5:`` or ``sha256:`` and the digits that the page of the record shows. Required: no verified
+            checksum is built in.
+    """
+    if checksum is None:
+        raise ValueError(
+            f"the archive is not downloaded without its checksum: give the one that {RECORD} shows, "
+            "as --checksum md5:DIGITS"
+        )
+    if not re.fullmatch(r"md5:[0-9a-f]{32}|sha256:[0-9a-f]{64}", checksum):
+        raise ValueError(f"{checksum!r} is no checksum: write md5: and 32 digits or sha256: and 64, in lower case")
+    try:
+        import pooch
+    except ImportError:
+        raise ImportError(f"downloading needs pooch: pip install 'riffle-nn[lambada]'. Or: {_BY_HAND}") from None
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        return Path(pooch.retrieve(_URL, known_hash=checksum, fname=ARCHIVE_NAME, path=folder, progressbar=False))
+    except ValueError as error:  # the checksum is wrong; pooch has removed the file
+        raise ValueError(f"the downloaded archive has another checksum than {checksum}: {error}") from None
+    except OSError as error:  # includes the errors of requests
+        raise OSError(f"{_URL} cannot be downloaded ({error}). {_BY_HAND}") from None
 
 
 def _files(path: Path) -> Iterator[tuple[Path, str]]:
@@ -96,35 +139,28 @@ def _files(path: Path) -> Iterator[tuple[Path, str]]:
         raise ValueError(f"{path} is neither a folder nor a file with one of the endings {known}")
 
 
-def _archive(raw: IO[bytes], name: str) -> Iterator[Text]:
+def _archive_texts(raw: IO[bytes], name: str) -> Iterator[SourceText]:
     total = 0
     try:
-        stream = _decompressed(raw, name)
+        stream = decompressed(raw, name)
         with tarfile.open(fileobj=stream, mode="r:") as tar:
             for member in tar:
                 total += member.size
-                inside = f"{name}/{_checked(member, name, total)}"
-                if not member.isfile() or PurePosixPath(member.name).name.startswith("."):
+                _check_member(member, name, total)
+                path = PurePosixPath(member.name)
+                inside = f"{name}/{path.as_posix()}"
+                if not member.isfile() or path.name.startswith("."):
                     continue
                 if inside.endswith(ARCHIVES):  # LAMBADA's novels are an archive in the archive
-                    yield from _archive(cast("IO[bytes]", tar.extractfile(member)), inside)
+                    yield from _archive_texts(cast("IO[bytes]", tar.extractfile(member)), inside)
                 elif inside.endswith(TEXTS):
-                    yield Text(inside, partial(_member, tar, member, inside), 0)
-        stream.read(1 << 20)  # the end of the compressed data; that it is missing, only reading it tells
-    except _DAMAGE as error:
-        raise _damaged(name, error) from None
+                    yield SourceText(inside, partial(_read, partial(tar.extractfile, member), inside), 0)
+        stream.read(1 << 20)  # a truncated end of the compressed data shows only when it is read
+    except READ_ERRORS as error:
+        raise damaged_file(name, error) from None
 
 
-def _plain(path: Path, name: str) -> str:
-    with path.open("rb") as raw:
-        return _decode(raw, name)
-
-
-def _member(tar: tarfile.TarFile, member: tarfile.TarInfo, name: str) -> str:
-    return _decode(cast("IO[bytes]", tar.extractfile(member)), name)
-
-
-def _checked(member: tarfile.TarInfo, name: str, total: int) -> str:
+def _check_member(member: tarfile.TarInfo, name: str, total: int) -> None:
     path = PurePosixPath(member.name)
     if path.is_absolute() or ".." in path.parts or "\\" in member.name:
         problem = f"its path {member.name!r} leaves the folder"
@@ -133,23 +169,16 @@ def _checked(member: tarfile.TarInfo, name: str, total: int) -> str:
     elif total > ARCHIVE_LIMIT or (member.size > TEXT_LIMIT and not member.name.endswith(ARCHIVES)):
         problem = f"{member.name!r} is absurdly large ({member.size:,} bytes)"
     else:
-        return path.as_posix()
+        return
     raise ValueError(f"{name} is refused: {problem}; get the archive again from where it was published")
 
 
-def _decompressed(raw: IO[bytes], name: str) -> IO[bytes]:
-    if name.endswith(".xz"):
-        return cast("IO[bytes]", lzma.open(raw))
-    if name.endswith((".gz", ".tgz")):
-        return cast("IO[bytes]", gzip.open(raw))
-    return raw
-
-
-def _decode(raw: IO[bytes], name: str) -> str:
+def _read(open_file: Callable[[], Any], name: str) -> str:
     try:
-        content = _decompressed(raw, name).read(TEXT_LIMIT + 1)
-    except _DAMAGE as error:
-        raise _damaged(name, error) from None
+        with open_file() as raw:
+            content = decompressed(raw, name).read(TEXT_LIMIT + 1)
+    except READ_ERRORS as error:
+        raise damaged_file(name, error) from None
     if len(content) > TEXT_LIMIT:
         raise ValueError(f"{name} is refused: a text of more than {TEXT_LIMIT:,} bytes is no novel")
     try:
@@ -158,43 +187,3 @@ def _decode(raw: IO[bytes], name: str) -> str:
         raise ValueError(
             f"{name} is not UTF-8 (byte {error.start:,}): convert it, for example with iconv -f latin1 -t utf-8"
         ) from None
-
-
-def _damaged(name: str, error: Exception) -> ValueError:
-    return ValueError(f"{name} is cut short or damaged ({error}); get it again")
-
-
-RECORD = "https://zenodo.org/records/2630551"
-URL = f"{RECORD}/files/lambada-dataset.tar.gz"
-FILE = "lambada-dataset.tar.gz"
-CHECKSUM: str | None = None
-"""The archive's checksum as ``algorithm:digits``; absent until somebody has verified one, so a user must give it."""
-BY_HAND = f"Download {FILE} from {RECORD} by hand and give it with --lambada"
-
-
-def fetch(folder: Path, checksum: str | None = CHECKSUM) -> Path:
-    """The archive in ``folder``, downloaded unless it is there; in any case its checksum is right.
-
-    Args:
-        folder: Where the archive is kept.
-        checksum: ``md5:`` or ``sha256:`` and the digits, as the page of the record shows them. Nothing is downloaded
-            without it.
-    """
-    if checksum is None:
-        raise ValueError(
-            f"the archive is not downloaded without its checksum: give the one that {RECORD} shows, "
-            "as --checksum md5:DIGITS"
-        )
-    if not re.fullmatch(r"md5:[0-9a-f]{32}|sha256:[0-9a-f]{64}", checksum):
-        raise ValueError(f"{checksum!r} is no checksum: write md5: and 32 digits or sha256: and 64, in lower case")
-    try:
-        import pooch
-    except ImportError:
-        raise ImportError(f"downloading needs pooch: pip install 'riffle-nn[lambada]'. Or: {BY_HAND}") from None
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        return Path(pooch.retrieve(URL, known_hash=checksum, fname=FILE, path=folder, progressbar=False))
-    except ValueError as error:  # the checksum is wrong; pooch has removed what it fetched
-        raise ValueError(f"the downloaded archive has another checksum than {checksum}: {error}") from None
-    except OSError as error:  # requests' errors are among them
-        raise OSError(f"{URL} cannot be downloaded ({error}). {BY_HAND}") from None

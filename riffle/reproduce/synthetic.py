@@ -50,7 +50,7 @@ def prepare_synthetic_corpus(folder: Path, books: int = 4, passages: int = 150) 
         evaluation=[development],
         vectors=vectors,
         filters=PassageFilters(context=15),
-        run=30,  # passages are too similar for a shorter one
+        ngram=30,  # passages are too similar for a shorter one
         validation=0.25,
         workers=1,
     )

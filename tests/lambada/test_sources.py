@@ -15,9 +15,8 @@ from types import SimpleNamespace
 import pytest
 
 from riffle.lambada import sources
-from riffle.lambada import sources as download
-from riffle.lambada.prepare import read_evaluation, read_passages
-from riffle.lambada.sources import evaluation, novels, size, texts
+from riffle.lambada.passages import read_evaluation, read_passages
+from riffle.lambada.sources import download_archive, evaluation_texts, novel_texts, source_bytes, source_texts
 
 
 def archive(path: Path, files: dict[str, bytes], mode: str = "w:xz") -> Path:
@@ -49,7 +48,7 @@ def test_every_form(tmp_path: Path) -> None:
     (tmp_path / "c.txt.gz").write_bytes(gzip.compress(b"Gz."))
     (tmp_path / "notes.tsv").write_text("no novel")
     archive(tmp_path / "d.tar.xz", {"x/d1.txt": b"D1.", "d2.txt.xz": lzma.compress(b"D2."), "d3.tsv": b""})
-    found = {text.name: (text.read(), text.consumed) for text in texts(tmp_path)}
+    found = {text.name: (text.read(), text.consumed) for text in source_texts(tmp_path)}
     assert {name: read for name, (read, _) in found.items()} == {
         "b.txt.xz": "Xz.",
         "c.txt.gz": "Gz.",
@@ -59,13 +58,16 @@ def test_every_form(tmp_path: Path) -> None:
     }
     consumed = [at for _, at in found.values()]
     assert consumed == sorted(consumed)
-    assert consumed[-1] == size(tmp_path)
+    assert consumed[-1] == source_bytes(tmp_path)
 
 
 def test_the_official_archive(tmp_path: Path) -> None:
     path = official(tmp_path / "lambada-dataset.tar.gz")
-    assert [(text.stem, text.read()) for text in novels(path)] == [("a", "A novel.\n")]
-    assert [text.stem for text in evaluation(path)] == ["lambada_development_plain_text", "lambada_test_plain_text"]
+    assert [(text.stem, text.read()) for text in novel_texts(path)] == [("a", "A novel.\n")]
+    assert [text.stem for text in evaluation_texts(path)] == [
+        "lambada_development_plain_text",
+        "lambada_test_plain_text",
+    ]
     assert read_evaluation([path]) == {
         "development": [["one", "two", "three", "one"]],
         "test": [["four", "five", "four"], ["six", "six"]],
@@ -102,17 +104,17 @@ def test_archives_that_are_refused(
 ) -> None:
     monkeypatch.setattr(sources, "TEXT_LIMIT", 1000)
     with pytest.raises(ValueError, match=rf"odd\.tar\.xz is refused: .*{message}"):
-        list(texts(write(tmp_path)))
+        list(source_texts(write(tmp_path)))
 
 
 def test_a_small_file_that_grows_absurdly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "TEXT_LIMIT", 1000)
     (tmp_path / "a.txt.xz").write_bytes(lzma.compress(b"x" * 5000))
     with pytest.raises(ValueError, match="no novel"):
-        next(texts(tmp_path)).read()
+        next(source_texts(tmp_path)).read()
     monkeypatch.setattr(sources, "ARCHIVE_LIMIT", 1500)
     with pytest.raises(ValueError, match="absurdly large"):
-        list(texts(archive(tmp_path / "b.tar", {"1.txt": b"x" * 800, "2.txt": b"x" * 800}, "w")))
+        list(source_texts(archive(tmp_path / "b.tar", {"1.txt": b"x" * 800, "2.txt": b"x" * 800}, "w")))
 
 
 @pytest.mark.parametrize("kept", [20, 200, -30])
@@ -125,21 +127,21 @@ def test_an_archive_cut_short(kept: int, name: str, mode: str, tmp_path: Path) -
     )
     path.write_bytes(path.read_bytes()[:kept])
     with pytest.raises(ValueError, match="cut short or damaged"):
-        [text.read() for text in texts(path)]
+        [text.read() for text in source_texts(path)]
 
 
 def test_a_text_that_is_not_utf8(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes("caf\xe9".encode("latin1"))
     with pytest.raises(ValueError, match=r"a\.txt is not UTF-8 \(byte 3\): convert it"):
-        next(texts(tmp_path)).read()
+        next(source_texts(tmp_path)).read()
 
 
 def test_paths_that_are_nothing(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="does not exist"):
-        list(texts(tmp_path / "none.txt"))
+        list(source_texts(tmp_path / "none.txt"))
     (tmp_path / "a.pdf").touch()
     with pytest.raises(ValueError, match="neither a folder nor"):
-        list(texts(tmp_path / "a.pdf"))
+        list(source_texts(tmp_path / "a.pdf"))
     with pytest.raises(ValueError, match="none of LAMBADA's files"):
         read_evaluation([tmp_path])
 
@@ -148,29 +150,28 @@ def test_paths_that_are_nothing(tmp_path: Path) -> None:
 def test_passages_that_are_none(content: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(content)
     with pytest.raises(ValueError, match=message):
-        read_passages(next(texts(tmp_path)))
+        read_passages(next(source_texts(tmp_path)))
 
 
 def test_written_passages_are_tokenised(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text('I don\'t know. "Anna," said Anna\n')
-    assert " ".join(read_passages(next(texts(tmp_path)))[0]) == "i do n't know . `` anna , '' said anna"
+    assert " ".join(read_passages(next(source_texts(tmp_path)))[0]) == "i do n't know . `` anna , '' said anna"
     with pytest.raises(ValueError, match="second split 'a'"):
         read_evaluation([tmp_path / "a.txt", tmp_path / "a.txt"])
 
 
 def test_nothing_is_downloaded_unchecked(tmp_path: Path) -> None:
-    assert download.CHECKSUM is None
     with pytest.raises(ValueError, match=r"not downloaded without its checksum.*--checksum md5:"):
-        download.fetch(tmp_path)
+        download_archive(tmp_path, None)
     with pytest.raises(ValueError, match="no checksum"):
-        download.fetch(tmp_path, "md5:123")
+        download_archive(tmp_path, "md5:123")
 
 
 def test_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checksum = "sha256:" + hashlib.sha256(b"").hexdigest()
     monkeypatch.setitem(sys.modules, "pooch", None)
     with pytest.raises(ImportError, match=r"riffle-nn\[lambada\].*by hand"):
-        download.fetch(tmp_path, checksum)
+        download_archive(tmp_path, checksum)
     asked: dict[str, object] = {}
 
     def retrieve(url: str, **how: object) -> str:
@@ -178,7 +179,7 @@ def test_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         return str(tmp_path / "there")
 
     monkeypatch.setitem(sys.modules, "pooch", SimpleNamespace(retrieve=retrieve))
-    assert download.fetch(tmp_path / "new", checksum) == tmp_path / "there"
+    assert download_archive(tmp_path / "new", checksum) == tmp_path / "there"
     assert asked["known_hash"] == checksum
     assert str(asked["url"]).startswith("https://zenodo.org/records/2630551/")
 
@@ -190,4 +191,4 @@ def test_download_that_fails(error: Exception, tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setitem(sys.modules, "pooch", SimpleNamespace(retrieve=retrieve))
     with pytest.raises(type(error), match="by hand" if isinstance(error, OSError) else "another checksum"):
-        download.fetch(tmp_path, "md5:" + "0" * 32)
+        download_archive(tmp_path, "md5:" + "0" * 32)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from riffle.lambada import vectors as module
-from riffle.lambada.vectors import WordVectors, load_vectors
+from riffle.lambada.vectors import WordVectors, load_vectors, write_quantized_vectors
 
 ROWS = "the 1 2 3\nParis -0.5 .25 1e-3\ncafé 4 5 6\n"
 TABLE = np.array([[1, 2, 3], [-0.5, 0.25, 1e-3], [4, 5, 6]], dtype=np.float16)
@@ -29,7 +29,7 @@ def save_int8(path: Path, words: str = "the\nParis\ncafé\n", rows: int = 3) -> 
 
 @pytest.mark.parametrize("block", [1, 1 << 24])
 def test_texts(block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_BLOCK", block)
+    monkeypatch.setattr(module, "_BLOCK_BYTES", block)
     (tmp_path / "glove.txt").write_text(ROWS, encoding="utf-8")
     (tmp_path / "fast.vec").write_text("3 3\n" + ROWS.replace("\n", " \n"), encoding="utf-8")
     (tmp_path / "fast.vec.gz").write_bytes(gzip.compress(b"3 3\n" + ROWS.encode()))
@@ -38,7 +38,7 @@ def test_texts(block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_several_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_BLOCK", 20)
+    monkeypatch.setattr(module, "_BLOCK_BYTES", 20)
     (tmp_path / "a.txt").write_text(ROWS, encoding="utf-8")
     check(load_vectors(tmp_path / "a.txt", workers=2))
     (tmp_path / "a.txt").write_text(ROWS + "bad 1\n", encoding="utf-8")
@@ -111,3 +111,39 @@ def test_files_that_are_no_tables(tmp_path: Path) -> None:
     (tmp_path / "e.vec.gz").write_bytes(gzip.compress(ROWS.encode())[:20])
     with pytest.raises(ValueError, match="cut short or damaged"):
         load_vectors(tmp_path / "e.vec.gz")
+
+
+def test_quantized_tables(tmp_path: Path) -> None:
+    path, table = tmp_path / "a.safetensors", np.random.default_rng(0).normal(size=(5, 8)).astype(np.float16)
+    table[3] = 0
+    write_quantized_vectors(path, WordVectors(list("abcde"), table), np.eye(8, dtype=np.float32))
+    back = load_vectors(path)
+    assert back.words == list("abcde")
+    assert back.table.dtype == np.float16
+    step = np.abs(table).max(axis=1, keepdims=True).astype(np.float32) / 7
+    exact = table.astype(np.float32)
+    errors = [np.square(q - exact).sum(axis=1) for q in (back.table, np.rint(exact / (step + 1e-9)) * step)]
+    assert (errors[0] <= errors[1] + 1e-4).all(), "no worse than rounding without clipping"
+    assert not back.table[3].any()
+    ones = WordVectors(["a"] * 100, np.ones((100, 300), np.float16))
+    write_quantized_vectors(path, ones, np.eye(300, dtype=np.float32))
+    assert path.stat().st_size < 100 * (300 // 2 + 10)
+    assert (load_vectors(path).table == 1).all()
+    with pytest.raises(ValueError, match="vectors of 3 numbers cannot be kept in 4 bits"):
+        write_quantized_vectors(path, WordVectors(["a"], np.ones((1, 3), np.float16)), np.eye(3, dtype=np.float32))
+
+
+def test_the_error_is_small_in_the_output_of_the_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ROWS_AT_ONCE", 64)  # so that there are several blocks
+    random = np.random.default_rng(0)
+    vectors = WordVectors([f"w{number}" for number in range(200)], random.normal(size=(200, 20)).astype(np.float16))
+    weight_OD = random.normal(size=(8, 20)).astype(np.float32)  # it ignores most directions
+    errors = []
+    for known_OD in (weight_OD, np.eye(20, dtype=np.float32)):
+        write_quantized_vectors(tmp_path / "a.safetensors", vectors, known_OD)
+        quantized = load_vectors(tmp_path / "a.safetensors")
+        assert quantized.words == vectors.words
+        difference_VD = quantized.table.astype(np.float32) - vectors.table
+        errors.append(np.square(difference_VD @ weight_OD.T).sum())
+        assert np.abs(difference_VD).max() < 2, "a vector is not far from what it was"
+    assert errors[0] < errors[1] / 3

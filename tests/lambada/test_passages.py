@@ -9,12 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from riffle.lambada.books import Book, BookReader
+from riffle.lambada.books import Book, BookParser
 from riffle.lambada.passages import NgramIndex, PassageFilters, previous_occurrence
 
 from .novels import novel
 
 RUN = 24  # longer than the sentences that all made-up novels share
+
+
+def parse(text: str, filters: PassageFilters | None = None, *excluded: list[str]) -> Book:
+    return BookParser(filters or PassageFilters(), NgramIndex(excluded, RUN)).parse("a", text)
 
 
 def words(book: Book) -> list[str]:
@@ -23,14 +27,13 @@ def words(book: Book) -> list[str]:
 
 def passages(book: Book) -> list[list[str]]:
     tokens = words(book)
-    return [tokens[row["start"] : row["start"] + row["length"]] for row in book.found.examples]
+    return [tokens[row["start"] : row["start"] + row["length"]] for row in book.passages.examples]
 
 
-def targets(text: str, **filters: int) -> list[str]:
+def targets(text: str) -> list[str]:
     """The last sentence of every passage of two sentences or more."""
-    rules = PassageFilters(context=1, shortest_target=1, content=False, in_passage=False, **filters)
-    book = BookReader(rules).read("a", text)
-    rows = book.found.examples
+    book = parse(text, PassageFilters(context=1, shortest_target=1, content=False, in_passage=False))
+    rows = book.passages.examples
     return [" ".join(passage[row["target"] :]) for passage, row in zip(passages(book), rows, strict=True)]
 
 
@@ -59,20 +62,18 @@ def test_previous_occurrence(ids: list[int]) -> None:
 
 
 def test_passages_are_what_they_promise() -> None:
-    book = BookReader(PassageFilters()).read("a", novel(1))
-    assert len(book.found.examples) > 20
-    for passage, row, distance in zip(passages(book), book.found.examples, book.found.distance, strict=True):
+    book = parse(novel(1))
+    assert len(book.passages.examples) > 20
+    for passage, row in zip(passages(book), book.passages.examples, strict=True):
         assert row["target"] >= 50
         assert passage[-1] in passage[:-1]
-        assert passage[-1 - distance] == passage[-1]
-        assert passage[-1] not in passage[len(passage) - distance : -1]
         assert passage[row["target"] - 1] in (".", "''")
         assert passage[-1] not in ("her", "she", ".")
 
 
 def test_context_is_the_least_number_of_sentences() -> None:
     text = " ".join(f"Word{i} is here." for i in range(40))
-    rows = BookReader(PassageFilters(context=8, in_passage=False, content=False)).read("a", text).found.examples
+    rows = parse(text, PassageFilters(context=8, in_passage=False, content=False)).passages.examples
     assert set(rows["target"].tolist()) == {8}  # two sentences of four tokens
     assert len(rows) == 38
 
@@ -82,8 +83,8 @@ def test_context_is_the_least_number_of_sentences() -> None:
     [({"content": False}, True), ({"in_passage": False}, True), ({"stride": 3}, False), ({"longest": 60}, False)],
 )
 def test_filters(changed: dict[str, int], more: bool) -> None:
-    usual = len(BookReader(PassageFilters()).read("a", novel(2)).found.examples)
-    other = len(BookReader(PassageFilters(**changed)).read("a", novel(2)).found.examples)
+    usual = len(parse(novel(2)).passages.examples)
+    other = len(parse(novel(2), PassageFilters(**changed)).passages.examples)
     assert other > usual if more else other < usual
 
 
@@ -96,42 +97,42 @@ def test_filters_that_make_no_sense() -> None:
 
 @pytest.mark.parametrize("text", ["", "\n\n", "...", '"', "word", "A.\n" * 3])
 def test_texts_without_passages(text: str) -> None:
-    assert len(BookReader(PassageFilters(), NgramIndex([], 5)).read("a", text).found.examples) == 0
+    assert len(parse(text).passages.examples) == 0
 
 
-def test_a_reader_remembers_nothing_that_matters() -> None:
-    reader = BookReader(PassageFilters())
-    reader.read("b", novel(3))
-    again, fresh = reader.read("a", novel(4)), BookReader(PassageFilters()).read("a", novel(4))
+def test_the_cache_of_a_parser_changes_nothing() -> None:
+    parser = BookParser(PassageFilters(), NgramIndex([], RUN))
+    parser.parse("b", novel(3))
+    again, fresh = parser.parse("a", novel(4)), parse(novel(4))
     assert words(again) == words(fresh)
-    assert np.array_equal(again.found.examples, fresh.found.examples)
+    assert np.array_equal(again.passages.examples, fresh.passages.examples)
     assert again.length == fresh.length == len(novel(4).split())
 
 
 def test_near_duplicates_are_left_out() -> None:
-    clean = BookReader(PassageFilters()).read("a", novel(5))
+    clean = parse(novel(5))
     copied = passages(clean)[7]
-    book = BookReader(PassageFilters(), NgramIndex([copied], RUN)).read("a", novel(5))
+    book = parse(novel(5), None, copied)
     assert copied in passages(clean)
     assert copied not in passages(book)
-    shares = [bool(runs_of(passage) & runs_of(copied)) for passage in passages(clean)]
+    shares = [bool(ngrams_of(passage) & ngrams_of(copied)) for passage in passages(clean)]
     assert 0 < sum(shares) < len(shares)
-    assert book.found.counts["near-duplicate"] == sum(shares)
+    assert book.passages.counts["near-duplicate"] == sum(shares)
     assert passages(book) == [p for p, shared in zip(passages(clean), shares, strict=True) if not shared]
 
 
-def runs_of(passage: list[str]) -> set[tuple[str, ...]]:
+def ngrams_of(passage: list[str]) -> set[tuple[str, ...]]:
     words = [token for token in passage if re.search(r"\w", token)]
     return {tuple(words[i : i + RUN]) for i in range(len(words) - RUN + 1)}
 
 
 def test_marks_do_not_hide_a_copy() -> None:
-    runs = NgramIndex([["he", "said", "that", ",", "the", "sea", "was", "calm"]], 5)
-    assert runs.within(["but", "he", "said", "``", "that", "the", "--", "sea", "''", "was"])
-    assert not runs.within(["but", "he", "said", "``", "this", "the", "--", "sea", "''", "was"])
-    assert not runs.within(["he"])
+    ngrams = NgramIndex([["he", "said", "that", ",", "the", "sea", "was", "calm"]], 5)
+    assert ngrams.overlaps(["but", "he", "said", "``", "that", "the", "--", "sea", "''", "was"])
+    assert not ngrams.overlaps(["but", "he", "said", "``", "this", "the", "--", "sea", "''", "was"])
+    assert not ngrams.overlaps(["he"])
 
 
-def test_runs_of_one_word_are_refused() -> None:
+def test_ngrams_of_one_word_are_refused() -> None:
     with pytest.raises(ValueError, match="at least 2"):
         NgramIndex([], 1)
