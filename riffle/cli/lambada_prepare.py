@@ -41,7 +41,7 @@ def prepare(
     context: Annotated[int, typer.Option(help="Fewest tokens before the target sentence.")] = 50,
     longest: Annotated[int, typer.Option(help="Most tokens of a passage.")] = 203,
     shortest_target: Annotated[int, typer.Option(help="Fewest tokens of the target sentence.")] = 2,
-    stride: Annotated[int, typer.Option(help="Only every so many sentences, one can be a target.")] = 1,
+    stride: Annotated[int, typer.Option(help="1 of this many sentences can be a target.")] = 1,
     content: Annotated[
         bool, typer.Option("--content/--any-word", help="Leave out answers that are function words.")
     ] = True,
