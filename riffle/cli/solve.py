@@ -14,7 +14,7 @@ from riffle.cli.display import Device, Json, choose_device, errors, output, prin
 if TYPE_CHECKING:
     from torch import nn
 
-    from riffle.train.solve import Predictor
+    from riffle.train.shipped import Predictor
 
 
 MAX_SHOWN = 200
@@ -56,8 +56,8 @@ def solve(
     from dataclasses import asdict
 
     from riffle.train.run import Run
-    from riffle.train.solve import find_trained_run, predict
-    from riffle.train.solve import solve as solve_with
+    from riffle.train.shipped import find_trained_run, predict
+    from riffle.train.shipped import solve as solve_with
 
     words = _input_words(symbols, input)
     trained = Run(run) if run else find_trained_run(task, runs)

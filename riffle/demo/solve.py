@@ -14,8 +14,7 @@ from riffle.models.base import SymbolModel
 from riffle.tasks import TASKS, Task, get_task
 from riffle.tasks.base import trim
 from riffle.train.run import Run
-from riffle.train.shipped import SHIPPED
-from riffle.train.solve import Solution, solve
+from riffle.train.shipped import SHIPPED, Solution, solve
 
 MAX_SYMBOLS = 4096
 """The longest input."""

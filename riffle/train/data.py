@@ -16,15 +16,7 @@ ALWAYS_TRAINED = 12
 
 
 def sample_bin(task: Task, data: DataConfig, index: int, batch: int, *, generator: torch.Generator) -> Batch:
-    """A training batch of one bin: examples too long for a smaller bin, and a fraction of shorter ones.
-
-    Args:
-        task: The task.
-        data: The bins, and the fractions of shorter, full-length and worst-case examples.
-        index: The bin's index in ``data.bins``.
-        batch: The number of examples.
-        generator: The source of randomness, on the device of the examples.
-    """
+    """A training batch of the bin ``data.bins[index]``: examples too long for a smaller bin, and some shorter ones."""
     low, high = data.bins[index - 1] + 1 if index else 1, data.bins[index]
     lengths_B = sample_lengths(batch, low, high, data.shorter, data.full, generator=generator)
     inputs_BN = task.draw(lengths_B, high, generator=generator)

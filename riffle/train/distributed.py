@@ -40,9 +40,7 @@ class RankGroup:
     def from_environment(cls, device: torch.device, *, timeout: float) -> RankGroup:
         """Join the processes that ``torchrun`` started; without it, or with one process, a single process.
 
-        Args:
-            device: The device of this rank, see :func:`local_device`: GPUs communicate over NCCL, CPUs over Gloo.
-            timeout: Seconds to wait for another rank before :class:`RankLost` is raised.
+        GPUs communicate over NCCL, CPUs over Gloo; ``timeout`` is in seconds, after which :class:`RankLost` is raised.
         """
         if _world_size() == 1:
             return SINGLE_PROCESS
@@ -115,29 +113,17 @@ class RankGroup:
         """Replace tensors by their mean over the ranks, with one all-reduce for all of them."""
         if self.size == 1:
             return
-        flat = torch.cat([tensor.flatten() for tensor in tensors])
-        with self._reporting_lost_ranks():
-            dist.all_reduce(flat, group=self.group)
+        flat = self._all_reduce(torch.cat([tensor.flatten() for tensor in tensors]))
         parts = (flat / self.size).split([tensor.numel() for tensor in tensors])
         torch._foreach_copy_(list(tensors), [part.view_as(own) for part, own in zip(parts, tensors, strict=True)])
 
     def all_reduce_sum(self, tensor: Tensor) -> Tensor:
         """The sum of all ranks' tensors."""
-        if self.size == 1:
-            return tensor
-        total = tensor.clone()
-        with self._reporting_lost_ranks():
-            dist.all_reduce(total, group=self.group)
-        return total
+        return self._all_reduce(tensor.clone()) if self.size > 1 else tensor
 
     def all_reduce_max(self, number: int) -> int:
         """The largest of all ranks' numbers; also serves as a barrier."""
-        if self.size == 1:
-            return number
-        largest = torch.tensor(number)
-        with self._reporting_lost_ranks():
-            dist.all_reduce(largest, dist.ReduceOp.MAX, group=self.group)
-        return int(largest)
+        return int(self._all_reduce(torch.tensor(number), dist.ReduceOp.MAX)) if self.size > 1 else number
 
     def check_equal(self, tensors: Iterable[Tensor]) -> None:
         """Raise a ``ValueError`` on every rank unless all have the same tensors."""
@@ -166,6 +152,11 @@ class RankGroup:
         if self.is_rank0:
             return dict(gathered)
         return {**gathered, **{name: gathered.get(f"{name}.{self.rank}", tensor) for name, tensor in fresh.items()}}
+
+    def _all_reduce(self, tensor: Tensor, op: dist.ReduceOp.RedOpType = dist.ReduceOp.SUM) -> Tensor:
+        with self._reporting_lost_ranks():
+            dist.all_reduce(tensor, op, group=self.group)
+        return tensor
 
     @contextmanager
     def _reporting_lost_ranks(self) -> Iterator[None]:

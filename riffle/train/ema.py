@@ -18,9 +18,7 @@ BEST_PREFIX = "best."
 class EMA:
     """A copy of a model whose weights are the exponential moving average of those in training.
 
-    Args:
-        model: The model in training.
-        decay: The decay per step; over the first ``1 / (1 - decay)`` steps the average is the plain mean.
+    Over the first ``1 / (1 - decay)`` steps it is the plain mean.
     """
 
     def __init__(self, model: Trainable, decay: float) -> None:

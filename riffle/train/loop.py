@@ -20,8 +20,8 @@ from riffle.train.objective import autocast, make_objective, set_matrix_precisio
 from riffle.train.run import MetricsWriter, Run, record_environment
 from riffle.train.step import TrainStep
 
-OnLog = Callable[[int, dict[str, float]], None]
-OnEvaluation = Callable[[int, dict[str, float]], None]
+OnMetrics = Callable[[int, dict[str, float]], None]
+"""Called with a step and its metrics by name."""
 
 
 class Interrupted(Exception):
@@ -51,8 +51,8 @@ def train(
     device: str | torch.device = "cpu",
     graph: bool = True,
     ranks: RankGroup = SINGLE_PROCESS,
-    on_log: OnLog = lambda step, values: None,
-    on_evaluation: OnEvaluation = lambda step, accuracy: None,
+    on_log: OnMetrics = lambda step, values: None,
+    on_evaluation: OnMetrics = lambda step, accuracy: None,
 ) -> None:
     """Train the model of a run, from its checkpoint if it has one, and leave the result in its folder.
 

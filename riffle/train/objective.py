@@ -34,24 +34,16 @@ class Objective(Protocol):
 
     def build(self, config: ModelConfig, **factory: Any) -> Trainable:
         """A model with initial weights."""
-        ...
 
     def loss(self, model: Any, generator: torch.Generator) -> tuple[Tensor, CountCorrect]:
         """The loss of a fresh batch; part of a captured CUDA graph, so it must not wait for the device."""
-        ...
 
     def evaluate(self, model: Any) -> dict[str, float]:
         """Accuracy on held-out examples, by the name under which it is logged."""
-        ...
 
 
 class SymbolObjective:
-    """Learn one of the tasks on symbols.
-
-    Args:
-        config: The configuration of the run.
-        ranks: The ranks that train together.
-    """
+    """Learn one of the tasks on symbols."""
 
     def __init__(self, config: RunConfig, ranks: RankGroup = SINGLE_PROCESS) -> None:
         self.config, self.task, self.ranks = config, get_task(config.task), ranks
@@ -105,14 +97,7 @@ OBJECTIVES: dict[type[RunConfig], ObjectiveFactory] = {
 def make_objective(
     config: RunConfig, folder: Path | None = None, device: Any = "cpu", ranks: RankGroup = SINGLE_PROCESS
 ) -> Objective:
-    """The objective of a run.
-
-    Args:
-        config: The configuration of the run.
-        folder: The run's folder, where an objective may keep what its model needs, such as a vocabulary.
-        device: The device of the examples.
-        ranks: The ranks that train together.
-    """
+    """The objective of a run, whose folder may keep what the model needs, such as a vocabulary."""
     if type(config) not in OBJECTIVES:
         raise ValueError(f"runs of {config.task!r} need their objective: import riffle.{config.task}.train first")
     return OBJECTIVES[type(config)](config, folder, device, ranks)

@@ -43,14 +43,12 @@ def make_optimizer(model: nn.Module, train: TrainConfig, learning_rate: Tensor) 
             raise ValueError("train.optimizer=muon is for matrices of switches, and this model has none: take adamw")
         rest = [matrix for matrix in matrices if id(matrix) not in switches]
         return Muon(of_switches, [*rest, *others], learning_rate, weight_decay=train.weight_decay)
-    groups: list[dict[str, Any]] = [
-        {"params": matrices, "weight_decay": train.weight_decay},
-        {"params": others, "weight_decay": 0.0},
-    ]
+    decayed = {"params": matrices, "weight_decay": train.weight_decay}
     if train.optimizer == "radam":
-        sparse = [parameter for parameter in others if id(parameter) in embeddings]
-        groups[1]["params"] = [parameter for parameter in others if id(parameter) not in embeddings]
-        return RAdam([*groups, {"params": sparse, "sparse": True}], learning_rate)
+        sparse = {"params": [parameter for parameter in others if id(parameter) in embeddings], "sparse": True}
+        dense = {"params": [parameter for parameter in others if id(parameter) not in embeddings]}
+        return RAdam([decayed, dense, sparse], learning_rate)
+    groups = [decayed, {"params": others, "weight_decay": 0.0}]
     on_gpu = learning_rate.is_cuda
     return torch.optim.AdamW(groups, lr=learning_rate, betas=(0.9, 0.999), eps=1e-5, fused=True, capturable=on_gpu)
 
@@ -74,7 +72,10 @@ def clip_and_perturb(model: nn.Module, train: TrainConfig, learning_rate: Tensor
 
 
 class ForeachOptimizer(Optimizer):
-    """The base of AdaMax and RAdam: all weights of a group at once, and no number that the host has to read."""
+    """The base of AdaMax and RAdam: updates all weights of a group at once and reads no number on the host.
+
+    The learning rate is a tensor that the caller changes in place.
+    """
 
     buffers: ClassVar[tuple[str, ...]]
     """Names of the state tensors of a weight, in its shape and initially 0; a ``count`` of steps is kept besides."""
@@ -122,19 +123,6 @@ class AdaMax(ForeachOptimizer):
         \end{aligned}
 
     :class:`torch.optim.Adamax` does not clip, has a constant decay, and corrects the bias of the mean.
-
-    Args:
-        params: The parameters, or groups of them.
-        lr: The learning rate, a tensor that the caller changes in place.
-
-    Examples::
-
-        >>> weight = torch.nn.Parameter(torch.ones(2))
-        >>> optimizer = AdaMax([weight], lr=torch.tensor(0.1))
-        >>> weight.sum().backward()
-        >>> optimizer.step()
-        >>> weight.data
-        tensor([0.9900, 0.9900])
     """
 
     buffers = ("mean", "norm")
@@ -186,19 +174,6 @@ class RAdam(ForeachOptimizer):
     :math:`r_t` is a warm-up: 0.2 after 100 steps, 0.65 after 1,000. In a group with ``sparse`` gradients are averaged
     first and then normalised, except in the first five steps, as the released code does for its embedding.
     :class:`torch.optim.RAdam` normalises last for all weights.
-
-    Args:
-        params: Groups of parameters with ``weight_decay`` and ``sparse``.
-        lr: The learning rate, a tensor that the caller changes in place.
-
-    Examples::
-
-        >>> weight = torch.nn.Parameter(torch.ones(2))
-        >>> optimizer = RAdam([weight], lr=torch.tensor(0.1))
-        >>> weight.sum().backward()
-        >>> optimizer.step()
-        >>> weight.data
-        tensor([0.9000, 0.9000])
     """
 
     buffers = ("mean", "square")
@@ -250,12 +225,6 @@ class Muon(torch.optim.AdamW):
     pair of candidates count as separate matrices, although weights are stacked. :class:`torch.optim.Muon` takes one
     plain matrix at a time and a learning rate that is a number, so that no CUDA graph can hold its step; this one
     orthogonalises all matrices of one shape at once.
-
-    Args:
-        matrices: The matrices.
-        others: The other parameters, for Adam.
-        lr: The learning rate of both, a tensor that the caller changes in place.
-        weight_decay: Decay of the matrices.
 
     Examples::
 

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 TRAINED_PREFIXES = ("best.model.", "average.", "model.")
 """Prefixes of weights in a checkpoint; the first that occurs marks those of the trained model."""
+AT_LEAST_ONE = ("data.batch", "train.steps", "train.log_every", "train.checkpoint_every")
+AT_LEAST_ZERO = ("train.weight_decay", "train.warmup", "train.clip", "train.gradient_noise")
+FRACTIONS = ("data.shorter", "train.label_smoothing")
 PASSAGE_FRACTIONS = ("share", "word_dropout", "forget", "within", "flatten")
 """Fields of :class:`PassageDataConfig` that lie between 0 and 1."""
 
@@ -200,38 +203,31 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
 def check_config(config: RunConfig) -> None:
     """Raise a ``ValueError`` that names the first field with an impossible value and the values it takes."""
     data, train = config.data, config.train
+    values = {name: value for name, (value, _) in fields(config).items()}
     rising = data.bins and min(data.bins) >= 1 and list(data.bins) == sorted(set(data.bins))
     has_worst_cases = config.task in TASKS and TASKS[config.task].splits
     adamax_decay = train.optimizer == "adamax" and train.weight_decay != 0
+    fractions = [f"data.{name}" for name in PASSAGE_FRACTIONS] if isinstance(data, PassageDataConfig) else []
     rules = {
         "data.bins": (rising, "rising lengths"),
-        "data.batch": (data.batch >= 1, "at least 1"),
-        "data.shorter": (0 <= data.shorter <= 1, "within 0..1"),
+        **{name: (values[name] >= 1, "at least 1") for name in AT_LEAST_ONE},
+        **{name: (0 <= values[name] < math.inf, "at least 0") for name in AT_LEAST_ZERO},
+        **{name: (0 <= values[name] <= 1, "within 0..1") for name in (*FRACTIONS, *fractions)},
         "data.full": (0 <= data.full <= 1 - data.shorter, "within 0..1, together with data.shorter"),
         "data.worst": (
             data.worst == 0 or (0 < data.worst <= 1 and has_worst_cases),
             "within 0..1, and 0 for a task without worst cases",
         ),
-        "train.steps": (train.steps >= 1, "at least 1"),
         "train.learning_rate": (0 < train.learning_rate < math.inf, "above 0"),
-        "train.weight_decay": (0 <= train.weight_decay < math.inf, "at least 0"),
         "train.weight_decay of AdaMax": (not adamax_decay, "0, since it has no decay"),
-        "train.warmup": (train.warmup >= 0, "at least 0"),
-        "train.clip": (0 <= train.clip < math.inf, "at least 0"),
-        "train.gradient_noise": (0 <= train.gradient_noise < math.inf, "at least 0"),
-        "train.label_smoothing": (0 <= train.label_smoothing <= 1, "within 0..1"),
         "train.average": (0 <= train.average < 1, "at least 0 and below 1"),
         "train.keep": (train.keep == "last" or train.evaluate_every, "'last' where nothing is evaluated"),
-        "train.log_every": (train.log_every >= 1, "at least 1"),
         "train.evaluate_every": (train.evaluate_every >= 0, "at least 1, or 0 for no evaluation"),
         "train.evaluate_lengths": (min(train.evaluate_lengths, default=1) >= 1, "lengths of at least 1"),
-        "train.checkpoint_every": (train.checkpoint_every >= 1, "at least 1"),
     }
-    if isinstance(data, PassageDataConfig):
-        rules |= {f"data.{name}": (0 <= getattr(data, name) <= 1, "within 0..1") for name in PASSAGE_FRACTIONS}
     for name, (holds, expected) in rules.items():
         if not holds:
-            raise ValueError(f"{name} must be {expected}, got {fields(config)[name.split()[0]][0]}")
+            raise ValueError(f"{name} must be {expected}, got {values[name.split()[0]]}")
     if train.start and not (Path(train.start) / "checkpoint.safetensors").is_file():
         raise ValueError(f"train.start must be the folder of a trained run, got {train.start}")
     make_objective(config).build(config.model, device="meta")  # the model checks its own arguments

@@ -16,13 +16,7 @@ PLATEAU_FLOOR = 1 / 60
 
 
 class LinearDecay:
-    """A learning rate that falls linearly to zero, after a warm-up of ``train.warmup`` steps.
-
-    Args:
-        base: The learning rate before warm-up and decay.
-        train: The settings of the run.
-        device: The device of the training steps.
-    """
+    """A learning rate that falls linearly from ``base`` to zero, after a warm-up of ``train.warmup`` steps."""
 
     def __init__(self, base: float, train: TrainConfig, device: torch.device) -> None:
         self.base, self.train = base, train

@@ -38,13 +38,6 @@ class TrainStep:
     Everything a step needs lives on the device: the step count, the learning rate, the random generator and the sums
     behind :meth:`pop_metrics`. So a step can be captured once and replayed without the host. If several ranks train
     together, all of them make every call.
-
-    Args:
-        config: The configuration of the run.
-        model: The model, on the device to train on.
-        objective: The source of batches and their loss.
-        graph: Whether to replay the step as a CUDA graph on a GPU.
-        ranks: The ranks that train together.
     """
 
     def __init__(

@@ -12,8 +12,7 @@ import pytest
 
 from riffle.demo.app import SESSIONS
 from riffle.demo.solve import LoadedRun
-from riffle.train.shipped import SHIPPED
-from riffle.train.solve import solve
+from riffle.train.shipped import SHIPPED, solve
 
 from .conftest import Server
 

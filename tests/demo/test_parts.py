@@ -29,8 +29,7 @@ from riffle.demo.switches import layer_count, mean_gates, show_switches
 from riffle.inspect import trace
 from riffle.routing import route
 from riffle.tasks import TASKS
-from riffle.train.shipped import SHIPPED
-from riffle.train.solve import solve
+from riffle.train.shipped import SHIPPED, solve
 
 SORT = LoadedRun(SHIPPED / "sort")
 

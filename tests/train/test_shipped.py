@@ -13,8 +13,7 @@ from riffle.tasks import TASKS, get_task
 from riffle.train.checkpoint import dequantize, quantize, read_checkpoint
 from riffle.train.evaluate import evaluate
 from riffle.train.run import Run
-from riffle.train.shipped import SHIPPED, model_card, ship_run
-from riffle.train.solve import solve
+from riffle.train.shipped import SHIPPED, model_card, ship_run, solve
 
 OUTSIDE = ("multiply",)
 """Too large for the wheel."""
