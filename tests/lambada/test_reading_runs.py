@@ -30,7 +30,7 @@ UNUSED = {"reader.output.bias", "reader.queries.2.backward_.weight_hh_l0"}
 reading takes no step from there."""
 
 
-def experiment_of(kind: str, corpus: Path, *changes: str) -> LambadaRunConfig:
+def config_of(kind: str, corpus: Path, *changes: str) -> LambadaRunConfig:
     """A model so small that a test can afford it."""
     changed = override(
         with_model(lambada(), kind),
@@ -54,13 +54,13 @@ def test_the_lists_of_readers_agree() -> None:
 def test_a_share_lies_in_0_to_1(name: str, riddles: Path) -> None:
     for value in (-0.1, 1.5):
         with pytest.raises(ValueError, match=rf"data\.{name} must be within 0\.\.1, got {value}"):
-            check_config(experiment_of("gru", riddles, f"data.{name}={value}"))
+            check_config(config_of("gru", riddles, f"data.{name}={value}"))
 
 
 @pytest.mark.parametrize("table", ["frozen", "learned"])
 @pytest.mark.parametrize("kind", MODELS)
 def test_every_reader_learns_with_all_its_weights(kind: str, table: str, riddles: Path) -> None:
-    config = experiment_of(kind, riddles, f"data.table={table}", "data.words=40", "data.word_dropout=0")
+    config = config_of(kind, riddles, f"data.table={table}", "data.words=40", "data.word_dropout=0")
     objective = make_lambada_objective(config)
     torch.manual_seed(0)
     step = TrainStep(config, objective.build(config.model), objective)
@@ -75,7 +75,7 @@ def test_every_reader_learns_with_all_its_weights(kind: str, table: str, riddles
 
 def test_a_share_of_the_passages_is_learned_from_and_all_others_are_measured(riddles: Path) -> None:
     whole, half = (
-        make_lambada_objective(experiment_of("shuffle-exchange", riddles, f"data.share={share}")) for share in (1, 0.5)
+        make_lambada_objective(config_of("shuffle-exchange", riddles, f"data.share={share}")) for share in (1, 0.5)
     )
     for split in ("train", "within"):
         kept = half.dataset(split).answer_at_E
@@ -87,7 +87,7 @@ def test_a_share_of_the_passages_is_learned_from_and_all_others_are_measured(rid
 @pytest.mark.parametrize("kind", MODELS)
 def test_every_reader_answers(kind: str, riddles: Path, tmp_path: Path) -> None:
     changes = ("train.steps=1", "train.evaluate_every=0", "data.table=learned", "data.words=300")
-    reader = TrainedReader(train(tmp_path / "run", experiment_of(kind, riddles, *changes)))
+    reader = TrainedReader(train(tmp_path / "run", config_of(kind, riddles, *changes)))
     probabilities = reader.next_word_probabilities(TEXT, placements=2)
     assert sum(probabilities.values()) == pytest.approx(1, abs=1e-4)
     assert set(TEXT) - {"alba", "otto"} <= probabilities.keys()
@@ -101,7 +101,7 @@ def test_every_reader_answers(kind: str, riddles: Path, tmp_path: Path) -> None:
 
 def test_a_passage_is_read_alike_wherever_it_stands(riddles: Path) -> None:
     """Of the Gated-Attention Reader, which has no positions."""
-    objective = make_lambada_objective(experiment_of("gated-attention-reader", riddles, "model.dropout=0"))
+    objective = make_lambada_objective(config_of("gated-attention-reader", riddles, "model.dropout=0"))
     model = objective.build(objective.config.model).eval()
     probabilities = [objective.next_word_probabilities(model, TEXT, placements) for placements in (1, 5)]
     for word, probability in probabilities[0].items():
@@ -112,7 +112,7 @@ def test_a_passage_is_read_alike_wherever_it_stands(riddles: Path) -> None:
 def test_a_stopped_run_ends_as_one_that_was_not(
     kind: str, riddles: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = experiment_of(kind, riddles)
+    config = config_of(kind, riddles)
     train(tmp_path / "whole", config)
     train_until(tmp_path / "parts", 3, monkeypatch, config)
     resume(tmp_path / "parts", config)
@@ -124,7 +124,7 @@ def test_a_stopped_run_ends_as_one_that_was_not(
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("kind", MODELS)
 def test_a_step_is_one_graph_on_a_gpu(kind: str, precision: str, riddles: Path) -> None:
-    config = experiment_of(kind, riddles, f"train.precision={precision}")
+    config = config_of(kind, riddles, f"train.precision={precision}")
     objective = make_lambada_objective(config, device="cuda")
     step = TrainStep(config, objective.build(config.model, device="cuda"), objective)
     for _ in range(8):
@@ -159,4 +159,4 @@ def test_a_run_without_its_objective_says_what_to_import(trained: Path, monkeypa
 
 def test_one_number_of_positions(riddles: Path) -> None:
     with pytest.raises(ValueError, match=r"data.bins must be one number of positions .*, got \[16, 32\]"):
-        check_config(experiment_of("shuffle-exchange", riddles, "data.bins=16,32"))
+        check_config(config_of("shuffle-exchange", riddles, "data.bins=16,32"))

@@ -13,7 +13,7 @@ from riffle.lambada import tokenise
 from riffle.lambada.evaluate import TrainedReader, read_splits, reader_model_card, ship_reader
 from riffle.train.run import Run
 
-from .test_reading_runs import experiment_of
+from .test_reading_runs import config_of
 
 TEXT = tokenise("The cook was Alba. The guard was Otto. The smith was Ines. At noon the king waved to")
 
@@ -39,7 +39,7 @@ def test_a_shipped_reader_answers_as_the_run_does(run: Path, riddles: Path) -> N
 
 @pytest.mark.parametrize(("kind", "table"), [("shuffle-exchange", "learned"), ("universal-reader", "frozen")])
 def test_runs_with_weights_for_each_word_are_refused(kind: str, table: str, riddles: Path, tmp_path: Path) -> None:
-    run = train(tmp_path / "run", experiment_of(kind, riddles, "train.steps=1", f"data.table={table}"))
+    run = train(tmp_path / "run", config_of(kind, riddles, "train.steps=1", f"data.table={table}"))
     with pytest.raises(ValueError, match="has weights for each of its words"):
         ship_reader(run, tmp_path / "small")
     assert not (tmp_path / "small").exists()

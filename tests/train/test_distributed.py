@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from riffle import ShuffleExchange
 from riffle.config import DataConfig, ModelConfig, RunConfig, TrainConfig, override
 from riffle.recipes import lambada, with_model
 from riffle.reproduce.synthetic import prepare_synthetic_corpus
@@ -211,3 +215,27 @@ def test_a_rank_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, str(value))
     with pytest.raises(RankLost, match="rank 1 of 2 stops: another rank"):
         RankGroup.from_environment(torch.device("cpu"), timeout=1)
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "scaling.md"
+
+
+def recipe(ranks: RankGroup) -> dict[str, np.ndarray]:
+    """The gradients that the documentation's example leaves on this rank."""
+    (text,) = re.findall(r"^## Both at once$.*?^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(compile(text, PAGE, "exec"), names)
+    assert (names["data"].size, names["sequence"].size) == (2, 2)
+    return {name: parameter.grad.numpy() for name, parameter in names["net"].named_parameters()}
+
+
+def test_the_documented_recipe_gives_the_gradients_of_one_device() -> None:
+    torch.manual_seed(0)
+    net = ShuffleExchange(16, blocks=2)
+    x_BND = torch.rand(8, 64, 16, generator=torch.Generator().manual_seed(2))
+    net(x_BND).square().mean().backward()
+    for answer in together(4, recipe):
+        for name, parameter in net.named_parameters():
+            assert parameter.grad is not None
+            expected = parameter.grad.numpy()
+            assert np.abs(answer[name] - expected).max() <= 1e-6 * np.abs(expected).max(), name

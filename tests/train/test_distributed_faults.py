@@ -12,22 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from riffle.config import DataConfig, ModelConfig, RunConfig, TrainConfig
+from riffle.config import RunConfig
 from riffle.train.distributed import RankGroup, RankLost
 from riffle.train.loop import Interrupted
-from riffle.train.run import Run, read_metrics
+from riffle.train.run import Run
 
 from .processes import PATIENCE, started, together, train
-from .tiny import assert_same_run
+from .tiny import assert_same_run, last_step, with_train
 
 KILLS = 20
-EXPERIMENT = RunConfig(
-    task="reverse",
-    model=ModelConfig(features=8, dropout=0.2),
-    data=DataConfig(bins=(4, 16), batch=4),
-    # Checkpoints and log lines do not fall together, so a kill can part them.
-    train=TrainConfig(steps=200, log_every=5, evaluate_every=0, checkpoint_every=3),
-)
+CONFIG = with_train(steps=200, evaluate_every=0, checkpoint_every=3)
+"""Checkpoints and log lines do not fall together, so a kill can part them."""
 
 
 def interruptible(ranks: RankGroup, folder: Path, config: RunConfig) -> int | None:
@@ -38,11 +33,6 @@ def interruptible(ranks: RankGroup, folder: Path, config: RunConfig) -> int | No
         ranks.close()
         return stop.step
     return None
-
-
-def last_step(folder: Path) -> int:
-    lines = read_metrics(folder)
-    return lines[-1]["step"] if lines else 0
 
 
 def wait_for_steps(folder: Path, steps: int = 1) -> None:
@@ -57,7 +47,7 @@ def wait_for_steps(folder: Path, steps: int = 1) -> None:
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of two ranks that nothing disturbed."""
     folder = tmp_path_factory.mktemp("runs") / "undisturbed"
-    together(2, train, folder, EXPERIMENT)
+    together(2, train, folder, CONFIG)
     return folder
 
 
@@ -65,7 +55,7 @@ def test_kills_at_random_moments(undisturbed: Path, tmp_path: Path) -> None:
     folder, moments = tmp_path / "run", random.Random(5)
     for kill in range(KILLS):
         victim, starting = moments.randrange(2), kill % 4 == 3
-        with started(2, train, folder, EXPERIMENT) as processes:
+        with started(2, train, folder, CONFIG) as processes:
             if not starting:
                 wait_for_steps(folder)
             time.sleep(moments.uniform(0, 0.2 if starting else 0.02))
@@ -75,14 +65,14 @@ def test_kills_at_random_moments(undisturbed: Path, tmp_path: Path) -> None:
                 assert outcomes[victim] is None
                 assert isinstance(outcomes[1 - victim], RankLost)
                 assert str(outcomes[1 - victim]) == f"rank {1 - victim} of 2 stops: another rank is gone"
-    assert 0 < Run(folder).saved_step() < EXPERIMENT.train.steps
-    together(2, train, folder, EXPERIMENT)
+    assert 0 < Run(folder).saved_step() < CONFIG.train.steps
+    together(2, train, folder, CONFIG)
     assert_same_run(undisturbed, folder)
 
 
 def test_a_rank_that_hangs_is_reported(undisturbed: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    with started(2, train, folder, EXPERIMENT, timeout=2) as processes:
+    with started(2, train, folder, CONFIG, timeout=2) as processes:
         wait_for_steps(folder, 20)
         pid = processes.ranks[1].pid
         assert pid is not None
@@ -93,7 +83,7 @@ def test_a_rank_that_hangs_is_reported(undisturbed: Path, tmp_path: Path) -> Non
     assert isinstance(lost, RankLost)
     assert "another rank hangs, it has not answered within the --timeout" in str(lost)
     assert 1.5 < time.monotonic() - begun < 20
-    together(2, train, folder, EXPERIMENT)
+    together(2, train, folder, CONFIG)
     assert_same_run(undisturbed, folder)
 
 
@@ -102,19 +92,19 @@ def test_a_signal_to_one_rank_stops_all_at_the_same_step(
     number: int, rank: int, undisturbed: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "run"
-    with started(2, interruptible, folder, EXPERIMENT) as processes:
+    with started(2, interruptible, folder, CONFIG) as processes:
         wait_for_steps(folder, 20)
         pid = processes.ranks[rank].pid
         assert pid is not None
         os.kill(pid, number)
         first, second = processes.outcomes()
     assert first == second == Run(folder).saved_step()
-    together(2, train, folder, EXPERIMENT)
+    together(2, train, folder, CONFIG)
     assert_same_run(undisturbed, folder)
 
 
 def test_torchrun_restarts_what_was_killed(undisturbed: Path, tmp_path: Path) -> None:
-    folder = Run.create(tmp_path / "run", EXPERIMENT).folder
+    folder = Run.create(tmp_path / "run", CONFIG).folder
     launch = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1"]
     command = ["riffle", "train", "reverse", "--resume", "--out", str(folder), "--device", "cpu", "--json"]
     with subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Training: repeatable, resumable to the same bits, and noted as it goes."""
+"""Training: repeatable, resumable to the same bits, logged, and able to learn."""
 
 from __future__ import annotations
 
@@ -13,22 +13,15 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from riffle.recipes import small
+from riffle.tasks import get_task
 from riffle.train import loop
 from riffle.train import step as step_module
+from riffle.train.evaluate import evaluate
 from riffle.train.loop import Interrupted
 from riffle.train.run import MetricsWriter, Run, read_metrics
 
-from .tiny import (
-    TINY,
-    assert_same_run,
-    lines,
-    resume,
-    state,
-    stop_after,
-    train,
-    train_until,
-    with_train,
-)
+from .tiny import TINY, assert_same_run, lines, resume, state, stop_after, train, train_until, with_train
 
 
 def test_same_seed_same_bits(undisturbed: Path, tmp_path: Path) -> None:
@@ -93,19 +86,22 @@ def test_stopping_three_times_changes_nothing(
     assert_same_run(undisturbed, tmp_path)
 
 
-@pytest.mark.parametrize("changes", [{"noise": 0.01, "dropout": 0.0}, {"blocks": 2, "sharing": "minimal"}], ids=str)
-def test_resuming_other_models(changes: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = replace(with_train(steps=8, evaluate_every=0), model=replace(TINY.model, **changes))
-    train(tmp_path / "whole", config)
-    train_until(tmp_path / "halves", 5, monkeypatch, config)
-    resume(tmp_path / "halves", config)
-    assert_same_run(tmp_path / "whole", tmp_path / "halves")
+SHORT = with_train(steps=8, evaluate_every=0)
+RESUMED = {
+    "noise": (5, replace(SHORT, model=replace(TINY.model, noise=0.01, dropout=0.0))),
+    "two blocks": (5, replace(SHORT, model=replace(TINY.model, blocks=2, sharing="minimal"))),
+    "bf16": (5, with_train(steps=8, evaluate_every=0, precision="bf16", label_smoothing=0.1)),
+    "muon": (14, with_train(optimizer="muon", average=0.9)),
+    "before the first evaluation": (5, with_train(average=0.8, keep="best")),
+    "best weights": (17, with_train(average=0.8, keep="best")),
+}
 
 
-def test_bf16_trains_and_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = with_train(steps=8, evaluate_every=0, precision="bf16", label_smoothing=0.1)
+@pytest.mark.parametrize("name", RESUMED)
+def test_resuming_other_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    step, config = RESUMED[name]
     train(tmp_path / "whole", config)
-    train_until(tmp_path / "halves", 5, monkeypatch, config)
+    train_until(tmp_path / "halves", step, monkeypatch, config)
     resume(tmp_path / "halves", config)
     assert_same_run(tmp_path / "whole", tmp_path / "halves")
     assert {t.dtype for name, t in state(tmp_path / "whole").items() if name.startswith("model.")} == {torch.float32}
@@ -192,3 +188,13 @@ def test_tensorboard_has_the_same_curves(tmp_path: Path, monkeypatch: pytest.Mon
         actual = curve(run.folder, name)
         assert [step for step, _ in actual] == [step for step, _ in expected]
         assert [value for _, value in actual] == pytest.approx([value for _, value in expected], rel=1e-6)
+
+
+def test_reversal_is_learned_on_a_cpu_and_generalises(tmp_path: Path) -> None:
+    config = small("reverse")
+    assert max(config.data.bins) == 32
+    run = train(tmp_path / "reverse", config)
+    trained, long = evaluate(run.model(), get_task("reverse"), [32, 256], examples=128, trained_length=32)
+    assert trained.symbol_accuracy == 1.0
+    assert trained.sequence_accuracy == 1.0
+    assert long.symbol_accuracy >= 0.99

@@ -1,4 +1,4 @@
-"""Training when something goes wrong: losses that are not finite, disks that are full."""
+"""Training when something goes wrong: losses that are not finite, full disks, not enough memory."""
 
 from __future__ import annotations
 
@@ -10,22 +10,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from torch import Tensor
 
+from riffle.nn import execute
+from riffle.nn.switch import SwitchUnit
+from riffle.train import loop
 from riffle.train import objective as objective_module
 from riffle.train.evaluate import symbol_loss
 from riffle.train.loop import NonFiniteLoss
 from riffle.train.run import MetricsWriter, Run, read_metrics
 
-from .tiny import (
-    assert_finite,
-    assert_same_run,
-    resume,
-    temporary_files,
-    train,
-    train_until,
-    with_train,
-)
+from .tiny import assert_finite, assert_same_run, resume, temporary_files, train, train_until, with_train
 
 
 def spoil(monkeypatch: pytest.MonkeyPatch, at_step: int, spoilt: Callable[[Tensor], Tensor]) -> None:
@@ -127,3 +123,25 @@ def test_metrics_that_cannot_be_written_name_the_folder(tmp_path: Path, monkeypa
         metrics.write(1, loss=1.0)
     assert error.value.filename == str(tmp_path)
     metrics.close()
+
+
+def run_out_of_memory(*arguments: object) -> None:
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 3.00 GiB.\nOf the allocated memory ...")
+
+
+@pytest.mark.parametrize("where", ["forward", "backward"])
+def test_a_step_that_does_not_fit(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (execute, loop):
+        monkeypatch.setattr(module, "free_bytes", lambda device: 20_000)
+    if where == "forward":
+        monkeypatch.setattr(SwitchUnit, "pairs", run_out_of_memory)
+    else:
+        monkeypatch.setattr(torch.Tensor, "backward", run_out_of_memory)
+    with pytest.raises(torch.OutOfMemoryError) as error:
+        train(tmp_path / "run")
+    message = str(error.value)
+    assert message.startswith("out of GPU memory: 4 sequences of 4 cells and 4 sequences of 16 cells with 8 features")
+    assert "to train" in message
+    assert "cells would fit" in message
+    assert message.endswith("; a step takes data.batch=4 examples of each of data.bins=[4, 16]")
+    assert "\n" not in message

@@ -17,13 +17,14 @@ from riffle.train.evaluate import evaluate
 from riffle.train.objective import SymbolObjective
 from riffle.train.run import check_config
 from riffle.train.step import TrainStep
-from train.tiny import TINY, assert_finite, assert_same_run, resume, train, train_until
+
+from .tiny import TINY, assert_finite, assert_same_run, resume, train, train_until
 
 TASK = get_task("reverse")
 SMALLER = {"transformer": ["model.layers=2", "model.heads=2"], "universal-transformer": ["model.layers=3"]}
 
 
-def experiment_of(kind: str, *changes: str) -> RunConfig:
+def config_of(kind: str, *changes: str) -> RunConfig:
     return override(with_model(TINY, kind), ["model.features=8", *SMALLER.get(kind, []), *changes])
 
 
@@ -40,7 +41,7 @@ def test_the_lists_of_models_agree() -> None:
 
 @pytest.mark.parametrize("kind", SYMBOL_MODELS)
 def test_a_stopped_run_ends_as_one_that_was_not(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = experiment_of(kind, "model.halting=true") if "halting" in MODELS[kind].fields else experiment_of(kind)
+    config = config_of(kind, "model.halting=true") if "halting" in MODELS[kind].fields else config_of(kind)
     train(tmp_path / "whole", config)
     train_until(tmp_path / "parts", 13, monkeypatch, config)
     resume(tmp_path / "parts", config)
@@ -50,7 +51,7 @@ def test_a_stopped_run_ends_as_one_that_was_not(kind: str, tmp_path: Path, monke
 
 @pytest.mark.parametrize("kind", SYMBOL_MODELS)
 def test_a_run_gives_its_model_back(kind: str, tmp_path: Path) -> None:
-    run = train(tmp_path / "run", experiment_of(kind, "train.steps=2", "train.evaluate_every=0"))
+    run = train(tmp_path / "run", config_of(kind, "train.steps=2", "train.evaluate_every=0"))
     model = run.model()
     assert not model.training
     (score,) = evaluate(model, TASK, [5], examples=8)
@@ -62,7 +63,7 @@ def test_a_run_gives_its_model_back(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", SYMBOL_MODELS)
 def test_many_batches_are_what_each_is_alone(kind: str) -> None:
-    model = build(experiment_of(kind).model, TASK).eval()
+    model = build(config_of(kind).model, TASK).eval()
     batches = [torch.randint(0, TASK.symbols, (rows, width)) for rows, width in ((3, 8), (2, 1), (4, 5))]
     for together, batch in zip(model.forward_batches(batches), batches, strict=True):
         torch.testing.assert_close(together, model(batch), rtol=1e-4, atol=1e-5)
@@ -100,7 +101,7 @@ def test_a_small_version_learns_to_reverse(kind: str) -> None:
 
 
 def test_the_neural_gpus_own_loss_weight_and_rate_are_part_of_a_step() -> None:
-    config = experiment_of("dngpu")
+    config = config_of("dngpu")
     assert (config.train.optimizer, config.train.schedule) == ("adamax", "plateau")
     step = TrainStep(config, build(config.model, TASK), SymbolObjective(config))
     step()
@@ -123,7 +124,7 @@ def test_an_answer_is_never_longer_than_a_task_says() -> None:
 def test_operations_grow_as_they_should() -> None:
     growth = {}
     for kind in SYMBOL_MODELS:
-        model = build(experiment_of(kind).model, TASK, device="meta")
+        model = build(config_of(kind).model, TASK, device="meta")
         growth[kind] = model.operations(2**20) / model.operations(2**19)
         assert model.memory(2**20) == 2 * model.memory(2**19) > 0
     assert growth["dngpu"] == 4
@@ -160,7 +161,7 @@ def test_a_model_too_large_for_memory_is_refused(monkeypatch: pytest.MonkeyPatch
 )
 def test_mistakes_are_named(changes: list[str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        check_config(experiment_of("dngpu", *changes))
+        check_config(config_of("dngpu", *changes))
 
 
 @pytest.mark.gpu
@@ -170,7 +171,7 @@ def test_a_step_is_one_graph_on_a_gpu(kind: str, precision: str) -> None:
     changes = [f"train.precision={precision}", "train.gradient_noise=0.0001", "train.clip=1"]
     if "halting" in MODELS[kind].fields:
         changes.append("model.halting=true")
-    config = experiment_of(kind, *changes)
+    config = config_of(kind, *changes)
     step = TrainStep(config, build(config.model, TASK, device="cuda"), SymbolObjective(config))
     for _ in range(8):
         step()

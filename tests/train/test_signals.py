@@ -12,22 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from riffle.config import DataConfig, ModelConfig, RunConfig, TrainConfig
-from riffle.train.run import Run, read_metrics
+from riffle.train.run import Run
 
-from .tiny import assert_same_run, resume, train
+from .tiny import assert_same_run, last_step, resume, train, with_train
 
-EXPERIMENT = RunConfig(
-    task="reverse",
-    model=ModelConfig(features=8, dropout=0.2),
-    data=DataConfig(bins=(4, 16), batch=4),
-    # Checkpoints and log lines do not fall together, so a kill can part them.
-    train=TrainConfig(steps=400, log_every=5, evaluate_every=0, checkpoint_every=7),
-)
+CONFIG = with_train(steps=400, evaluate_every=0, checkpoint_every=7)
+"""Checkpoints and log lines do not fall together, so a kill can part them."""
 COMMAND = [sys.executable, "-m", "riffle", "train", "reverse", "--device", "cpu"]
 SETTINGS = ["model.features=8", "model.dropout=0.2", "model.noise=0", "data.bins=4,16", "data.batch=4"]
 SETTINGS += ["train.steps=400", "train.log_every=5", "train.evaluate_every=0", "train.checkpoint_every=7"]
-SETTINGS += ["train.evaluate_lengths=64,512"]
+SETTINGS += ["train.evaluate_lengths=4,16"]
 
 
 def start(folder: Path, *, again: bool = False) -> subprocess.Popen[str]:
@@ -39,11 +33,6 @@ def start(folder: Path, *, again: bool = False) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
     )
-
-
-def last_step(folder: Path) -> int:
-    lines = read_metrics(folder)
-    return lines[-1]["step"] if lines else 0
 
 
 def wait_for(process: subprocess.Popen[str], folder: Path, step: int) -> None:
@@ -58,7 +47,7 @@ def wait_for(process: subprocess.Popen[str], folder: Path, step: int) -> None:
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "undisturbed"
-    train(folder, EXPERIMENT)
+    train(folder, CONFIG)
     return folder
 
 
@@ -77,7 +66,7 @@ def test_signal_to_a_process(undisturbed: Path, tmp_path: Path, number: int, cod
     assert f"stopped by {signal.Signals(number).name} after step {step}; everything is saved" in message
     assert f"riffle train reverse --resume --out {folder}" in message
     assert "Traceback" not in errors
-    resume(folder, EXPERIMENT)
+    resume(folder, CONFIG)
     assert_same_run(undisturbed, folder)
 
 
@@ -91,5 +80,5 @@ def test_kills_at_random_moments(undisturbed: Path, tmp_path: Path) -> None:
         assert process.returncode == -signal.SIGKILL
         assert Run(folder).saved_step() > 0, "no whole checkpoint is left"
     assert Run(folder).saved_step() < 400
-    resume(folder, EXPERIMENT)
+    resume(folder, CONFIG)
     assert_same_run(undisturbed, folder)

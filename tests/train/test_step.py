@@ -20,7 +20,7 @@ from riffle.train.objective import CountCorrect, SymbolObjective
 from riffle.train.optim import base_learning_rate, make_optimizer
 from riffle.train.step import TrainStep
 
-EXPERIMENT = RunConfig(
+CONFIG = RunConfig(
     task="reverse",
     model=ModelConfig(features=8, blocks=2, dropout=0.0),
     data=DataConfig(bins=(4, 16), batch=6),
@@ -29,7 +29,7 @@ EXPERIMENT = RunConfig(
 TASK = get_task("reverse")
 
 
-def make_step(config: RunConfig = EXPERIMENT) -> TrainStep:
+def make_step(config: RunConfig = CONFIG) -> TrainStep:
     torch.manual_seed(0)
     return TrainStep(config, build(config.model, TASK), SymbolObjective(config))
 
@@ -38,7 +38,7 @@ def make_step(config: RunConfig = EXPERIMENT) -> TrainStep:
 def test_only_matrices_decay(kind: str) -> None:
     model = build(ModelConfig(kind=kind, features=8, dropout=0.0), TASK)
     rate = torch.tensor(0.1)
-    optimizer = make_optimizer(model, EXPERIMENT.train, rate)
+    optimizer = make_optimizer(model, CONFIG.train, rate)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.uniform_(1, 2)
@@ -56,7 +56,7 @@ def test_only_matrices_decay(kind: str) -> None:
 
 def test_every_parameter_is_optimised_once() -> None:
     model = SequenceModel(12, 12, 8, 2)
-    groups = make_optimizer(model, EXPERIMENT.train, torch.tensor(0.1)).param_groups
+    groups = make_optimizer(model, CONFIG.train, torch.tensor(0.1)).param_groups
     ours = [id(parameter) for group in groups for parameter in group["params"]]
     assert sorted(ours) == sorted(id(parameter) for parameter in model.parameters())
 
@@ -69,7 +69,7 @@ def test_learning_rate_of_the_paper() -> None:
 
 def test_learning_rate_falls_linearly_to_zero() -> None:
     step = make_step()
-    base = EXPERIMENT.train.learning_rate * math.sqrt(96 / 8)
+    base = CONFIG.train.learning_rate * math.sqrt(96 / 8)
     rates = []
     for _ in range(10):
         step()

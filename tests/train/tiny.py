@@ -73,6 +73,12 @@ def lines(folder: Path) -> list[dict[str, Any]]:
     return [{key: v for key, v in line.items() if key != "steps_per_second"} for line in read_metrics(folder)]
 
 
+def last_step(folder: Path) -> int:
+    """The last step on record."""
+    recorded = read_metrics(folder)
+    return recorded[-1]["step"] if recorded else 0
+
+
 def assert_same_run(one: Path, other: Path) -> None:
     """Weights, optimiser, random states and every logged number are equal, bit for bit."""
     a, b = state(one), state(other)

@@ -18,7 +18,8 @@ from riffle.train.objective import SymbolObjective
 from riffle.train.run import Run
 from riffle.train.shipped import model_card, ship_run
 from riffle.train.step import TrainStep
-from tests.train.tiny import TINY, assert_same_run, lines, resume, state, train, train_until, with_train
+
+from .tiny import TINY, lines, state, train, train_until, with_train
 
 
 def weights(run: Any) -> list[Tensor]:
@@ -99,15 +100,6 @@ def test_a_run_is_known_by_its_best(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "They are those after step 20, the best by accuracy at length 4." in model_card(shipped)
     for actual, expected in zip(weights(shipped), weights(best), strict=True):
         torch.testing.assert_close(actual, expected, rtol=0, atol=0.01)
-
-
-@pytest.mark.parametrize("step", [5, 17])
-def test_resumed_runs_are_the_same(tmp_path: Path, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = with_train(average=0.8, keep="best")
-    train(tmp_path / "whole", config)
-    train_until(tmp_path / "parts", step, monkeypatch, config)
-    resume(tmp_path / "parts", config)
-    assert_same_run(tmp_path / "whole", tmp_path / "parts")
 
 
 @pytest.mark.gpu
