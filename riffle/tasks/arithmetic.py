@@ -1,4 +1,4 @@
-"""Two long numbers: addition and multiplication in base 2, 4 or 10, binary-coded decimal products, binary division.
+"""Long numbers: sums and products in base 2, 4 or 10, products of binary-coded decimals, binary division.
 
 The lowest digit comes first in a row of symbols; people type and read numbers as usual, the highest digit first.
 """
@@ -13,10 +13,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from riffle.tasks.base import BLANK, SHOW_BLANK, SHOW_UNKNOWN, Task, parse_two_numbers, render_number, trim
+from riffle.tasks.base import BLANK, SHOW_BLANK, SHOW_UNKNOWN, Split, Task, parse_two_numbers, render_number, trim
 from riffle.tasks.digits import digits_of, divide, multiply, number_of, operands, pack, propagate_carries, unpack
 from riffle.tasks.rows import columns, crop, randint, randint_below, row_lengths, take
-from riffle.tasks.worst_cases import Split, addition_splits, multiplication_splits
+from riffle.tasks.worst_cases import ADDITION_CASES, MULTIPLICATION_CASES, binary_splits
 
 
 def significant_digits(digits_BN: Tensor, inputs_BN: Tensor) -> Tensor:
@@ -140,7 +140,7 @@ class Add(Addition):
 
     @property
     def splits(self) -> Mapping[str, Split]:
-        return addition_splits(self.separator)
+        return binary_splits(ADDITION_CASES, self.separator)
 
 
 class AddBase4(Addition):
@@ -177,7 +177,7 @@ class Multiply(Multiplication):
 
     @property
     def splits(self) -> Mapping[str, Split]:
-        return multiplication_splits(self.separator)
+        return binary_splits(MULTIPLICATION_CASES, self.separator)
 
 
 class MultiplyBase4(Multiplication):

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 
 BLANK = 0
+Split = Callable[[Tensor, torch.Generator], Tensor]
+"""Replaces drawn inputs by worst cases of the same lengths."""
 
 
 class Batch(NamedTuple):
@@ -72,10 +74,7 @@ class Task(ABC):
 
     @abstractmethod
     def solve(self, symbols: list[int]) -> list[int]:
-        """The right output for one input, in plain Python and written independently of :meth:`answer`.
-
-        Takes the input without trailing blanks and gives the output without trailing blanks.
-        """
+        """The right output for one input, both without trailing blanks: plain Python, independent of :meth:`answer`."""
 
     @abstractmethod
     def parse(self, words: Sequence[str]) -> list[int]:
@@ -98,8 +97,8 @@ class Task(ABC):
         return list(rendered.replace(" ", SHOW_SPACE))
 
     @property
-    def splits(self) -> Mapping[str, Callable[[Tensor, torch.Generator], Tensor]]:
-        """Worst cases by name: ``split(inputs, generator)`` turns drawn inputs into worst cases of the same lengths."""
+    def splits(self) -> Mapping[str, Split]:
+        """Worst cases by name."""
         return {}
 
     def sample(self, batch: int, length: int, *, generator: torch.Generator, split: str = "uniform") -> Batch:

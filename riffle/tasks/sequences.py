@@ -1,4 +1,4 @@
-"""Rows of plain symbols or key, value pairs: copy, reverse, duplicate, pick, permute, sort, count up, rotate."""
+"""Rows of plain symbols or of key, value pairs: copy, reverse, duplicate, pick, permute, sort, count up, rotate."""
 
 # B = batch, N = width of the padded rows, P = N // 2 pairs
 from __future__ import annotations
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from riffle.tasks.base import (
     BLANK,
+    Split,
     Task,
     parse_number,
     parse_pair,
@@ -22,7 +23,7 @@ from riffle.tasks.base import (
 )
 from riffle.tasks.digits import propagate_carries
 from riffle.tasks.rows import columns, crop, randint, randint_below, row_lengths, take
-from riffle.tasks.worst_cases import Split, symbol_splits
+from riffle.tasks.worst_cases import symbol_splits
 
 
 class SymbolTask(Task):

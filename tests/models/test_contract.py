@@ -10,10 +10,11 @@ import pytest
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from riffle import SequenceModel
 from riffle.config import ModelConfig
+from riffle.models.base import SymbolModel
 from riffle.models.build import SYMBOL_MODELS, build
 from riffle.tasks import get_task
 
@@ -22,7 +23,7 @@ OWN: dict[str, dict[str, Any]] = {"shuffle-exchange": {"blocks": 2}, "universal-
 LENGTHS = (1, 2, 3, 4, 5, 8, 13, 16, 17, 33)
 
 
-def make(kind: str) -> nn.Module:
+def make(kind: str) -> SymbolModel:
     return build(ModelConfig(kind=kind, features=8, **OWN.get(kind, {})), TASK)
 
 
@@ -49,6 +50,8 @@ def test_what_is_no_batch_of_symbols_is_an_error(kind: str) -> None:
     model = make(kind)
     with pytest.raises(ValueError, match=r"\[batch, length\] symbols, got shape \(3,\)"):
         model(torch.tensor([1, 2, 3]))
+    with pytest.raises(ValueError, match=r"\[batch, length\] symbols, got shape \(3,\)"):
+        model.forward_batches([symbols(2, 4), torch.tensor([1, 2, 3])])
     with pytest.raises(ValueError, match="at least 1"):
         model(symbols(2, 0))
 

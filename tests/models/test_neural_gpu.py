@@ -128,12 +128,6 @@ def test_many_widths_at_once_are_what_each_is_alone() -> None:
     assert model.saturation.cost() > 0
 
 
-def test_a_row_does_not_see_its_batch_mates() -> None:
-    model = NeuralGPU(12, 12, 9).eval().double()
-    x_BN = torch.randint(1, 12, (4, 7))
-    torch.testing.assert_close(model(x_BN)[1:2], model(x_BN[1:2]))
-
-
 def test_the_weight_of_saturation_follows_the_loss() -> None:
     model = NeuralGPU(12, 12, 9)
     with torch.no_grad():

@@ -29,12 +29,6 @@ def test_batches_at_once_and_one_by_one(sharing: str, grad: bool) -> None:
     assert model.forward_batches([]) == []
 
 
-def test_what_is_no_batch_of_symbols_is_an_error() -> None:
-    model = SequenceModel(12, 12, 8)
-    with pytest.raises(ValueError, match=r"\[batch, length\] symbols, got shape \(3,\)"):
-        model.forward_batches([symbols(2, 4), torch.tensor([1, 2, 3])])
-
-
 def test_one_lookup_and_one_product_for_all() -> None:
     model = SequenceModel(12, 12, 8)
     rows: list[int] = []

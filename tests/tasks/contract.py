@@ -48,21 +48,23 @@ def check_answers(task: Task, inputs: Tensor, targets: Tensor) -> None:
         assert target == (solved + [BLANK] * width)[:width], f"{task.name}: {symbols}"
 
 
-def check_sample(task: Task, length: int) -> None:
-    """A batch of one length."""
-    batch = task.sample(16, length, generator=seeded(length))
-    assert batch.inputs.shape == (16, length)
-    check_symbols(task, *batch)
-    check_answers(task, *batch)
+def check_sample(task: Task) -> None:
+    """Batches of one length."""
+    for length in LENGTHS:
+        batch = task.sample(16, length, generator=seeded(length))
+        assert batch.inputs.shape == (16, length)
+        check_symbols(task, *batch)
+        check_answers(task, *batch)
 
 
-def check_mixed_lengths(task: Task, longest: int, width: int) -> None:
-    """A batch of many lengths, wider than the longest."""
-    inputs = task.draw(mixed(48, longest, seed=longest), width, generator=seeded(width))
-    targets = task.answer(inputs)
-    assert inputs.shape == (48, width)
-    check_symbols(task, inputs, targets)
-    check_answers(task, inputs, targets)
+def check_mixed_lengths(task: Task) -> None:
+    """Batches of many lengths, wider than the longest."""
+    for longest, width in ((1, 1), (2, 5), (13, 16), (64, 64), (100, 131)):
+        inputs = task.draw(mixed(48, longest, seed=longest), width, generator=seeded(width))
+        targets = task.answer(inputs)
+        assert inputs.shape == (48, width)
+        check_symbols(task, inputs, targets)
+        check_answers(task, inputs, targets)
 
 
 def check_room(task: Task) -> None:
@@ -99,14 +101,15 @@ def check_seeds(task: Task) -> None:
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def check_no_sync(task: Task, length: int) -> None:
+def check_no_sync(task: Task) -> None:
     """Shapes alone decide what runs: on tensors without values, anything that has to look at one raises."""
-    with FakeTensorMode():
-        lengths_B = torch.full((4,), length)
-        inputs = task.draw(lengths_B, length, generator=seeded(0))
-        assert task.answer(inputs).shape == (4, length)
-        for split in task.splits.values():
-            assert split(inputs, seeded(0)).shape == (4, length)
+    for length in (1, 2, 16):
+        with FakeTensorMode():
+            lengths_B = torch.full((4,), length)
+            inputs = task.draw(lengths_B, length, generator=seeded(0))
+            assert task.answer(inputs).shape == (4, length)
+            for split in task.splits.values():
+                assert split(inputs, seeded(0)).shape == (4, length)
 
 
 def check_pure(task: Task) -> None:
@@ -164,6 +167,13 @@ def check_bad_text(task: Task) -> None:
     for words in ([], [""], ["%"], ["7", "3", "%"], ["-1"], ["99999"]):
         with pytest.raises(ValueError, match=re.escape(task.syntax)):
             task.parse(words)
+
+
+CHECKS = (
+    *(check_sample, check_mixed_lengths, check_room, check_padding, check_seeds, check_no_sync, check_pure),
+    *(check_blank_row, check_text, check_write, check_bad_text),
+)
+"""What every task must pass."""
 
 
 def check_split(task: Task, split: str, length: int) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
@@ -32,51 +34,9 @@ def test_described(task: Task) -> None:
     assert task == type(task)()
 
 
-@pytest.mark.parametrize("length", contract.LENGTHS)
-def test_sample(task: Task, length: int) -> None:
-    contract.check_sample(task, length)
-
-
-@pytest.mark.parametrize(("longest", "width"), [(1, 1), (2, 5), (13, 16), (64, 64), (100, 131)])
-def test_mixed_lengths(task: Task, longest: int, width: int) -> None:
-    contract.check_mixed_lengths(task, longest, width)
-
-
-def test_room(task: Task) -> None:
-    contract.check_room(task)
-
-
-def test_padding(task: Task) -> None:
-    contract.check_padding(task)
-
-
-def test_seeds(task: Task) -> None:
-    contract.check_seeds(task)
-
-
-@pytest.mark.parametrize("length", [1, 2, 16])
-def test_no_sync(task: Task, length: int) -> None:
-    contract.check_no_sync(task, length)
-
-
-def test_pure(task: Task) -> None:
-    contract.check_pure(task)
-
-
-def test_blank_row(task: Task) -> None:
-    contract.check_blank_row(task)
-
-
-def test_text(task: Task) -> None:
-    contract.check_text(task)
-
-
-def test_write(task: Task) -> None:
-    contract.check_write(task)
-
-
-def test_bad_text(task: Task) -> None:
-    contract.check_bad_text(task)
+@pytest.mark.parametrize("check", contract.CHECKS, ids=lambda check: check.__name__)
+def test_contract(task: Task, check: Callable[[Task], None]) -> None:
+    check(task)
 
 
 @pytest.mark.parametrize(("name", "split"), SPLITS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -32,23 +33,10 @@ def task() -> Task:
     return task
 
 
-@pytest.mark.parametrize("length", contract.LENGTHS)
-def test_samples(task: Task, length: int) -> None:
-    contract.check_sample(task, length)
-
-
-def test_contract(task: Task) -> None:
+@pytest.mark.parametrize("check", contract.CHECKS, ids=lambda check: check.__name__)
+def test_contract(task: Task, check: Callable[[Task], None]) -> None:
     assert task.name not in TASKS
-    contract.check_mixed_lengths(task, 40, 64)
-    contract.check_room(task)
-    contract.check_padding(task)
-    contract.check_seeds(task)
-    contract.check_no_sync(task, 16)
-    contract.check_pure(task)
-    contract.check_blank_row(task)
-    contract.check_text(task)
-    contract.check_write(task)
-    contract.check_bad_text(task)
+    check(task)
 
 
 def test_the_list_is_where_the_page_says(task: Task) -> None:

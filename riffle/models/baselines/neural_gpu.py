@@ -86,10 +86,6 @@ class Saturation(nn.Module):
         """The cost of the batches that are finished, averaged over them; zero before."""
         return torch.zeros_like(self.weight) if self._sum is None else self._sum
 
-    def loss(self) -> Tensor:
-        """The cost times its weight."""
-        return self.weight * self.cost()
-
     @torch.no_grad()
     def adapt(self, loss: Tensor, learning_rate: Tensor) -> None:
         """Add a step's loss and cost to the means, and adapt the weight when the period is over."""
@@ -135,13 +131,9 @@ class DiagonalGRU(nn.Module):
         self.gates = nn.Linear(3 * features, 2 * features, **factory)
         self.candidate = nn.Linear(3 * features, features, **factory)
         self.dropout = nn.Dropout(dropout)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Glorot uniform for each filter by itself, gate biases at 0.5 (reset) and 0.7 (update), the other at 0."""
+        # Glorot uniform for each filter; over three cells it has three times as many outputs as a matrix of its shape.
+        limit = (6 / (3 * features + 3 * features)) ** 0.5
         for matrix in (*self.gates.weight.chunk(2), self.candidate.weight):
-            # A filter over three cells has three times as many outputs as a matrix of its shape.
-            limit = (6 / (3 * self.features + 3 * self.features)) ** 0.5
             nn.init.uniform_(matrix, -limit, limit)
         reset_bias, update_bias = self.gates.bias.chunk(2)
         nn.init.constant_(reset_bias, RESET_BIAS)
@@ -276,7 +268,7 @@ class NeuralGPU(BaselineModel, tags=["neural-gpu"]):
 
     def extra_loss(self) -> Tensor:
         """The weighted cost of saturation of the last training batches."""
-        return self.saturation.loss()
+        return self.saturation.weight * self.saturation.cost()
 
     def step_statistics(self) -> list[Tensor]:
         return [self.saturation.cost().detach()]

@@ -271,9 +271,6 @@ class UniversalTransformer(BaselineModel, tags=["universal-transformer"]):
         return PONDER_WEIGHT * torch.stack(self._ponder).mean() if self._ponder else super().extra_loss()
 
 
-Head = Literal["class", "pointer"]
-
-
 class UniversalReader(CellModel, HubMixin, tags=["universal-transformer"], license="mit"):
     r"""Answer a passage with a word: a class over the vocabulary, or a position of the passage.
 
@@ -306,7 +303,7 @@ class UniversalReader(CellModel, HubMixin, tags=["universal-transformer"], licen
         words: int,
         features: int = 1024,
         *,
-        head: Head = "class",
+        head: Literal["class", "pointer"] = "class",
         classes: int | None = None,
         device: Any = None,
         dtype: Any = None,
