@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from functools import cache, partial
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -75,14 +76,14 @@ class BookParser:
         self._ids: dict[str, int] = {}
         self._flags = bytearray()
         self._hashes = array("Q")
-        self._chunks = _ChunkCache(self)
+        self._cached_codes = cache(self._codes)
 
     def parse(self, name: str, text: str) -> Book:
         """The book of a text."""
-        if len(self._chunks) > _MOST_CACHED_CHUNKS:
-            self._chunks.clear()
+        if self._cached_codes.cache_info().currsize > _MOST_CACHED_CHUNKS:
+            self._cached_codes.cache_clear()
         chunks = _split_chunks(text)
-        codes_T = np.fromiter(chain.from_iterable(map(self._chunks.__getitem__, chunks)), dtype=np.int64)
+        codes_T = np.fromiter(chain.from_iterable(map(self._cached_codes, chunks)), dtype=np.int64)
         paragraph_T = codes_T < 0
         break_T = np.roll(paragraph_T, 1)[~paragraph_T]
         codes_T = codes_T[~paragraph_T]
@@ -124,7 +125,7 @@ class BookParser:
         counts = found.counts | {"near-duplicate": removed, "within sentences": len(mid_sentence)}
         return BookPassages(examples, mid_sentence, counts)
 
-    def encode_chunk(self, chunk: str) -> tuple[int, ...]:
+    def _codes(self, chunk: str) -> tuple[int, ...]:
         """For every token of a chunk twice its word's id, plus 1 if it can begin a sentence; -1 for a paragraph."""
         if chunk == _PARAGRAPH:
             return (-1,)
@@ -145,17 +146,6 @@ class BookParser:
             self._flags.append(flags)
             self._hashes.append(word_hash(word))
         return id_
-
-
-class _ChunkCache(dict[str, tuple[int, ...]]):
-    """The codes of chunks, computed at their first use."""
-
-    def __init__(self, parser: BookParser) -> None:
-        self._parser = parser
-
-    def __missing__(self, chunk: str) -> tuple[int, ...]:
-        self[chunk] = codes = self._parser.encode_chunk(chunk)
-        return codes
 
 
 def can_be_answer(token: str) -> bool:
@@ -181,7 +171,7 @@ def parse_books(
         parser = BookParser(filters, ngrams)
         return ((text.consumed, parser.parse(text.name, text.read())) for text in texts)
     jobs = ((text.consumed, text.name, text.read()) for text in texts)
-    return map_in_order(_parse_in_worker, jobs, workers, _start_parser, (filters, ngrams))
+    return map_in_order(_parse_in_worker, jobs, workers, partial(_start_parser, filters, ngrams))
 
 
 _parser: BookParser | None = None  # one in each worker process, so that its cache serves many books
@@ -201,16 +191,15 @@ def map_in_order(
     function: Callable[..., Result],
     jobs: Iterable[tuple[Any, ...]],
     workers: int,
-    initializer: Callable[..., None] | None = None,
-    initargs: tuple[Any, ...] = (),
+    initializer: Callable[[], None] | None = None,
 ) -> Iterator[Result]:
-    """``function(*job)`` for every job in worker processes, the results in the order of the jobs.
+    """``function(*job)`` for every job in worker processes that first call ``initializer``; results in order.
 
-    Jobs are taken as they are needed: at most ``2 * workers`` more than were finished are in memory.
+    Jobs are taken as they are needed: at most ``2 * workers`` of them wait in memory.
     """
     # Spawned, because a forked process would inherit whatever locks other threads hold.
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, context, _start_worker, (initializer, initargs))
+    pool = ProcessPoolExecutor(workers, context, _start_worker, (initializer,))
     pending: deque[Future[Result]] = deque()
     try:
         for job in jobs:
@@ -225,7 +214,7 @@ def map_in_order(
         pool.shutdown(cancel_futures=True)
 
 
-def _start_worker(initializer: Callable[..., None] | None, initargs: tuple[Any, ...]) -> None:
+def _start_worker(initializer: Callable[[], None] | None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the parent process
     if initializer is not None:
-        initializer(*initargs)
+        initializer()

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from riffle.files import write_json
 from riffle.lambada.passages import EXAMPLE_DTYPE
 
 FORMAT = "riffle-lambada-1"
@@ -201,8 +202,7 @@ def write_examples(folder: Path, splits: Mapping[str, NDArray[np.void]], about: 
     for split, examples in splits.items():
         np.save(folder / f"{split}.npy", examples)
     sizes = {split: len(examples) for split, examples in splits.items()}
-    content = json.dumps({"format": FORMAT, "splits": sizes, **about}, indent=2, ensure_ascii=False)
-    (folder / "corpus.json").write_text(content + "\n", encoding="utf-8")
+    write_json(folder / "corpus.json", {"format": FORMAT, "splits": sizes, **about})
 
 
 def corpus_statistics(corpus: Corpus, known_V: NDArray[np.bool_]) -> dict[str, Any]:

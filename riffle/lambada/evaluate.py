@@ -22,7 +22,7 @@ from riffle.lambada.passages import TokenisedPassages, read_evaluation
 from riffle.lambada.pointing import Predictions
 from riffle.lambada.tokens import is_word, tokenise
 from riffle.lambada.train import VOCABULARY_FILE, WORD_CLASSIFIERS, make_lambada_objective
-from riffle.lambada.vectors import WordVectors, write_quantized_vectors
+from riffle.lambada.vectors import WordVectors, write_vectors
 from riffle.lambada.vocabulary import Vocabulary
 from riffle.quantities import format_percent
 from riffle.train.checkpoint import add_prefix, quantize, write_checkpoint
@@ -260,7 +260,7 @@ def ship_reader(run: Run, folder: Path, words: int | None = None) -> Run:
     # The path of the corpus means nothing on another machine.
     data = replace(config.data, words=len(kept.words), corpus=PassageDataConfig().corpus)
     folder.mkdir(parents=True, exist_ok=True)
-    write_quantized_vectors(folder / VOCABULARY_FILE, kept, weights["model.words.map.weight"].cpu().numpy())
+    write_vectors(folder / VOCABULARY_FILE, kept, quantize_for=weights["model.words.map.weight"].cpu().numpy())
     write_checkpoint(folder / run.checkpoint.name, {**quantize(weights), "step": torch.tensor(run.saved_step())})
     write_json(folder / run.config_path.name, asdict(replace(config, data=data)))
     if (run.folder / "environment.json").exists():

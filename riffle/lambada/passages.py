@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from riffle.lambada.sources import EVALUATION_SPLITS, SourceText, evaluation_texts, source_texts
+from riffle.lambada.sources import EVALUATION_SPLITS, SourceText, source_texts
 from riffle.lambada.tokens import CLOSING_MARKS, END_MARKS, is_word, tokenise
 
 Ints = NDArray[np.int64]
@@ -182,8 +182,8 @@ def read_evaluation(paths: Iterable[Path]) -> dict[str, TokenisedPassages]:
     """Evaluation passages by split: LAMBADA's files give the split of their name, others are a split of their own."""
     splits: dict[str, TokenisedPassages] = {}
     for path in paths:
-        many = path.is_dir() or ".tar" in path.name or path.name.endswith(".tgz")
-        texts = evaluation_texts(path) if many else source_texts(path)
+        whole = path.is_dir() or ".tar" in path.name or path.name.endswith(".tgz")  # which may hold other files
+        texts = (text for text in source_texts(path) if not whole or text.stem in EVALUATION_SPLITS)
         read = [(EVALUATION_SPLITS.get(text.stem, text.stem), read_passages(text)) for text in texts]
         if not read:
             names = ", ".join(f"{name}.txt" for name in EVALUATION_SPLITS)

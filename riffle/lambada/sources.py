@@ -73,11 +73,6 @@ def novel_texts(path: Path) -> Iterator[SourceText]:
     return (text for text in source_texts(path) if not text.stem.lower().startswith(_NOT_NOVELS))
 
 
-def evaluation_texts(path: Path) -> Iterator[SourceText]:
-    """The texts that are LAMBADA's evaluation passages."""
-    return (text for text in source_texts(path) if text.stem in EVALUATION_SPLITS)
-
-
 def source_bytes(path: Path) -> int:
     """Bytes on disk of everything :func:`source_texts` reads."""
     return sum(file.stat().st_size for file, _ in _files(path))

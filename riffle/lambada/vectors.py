@@ -17,7 +17,10 @@ from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
 
+from riffle.files import write_atomically
 from riffle.lambada.books import map_in_order
 from riffle.lambada.sources import READ_ERRORS, damaged_file, decompressed
 
@@ -72,47 +75,30 @@ def load_vectors(path: Path, cache: Path | None = None, workers: int = 1) -> Wor
     return vectors
 
 
-def write_vectors(path: Path, vectors: WordVectors, source: str = "") -> None:
-    """Write vectors in half precision as safetensors, atomically.
+def write_vectors(
+    path: Path, vectors: WordVectors, source: str = "", *, quantize_for: NDArray[np.float32] | None = None
+) -> None:
+    """Write vectors as safetensors, atomically.
 
     Args:
         path: The file.
         vectors: The words and their vectors.
         source: What they were made from; :func:`read_vectors` returns it.
+        quantize_for: The matrix ``[O, D]`` of the linear map that reads the vectors, to write them in 4 bits: ``q4``
+            uint8 ``[V, D / 2]``, two numbers in each byte, and ``scale`` float32 ``[V]``. Half precision without.
     """
-    _write(path, vectors.words, {"table": vectors.table}, source)
-
-
-def write_quantized_vectors(path: Path, vectors: WordVectors, weight_OD: NDArray[np.float32]) -> None:
-    """Write vectors in 4 bits: ``q4`` uint8 ``[V, D / 2]``, two numbers in each byte, and ``scale`` float32 ``[V]``.
-
-    Args:
-        path: The file.
-        vectors: The words and their vectors.
-        weight_OD: The matrix that vectors are multiplied with; the error of that product is made small.
-    """
-    if weight_OD.shape[1] % 2:
-        raise ValueError(f"vectors of {weight_OD.shape[1]} numbers cannot be kept in 4 bits: their number must be even")
-    q_VD, scale_V = quantize_vectors(vectors.table, weight_OD)
-    nibbles_VD = (q_VD + 8).astype(np.uint8)
-    q4_VH = nibbles_VD[:, ::2] | (nibbles_VD[:, 1::2] << np.uint8(4))
-    _write(path, vectors.words, {"scale": scale_V, "q4": q4_VH})
-
-
-def _write(path: Path, words: Sequence[str], arrays: dict[str, NDArray[np.generic]], source: str = "") -> None:
-    from safetensors.numpy import save
-
-    from riffle.files import write_atomically
-
-    words_bytes = np.frombuffer("\n".join(words).encode(), dtype=np.uint8)
+    words = np.frombuffer("\n".join(vectors.words).encode(), dtype=np.uint8)
+    if quantize_for is None:
+        table: dict[str, NDArray[np.generic]] = {"table": vectors.table}
+    else:
+        q_VD, scale_V = quantize_vectors(vectors.table, quantize_for)
+        table = {"scale": scale_V, "q4": _pack_int4(q_VD)}
     # One entry of metadata: with two, their order and so the bytes of the file would change from run to run.
-    write_atomically(path, save({"words": words_bytes, **arrays}, {"format": f"{FORMAT} {source}"}))
+    write_atomically(path, save({"words": words, **table}, {"format": f"{FORMAT} {source}"}))
 
 
 def read_vectors(path: Path) -> tuple[WordVectors, str]:
     """The vectors of a safetensors file, dequantised if need be, and what they were made from."""
-    from safetensors import SafetensorError, safe_open
-
     try:
         with safe_open(path, framework="np") as file:
             form, _, source = (file.metadata() or {}).get("format", "").partition(" ")
@@ -121,8 +107,7 @@ def read_vectors(path: Path) -> tuple[WordVectors, str]:
             words = file.get_tensor("words").tobytes().decode().split("\n")
             if "table" in file.keys():  # noqa: SIM118, it is no dict
                 return WordVectors(words, file.get_tensor("table")), source
-            q4_VH = file.get_tensor("q4")
-            q_VD = np.stack([q4_VH & 15, q4_VH >> 4], axis=-1).reshape(len(q4_VH), -1).astype(np.int8) - np.int8(8)
+            q_VD = _unpack_int4(file.get_tensor("q4"))
             return WordVectors(words, _dequantize(q_VD, file.get_tensor("scale"))), source
     except (SafetensorError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is damaged ({error}): restore it, or make it again from the original table") from None
@@ -168,6 +153,17 @@ def _round_gptq(values_VD: NDArray[np.float32], compensation_DD: NDArray[np.floa
         columns_DV[index + 1 :] -= np.outer(compensation_DD[index, index + 1 :], column_V - rounded_V)
         column_V[:] = rounded_V
     return columns_DV.T
+
+
+def _pack_int4(q_VD: NDArray[np.int8]) -> NDArray[np.uint8]:
+    if q_VD.shape[1] % 2:
+        raise ValueError(f"vectors of {q_VD.shape[1]} numbers cannot be kept in 4 bits: their number must be even")
+    nibbles_VD = (q_VD + 8).astype(np.uint8)
+    return nibbles_VD[:, ::2] | (nibbles_VD[:, 1::2] << np.uint8(4))
+
+
+def _unpack_int4(q4_VH: NDArray[np.uint8]) -> NDArray[np.int8]:
+    return np.stack([q4_VH & 15, q4_VH >> 4], axis=-1).reshape(len(q4_VH), -1).astype(np.int8) - np.int8(8)
 
 
 def _dequantize(q_VD: NDArray[np.int8], scale_V: NDArray[np.float32]) -> NDArray[np.float16]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from riffle.lambada import vectors as module
-from riffle.lambada.vectors import WordVectors, load_vectors, write_quantized_vectors
+from riffle.lambada.vectors import WordVectors, load_vectors, write_vectors
 
 ROWS = "the 1 2 3\nParis -0.5 .25 1e-3\ncafé 4 5 6\n"
 TABLE = np.array([[1, 2, 3], [-0.5, 0.25, 1e-3], [4, 5, 6]], dtype=np.float16)
@@ -116,7 +116,7 @@ def test_files_that_are_no_tables(tmp_path: Path) -> None:
 def test_quantized_tables(tmp_path: Path) -> None:
     path, table = tmp_path / "a.safetensors", np.random.default_rng(0).normal(size=(5, 8)).astype(np.float16)
     table[3] = 0
-    write_quantized_vectors(path, WordVectors(list("abcde"), table), np.eye(8, dtype=np.float32))
+    write_vectors(path, WordVectors(list("abcde"), table), quantize_for=np.eye(8, dtype=np.float32))
     back = load_vectors(path)
     assert back.words == list("abcde")
     assert back.table.dtype == np.float16
@@ -126,11 +126,11 @@ def test_quantized_tables(tmp_path: Path) -> None:
     assert (errors[0] <= errors[1] + 1e-4).all(), "no worse than rounding without clipping"
     assert not back.table[3].any()
     ones = WordVectors(["a"] * 100, np.ones((100, 300), np.float16))
-    write_quantized_vectors(path, ones, np.eye(300, dtype=np.float32))
+    write_vectors(path, ones, quantize_for=np.eye(300, dtype=np.float32))
     assert path.stat().st_size < 100 * (300 // 2 + 10)
     assert (load_vectors(path).table == 1).all()
     with pytest.raises(ValueError, match="vectors of 3 numbers cannot be kept in 4 bits"):
-        write_quantized_vectors(path, WordVectors(["a"], np.ones((1, 3), np.float16)), np.eye(3, dtype=np.float32))
+        write_vectors(path, WordVectors(["a"], np.ones((1, 3), np.float16)), quantize_for=np.eye(3, dtype=np.float32))
 
 
 def test_the_error_is_small_in_the_output_of_the_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +140,7 @@ def test_the_error_is_small_in_the_output_of_the_map(tmp_path: Path, monkeypatch
     weight_OD = random.normal(size=(8, 20)).astype(np.float32)  # it ignores most directions
     errors = []
     for known_OD in (weight_OD, np.eye(20, dtype=np.float32)):
-        write_quantized_vectors(tmp_path / "a.safetensors", vectors, known_OD)
+        write_vectors(tmp_path / "a.safetensors", vectors, quantize_for=known_OD)
         quantized = load_vectors(tmp_path / "a.safetensors")
         assert quantized.words == vectors.words
         difference_VD = quantized.table.astype(np.float32) - vectors.table
