@@ -15,6 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from matplotlib.colors import LinearSegmentedColormap, to_hex
+from matplotlib.lines import Line2D
+from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Patch, PathPatch
+from matplotlib.path import Path as Curve
 
 from riffle.plots import INK, LAST_COLOUR, WIRE, new_figure, save_figure, style, unit_colours
 from riffle.routing import message_positions, route
@@ -87,8 +91,6 @@ def draw_route(permutation: Sequence[int], path: str | Path) -> None:
         permutation: The exit of each message; 2 to 64 of them.
         path: The file to write: ``.svg``, ``.png`` or another suffix that matplotlib knows.
     """
-    from matplotlib.colors import LinearSegmentedColormap, to_hex
-
     settings = route(permutation)
     cells = len(permutation)
     if cells > MAX_MESSAGES:
@@ -139,9 +141,6 @@ def _blank(left: float, right: float, bottom: float, top: float, vertical: float
 
 def _draw_curve(axes: Any, points: Sequence[tuple[float, float]], level: float, **attributes: Any) -> None:
     """A line through points, horizontal at each of them for ``level`` of the distance to the next."""
-    from matplotlib.patches import PathPatch
-    from matplotlib.path import Path as Curve
-
     vertices, codes = [points[0]], [Curve.MOVETO]
     for (x0, y0), (x1, y1) in pairwise(points):
         reach = level * (x1 - x0)
@@ -152,8 +151,6 @@ def _draw_curve(axes: Any, points: Sequence[tuple[float, float]], level: float, 
 
 def _draw_switch(axes: Any, column: float, wire: int, margin: float, **attributes: Any) -> None:
     """The box of a switch on two wires."""
-    from matplotlib.patches import FancyBboxPatch
-
     corner, rounded = (column - BOX / 2, wire - margin), "round,pad=0,rounding_size=0.22"
     axes.add_patch(FancyBboxPatch(corner, BOX, 1 + 2 * margin, boxstyle=rounded, **attributes))
 
@@ -191,9 +188,6 @@ def _draw_wires(axes: Any, layers: Sequence[Layer], columns: list[float], cells:
 
 def _draw_skip(axes: Any, name: str, source: float, target: float, height: float, colour: str) -> None:
     """An arc from the wires before one layer to the switches of another, where only gates and candidates read it."""
-    from matplotlib.patches import FancyArrowPatch
-    from matplotlib.path import Path as Curve
-
     (x0, y0), (x1, y1) = (source - BOX / 2 - 0.3, 0.0), (target, -0.36)
     vertices = [(x0, y0), (x0, -1.33 * height), (x1, -1.33 * height), (x1, y1)]
     arc = Curve(vertices, (Curve.MOVETO, Curve.CURVE4, Curve.CURVE4, Curve.CURVE4))
@@ -205,8 +199,6 @@ def _draw_skip(axes: Any, name: str, source: float, target: float, height: float
 
 def _draw_blocks(axes: Any, layers: int, columns: list[float], cells: int, blocks: int) -> None:
     """A band behind each Beneš block, with its number; none where blocks have no layers."""
-    from matplotlib.patches import FancyBboxPatch
-
     size = (layers - 1) // blocks
     for block in range(blocks if size else 0):
         x0, x1 = columns[block * size] - 0.9 * BOX, columns[(block + 1) * size - 1] + 0.9 * BOX
@@ -218,9 +210,6 @@ def _draw_blocks(axes: Any, layers: int, columns: list[float], cells: int, block
 
 def _legend(layers: Sequence[Layer], colours: dict[str, str]) -> list[Any]:
     """The entries of the legend."""
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
     counts = Counter(layer.unit for layer in layers)
     handles: list[Any] = [Patch(color=colours[unit], label=f"{unit} {TIMES}{count}") for unit, count in counts.items()]
     if any(layer.shuffle for layer in layers):

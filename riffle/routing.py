@@ -79,7 +79,7 @@ def apply(settings: Sequence[Sequence[bool]], items: Sequence[Item]) -> list[Ite
     >>> apply([[True]], "ab")
     ['b', 'a']
     """
-    return deque(wire_contents(settings, items), maxlen=1)[0]
+    return deque(wire_contents(settings, items), maxlen=1)[0]  # one state at a time in memory
 
 
 def wire_contents(settings: Sequence[Sequence[bool]], items: Sequence[Item]) -> Iterator[list[Item]]:

@@ -12,11 +12,10 @@ from typing import Annotated
 import typer
 
 from riffle.cli.bench import bench
-from riffle.cli.demo import demo
 from riffle.cli.display import errors
 from riffle.cli.evaluate import evaluate
 from riffle.cli.export import export
-from riffle.cli.info import info, tasks
+from riffle.cli.info import demo, info, tasks
 from riffle.cli.inspect import inspect
 from riffle.cli.lambada import app as lambada
 from riffle.cli.plan import plan

@@ -31,17 +31,6 @@ def print_json(value: object) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
-def parse_lengths(text: str) -> list[int]:
-    """The lengths in an option ``--lengths``."""
-    try:
-        lengths = [int(part) for part in text.split(",")]
-    except ValueError:
-        raise ValueError(f"--lengths takes whole numbers separated by commas, got {text!r}") from None
-    if min(lengths) < 1:
-        raise ValueError(f"--lengths must be at least 1, got {min(lengths)}")
-    return lengths
-
-
 def choose_device(name: str) -> str:
     """The device that a name means; refuses one that this machine does not have."""
     import torch

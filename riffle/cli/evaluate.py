@@ -9,17 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from riffle.cli.display import (
-    Device,
-    Json,
-    RunFolder,
-    choose_device,
-    errors,
-    output,
-    parse_lengths,
-    print_json,
-    progress_bar,
-)
+from riffle.cli.display import Device, Json, RunFolder, choose_device, errors, output, print_json, progress_bar
 from riffle.quantities import format_percent
 
 if TYPE_CHECKING:
@@ -97,6 +87,17 @@ def evaluate(
     errors.print(f"plot: {picture}   numbers: {run / 'evaluation.json'}", markup=False, soft_wrap=True)
 
 
+def parse_lengths(text: str) -> list[int]:
+    """The lengths in an option ``--lengths``."""
+    try:
+        lengths = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"--lengths takes whole numbers separated by commas, got {text!r}") from None
+    if min(lengths) < 1:
+        raise ValueError(f"--lengths must be at least 1, got {min(lengths)}")
+    return lengths
+
+
 def _score_table(title: str, scores: Sequence[Score], trained_length: int) -> Table:
     """Accuracy per length for uniform examples: symbols and whole sequences."""
     table = Table(title=title, title_justify="left", header_style="bold")
@@ -113,16 +114,15 @@ def _worst_case_table(scores: Sequence[Score]) -> Table:
     """Accuracy per length for every worst case of a task, of symbols and of whole sequences."""
     table = Table(title="worst cases: symbols / sequences right", title_justify="left", header_style="bold")
     table.add_column("length", justify="right")
-    splits = list(dict.fromkeys(score.split for score in scores if score.split != "uniform"))
-    for split in splits:
+    for split in dict.fromkeys(score.split for score in scores if score.split != "uniform"):
         table.add_column(split, justify="right")
-    shown = {
-        (score.length, score.split): f"{format_percent(score.symbol_accuracy)} / "
-        f"{format_percent(score.sequence_accuracy)}"
-        for score in scores
-    }
-    for length in dict.fromkeys(score.length for score in scores):
-        table.add_row(str(length), *(shown[length, split] for split in splits))
+    by_length: dict[int, list[str]] = {}
+    for score in scores:
+        if score.split != "uniform":
+            shown = f"{format_percent(score.symbol_accuracy)} / {format_percent(score.sequence_accuracy)}"
+            by_length.setdefault(score.length, []).append(shown)
+    for length, row in by_length.items():
+        table.add_row(str(length), *row)
     return table
 
 

@@ -8,17 +8,8 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from riffle.cli.display import (
-    Device,
-    Json,
-    RunFolder,
-    choose_device,
-    errors,
-    output,
-    parse_lengths,
-    print_json,
-    progress_bar,
-)
+from riffle.cli.display import Device, Json, RunFolder, choose_device, errors, output, print_json, progress_bar
+from riffle.cli.evaluate import parse_lengths
 from riffle.quantities import format_percent
 
 

@@ -89,13 +89,25 @@ def train(
     With several GPUs: [bold]torchrun --nproc-per-node 8 -m riffle train TASK[/].
     Each process takes data.batch examples of every bin, so a step has 8 times as many.
     """
+    from dataclasses import replace
+
+    from riffle.config import override
+    from riffle.recipes import RECIPES, with_model
     from riffle.tasks import get_task
+    from riffle.train.run import Run
 
     get_task(task)
     folder = out or Path("runs") / (f"{task}-{model}" if model else task)
     named = {"train.steps": steps, "model.features": features, "train.seed": seed, "train.precision": precision}
     changes = [f"{name}={value}" for name, value in named.items() if value is not None] + (change or [])
-    config = _configure(task, recipe, model, changes, folder if resume else None)
+    if resume:
+        kind = [f"model.kind={model}"] if model else []
+        config = override(replace(Run(folder).config, task=task), kind + changes)
+    elif recipe not in RECIPES:
+        raise ValueError(f"unknown recipe {recipe!r}; choose one of {', '.join(RECIPES)}")
+    else:
+        config = RECIPES[recipe](task)
+        config = override(with_model(config, model) if model else config, changes)
     if show:
         print_config(config, json)
         return
@@ -106,22 +118,6 @@ def train(
         next_step="See how far it generalises: riffle eval",
     )
     train_run(config, folder, messages, resume=resume, device_name=device, graph=graph, timeout=timeout, json=json)
-
-
-def _configure(task: str, recipe: str, model: str | None, changes: list[str], resumed: Path | None) -> RunConfig:
-    from dataclasses import replace
-
-    from riffle.config import override
-    from riffle.recipes import RECIPES, with_model
-    from riffle.train.run import Run
-
-    if resumed is not None:
-        kind = [f"model.kind={model}"] if model else []
-        return override(replace(Run(resumed).config, task=task), kind + changes)
-    if recipe not in RECIPES:
-        raise ValueError(f"unknown recipe {recipe!r}; choose one of {', '.join(RECIPES)}")
-    config = RECIPES[recipe](task)
-    return override(with_model(config, model) if model else config, changes)
 
 
 def print_config(config: RunConfig, json: bool) -> None:
@@ -208,14 +204,8 @@ def _train_with_progress(
         TextColumn("{task.fields[rate]:.0f} steps/s"),
     )
     bar.disable = not ranks.is_rank0
-    job = bar.add_task(
-        run.config.task,
-        total=run.config.train.steps,
-        completed=run.saved_step(),
-        loss=float("nan"),
-        accuracy="-",
-        rate=0.0,
-    )
+    task, steps = run.config.task, run.config.train.steps
+    job = bar.add_task(task, total=steps, completed=run.saved_step(), loss=float("nan"), accuracy="-", rate=0.0)
 
     def on_log(step: int, values: dict[str, float]) -> None:
         accuracy = format_percent(values["accuracy"])
