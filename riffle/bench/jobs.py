@@ -71,11 +71,6 @@ def dtype_of(form: Form) -> torch.dtype:
     return torch.float32 if form == "eager" else torch.bfloat16
 
 
-def compiled(run: Callable[..., Any]) -> Any:
-    """A module or a function through ``torch.compile``, for one shape."""
-    return torch.compile(run, dynamic=False)
-
-
 def make_network(workload: Workload, form: Form, device: torch.device) -> ShuffleExchange:
     """The workload's network, with weights rounded to bfloat16 in every form."""
     torch.manual_seed(0)
@@ -135,7 +130,9 @@ def _inference(workload: Workload, form: Form, device: torch.device) -> Job:
     net = make_network(workload, form, device).eval()
     x_BND = make_cells(workload, form, device)
     graph = workload.graph and form == "fused"
-    run: Callable[..., Tensor] = compiled(net) if form == "compiled" else Graphed(net) if graph else net
+    run: Callable[..., Tensor] = Graphed(net) if graph else net
+    if form == "compiled":
+        run = torch.compile(net, dynamic=False)
 
     def call() -> Tensor:
         # Not the stricter inference mode, which the compiler does not trace everywhere.
@@ -157,7 +154,7 @@ def _backward(workload: Workload, form: Form, device: torch.device, *, reference
     net = make_network(workload, form, device)
     run: Callable[..., Tensor] = partial(definition, net) if reference else net
     if form == "compiled":
-        run = compiled(net)
+        run = torch.compile(net, dynamic=False)
     x_BND = make_cells(workload, form, device).requires_grad_()
     grad_BND = make_cells(workload, form, device, seed=1)
 
@@ -209,15 +206,7 @@ def _checked_steps(workload: Workload, form: Form, device: torch.device, *, doub
 def _train_step(
     workload: Workload, form: Form, device: torch.device, *, checked: bool = False, double: bool = False
 ) -> TrainStep:
-    """A training step on sorting; to be checked on two bins, without dropout, at a learning rate that changes nothing.
-
-    Args:
-        workload: The network, bins and batch.
-        form: How the model runs.
-        device: Where.
-        checked: Whether the results are compared between forms.
-        double: Whether the model computes in float64.
-    """
+    """A step on sorting; to be ``checked`` on two bins, without dropout, at a learning rate that changes no weight."""
     config, lengths = paper("sort"), workload.lengths
     model_config = replace(
         config.model,
@@ -240,18 +229,12 @@ def _train_step(
     if double:
         model = model.double()
     if form == "compiled":
-        model.forward_batches = compiled(model.forward_batches)  # type: ignore[method-assign]
+        model.forward_batches = torch.compile(model.forward_batches, dynamic=False)  # type: ignore[method-assign]
     return TrainStep(config, model, objective)
 
 
-class EncoderLayer(nn.Module):
-    """Pre-norm self-attention and a feed-forward layer of four times the width, each with a residual connection.
-
-    It has no positional encoding, which would only add to its time.
-
-    Args:
-        features: The width.
-    """
+class PlainEncoderLayer(nn.Module):
+    """Pre-norm self-attention and a feed-forward layer; without positional encoding, which would only add time."""
 
     def __init__(self, features: int, *, device: torch.device) -> None:
         super().__init__()
@@ -273,17 +256,17 @@ class EncoderLayer(nn.Module):
 
 def _make_encoder(workload: Workload, form: Form, device: torch.device) -> nn.Module:
     torch.manual_seed(0)
-    layers = [EncoderLayer(workload.features, device=device) for _ in range(workload.blocks)]
+    layers = [PlainEncoderLayer(workload.features, device=device) for _ in range(workload.blocks)]
     encoder = nn.Sequential(*layers, nn.LayerNorm(workload.features, device=device))
     return encoder.to(torch.bfloat16).to(dtype_of(form)).eval()
 
 
 def _encoder(workload: Workload, form: Form, device: torch.device) -> Job:
-    run = _make_encoder(workload, form, device)
+    run: Any = _make_encoder(workload, form, device)
     x_BND = make_cells(workload, form, device)
-    if form == "compiled":
-        run = compiled(run)
     graph = workload.graph and device.type == "cuda"
+    if form == "compiled":
+        run = torch.compile(run, dynamic=False)
     if graph:
         run = Graphed(run)
 
@@ -315,9 +298,7 @@ JOBS: dict[WorkloadKind, JobKind] = {
         f"mean loss of {CHECKED_STEPS} steps of the first and last bin without dropout, gradients, with float64",
     ),
     "encoder": JobKind(
-        _encoder,
-        _encoder_reference,
-        f"the output, up to {CHECKED_ENCODER} cells, with the same encoder in float32",
+        _encoder, _encoder_reference, f"the output, up to {CHECKED_ENCODER} cells, with the same encoder in float32"
     ),
 }
 """How each kind of workload is run, its reference results, and what is compared."""

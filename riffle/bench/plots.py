@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from riffle.plots import INK, LAST_COLOUR, PALETTE, WIRE, new_figure, save_figure, style, style_axes
 from riffle.quantities import format_length, format_milliseconds
@@ -26,13 +26,8 @@ SHORTEST, LONGEST, MOST_RANKS = 20, 36, 10
 """Of the cost model's plot: address bits of the shortest and longest sequence, and of the largest number of devices."""
 
 
-class Line(NamedTuple):
-    """Milliseconds by length."""
-
-    label: str
-    times: dict[int, float]
-    colour: str
-    style: str
+Line = tuple[str, dict[int, float], str, str]
+"""A label, milliseconds by length, a colour and matplotlib's format of a line."""
 
 
 def draw_bench(record: Mapping[str, Any], *paths: Path) -> bool:
@@ -57,15 +52,14 @@ def draw_bench(record: Mapping[str, Any], *paths: Path) -> bool:
 def _lines(section: Mapping[str, Any], name: str) -> list[Line]:
     """The lines of a panel; none where a model that it compares has no times."""
     network = "curve" if name == "curve" else "ours"
-    times = _by_length(section, network, "milliseconds")
-    lines = [
-        Line("riffle", times, PALETTE[0], "o-"),
-        Line(FLOOR, _by_length(section, network, "floor_milliseconds"), WIRE, "--"),
+    lines: list[Line] = [
+        ("riffle", _by_length(section, network, "milliseconds"), PALETTE[0], "o-"),
+        (FLOOR, _by_length(section, network, "floor_milliseconds"), WIRE, "--"),
     ]
     if name == "attention":
         encoder = _by_length(section, "encoder", "milliseconds")
-        lines.insert(0, Line("6-layer encoder, FlashAttention", encoder, LAST_COLOUR, "s-"))
-    return lines if all(line.times for line in lines) else []
+        lines.insert(0, ("6-layer encoder, FlashAttention", encoder, LAST_COLOUR, "s-"))
+    return lines if all(times for _, times, _, _ in lines) else []
 
 
 def _by_length(section: Mapping[str, Any], prefix: str, number: str) -> dict[int, float]:
@@ -89,14 +83,14 @@ def _draw_lines(axes: Any, lines: list[Line]) -> None:
     from matplotlib.ticker import NullLocator
 
     axes.set(xscale="log", yscale="log")
-    slowest = max(list(line.times.values())[-1] for line in lines)
-    for line in lines:
-        axes.plot(*zip(*line.times.items(), strict=True), line.style, color=line.colour, label=line.label, linewidth=2)
-        length, time = list(line.times.items())[-1]
+    slowest = max(list(times.values())[-1] for _, times, _, _ in lines)
+    for label, times, colour, form in lines:
+        axes.plot(*zip(*times.items(), strict=True), form, color=colour, label=label, linewidth=2)
+        length, time = list(times.items())[-1]
         side = "bottom" if time == slowest else "top"  # so that labels of lines that end close do not overlap
         position: dict[str, Any] = {"xytext": (9, 0), "textcoords": "offset points", "ha": "left", "va": side}
-        axes.annotate(format_milliseconds(time), (length, time), color=line.colour, **position)
-    ticks = sorted({length for line in lines for length in line.times})
+        axes.annotate(format_milliseconds(time), (length, time), color=colour, **position)
+    ticks = sorted({length for _, times, _, _ in lines for length in times})
     axes.set_xticks(ticks, [format_length(tick) for tick in ticks])
     left, right = axes.get_xlim()
     axes.set_xlim(left, right * (right / left) ** 0.15)  # room for the times of the longest

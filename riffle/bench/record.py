@@ -1,7 +1,4 @@
-"""The result file of ``riffle bench``: measurements, device, versions, commit and commands.
-
-Importing this module does not import torch, so that ``riffle bench --help`` is quick.
-"""
+"""The result file of ``riffle bench``; like :mod:`riffle.bench.workloads`, importing it does not import torch."""
 
 from __future__ import annotations
 
@@ -37,9 +34,7 @@ def format_error(entry: Mapping[str, Any]) -> str:
 
 
 class Record:
-    """A JSON file that is complete after every measurement; later runs add to it.
-
-    Later runs must be on the same device with the same commit and versions.
+    """A JSON file that is complete after every measurement; later runs with the same device and code add to it.
 
     Args:
         path: The file.
@@ -75,19 +70,9 @@ class Record:
 
     def put(self, case: Case, entry: dict[str, Any]) -> None:
         """Add the entry of a case, in place of an earlier one, and write the file."""
-        workload = case.workload
-        row = self.content[case.section].setdefault(
-            workload.name,
-            {
-                "title": workload.title,
-                "features": workload.features,
-                "blocks": workload.blocks,
-                "lengths": list(workload.lengths),
-                "batch": workload.batch,
-                "flops": workload.flops,
-                "forms": {},
-            },
-        )
+        names = ("title", "features", "blocks", "lengths", "batch", "flops")
+        workload = {name: getattr(case.workload, name) for name in names}
+        row = self.content[case.section].setdefault(case.workload.name, {**workload, "forms": {}})
         forms = row["forms"] | {case.form: {**entry, "run": len(self.content["runs"]) - 1}}
         row["forms"] = {form: forms[form] for form in FORMS if form in forms}
         write_json(self.path, self.content)

@@ -22,7 +22,6 @@ FORMS: dict[Form, str] = {
 """Every implementation that is measured, with its description."""
 DEVICE_FORMS: dict[str, tuple[Form, ...]] = {"cuda": tuple(FORMS), "cpu": ("eager", "compiled")}
 """The forms that a type of device can run."""
-DEFAULT_FORMS: dict[str, tuple[Form, ...]] = {"cuda": tuple(FORMS), "cpu": ("eager",)}
 Section = Literal["rows", "curve", "attention"]
 SECTIONS: tuple[Section, ...] = ("rows", "curve", "attention")
 """Parts of the result file: the table, time over length, and the comparison with attention."""
@@ -131,7 +130,8 @@ def select_cases(
     selected = _checked("row", names, row_names(device), device)
     if names is None and not attention:
         selected.remove("attention")
-    selected_forms = _checked("form", forms or DEFAULT_FORMS[device], DEVICE_FORMS[device], device)
+    default_forms = DEVICE_FORMS[device] if device == "cuda" else ("eager",)
+    selected_forms = _checked("form", forms or default_forms, DEVICE_FORMS[device], device)
     cases = [
         Case("rows", workload, form)
         for workload in WORKLOADS[device]

@@ -56,39 +56,26 @@ def plan(
         link=quantities.parse_bytes(link),
         latency=quantities.parse_seconds(latency),
     )
-    costs = {
-        name: ShardedCost(
-            ShardedWork(
-                length=quantities.parse_count(length),
-                features=maps,
-                blocks=blocks,
-                ranks=gpus,
-                batch=batch,
-                itemsize=4 if float32 else 2,
-                training=name == "training",
-            ),
-            machine,
-        )
-        for name in ("forward", "training")
-    }
+    cells, itemsize = quantities.parse_count(length), 4 if float32 else 2
+    work = ShardedWork(length=cells, features=maps, blocks=blocks, ranks=gpus, batch=batch, itemsize=itemsize)
+    forward, training = (ShardedCost(replace(work, training=training), machine) for training in (False, True))
     if plot is not None:
         from riffle.bench.plots import draw_cost
 
         plot.parent.mkdir(parents=True, exist_ok=True)
-        draw_cost(plot, costs["forward"].work, machine)
+        draw_cost(plot, work, machine)
         errors.print(f"The plot is in {plot}.", markup=False, highlight=False, soft_wrap=True)
     if json:
-        print_json({name: _numbers(cost) for name, cost in costs.items()})
+        print_json({"forward": _numbers(forward), "training": _numbers(training)})
         return
-    output.print(_table(costs))
-    alone = ShardedCost(replace(costs["forward"].work, ranks=1), machine)
-    if not alone.fits:
-        errors.print(
-            f"One GPU cannot hold the {format_bytes(alone.memory_bytes)} of a forward pass, but the "
-            f"{format_bytes(alone.work.state_bytes)} of cells can be streamed through it: see riffle.parallel.stream.",
-            highlight=False,
-            soft_wrap=True,
+    output.print(_table(forward, training))
+    single = ShardedCost(replace(work, ranks=1), machine)
+    if not single.fits:
+        note = (
+            f"One GPU cannot hold the {format_bytes(single.memory_bytes)} of a forward pass, but the "
+            f"{format_bytes(single.work.state_bytes)} of cells can be streamed through it: see riffle.parallel.stream."
         )
+        errors.print(note, highlight=False, soft_wrap=True)
 
 
 def _numbers(cost: ShardedCost) -> dict[str, Any]:
@@ -113,16 +100,16 @@ def _numbers(cost: ShardedCost) -> dict[str, Any]:
     }
 
 
-def _table(costs: dict[str, ShardedCost]) -> Table:
-    work = costs["forward"].work
+def _table(forward: ShardedCost, training: ShardedCost) -> Table:
+    work = forward.work
     title = (
         f"{work.length:,} cells, {work.features} maps, {work.blocks} block{'s' * (work.blocks != 1)} on {work.ranks:,} "
         f"GPU{'s' * (work.ranks != 1)}: {work.cells:,} cells each, {work.layers} layers"
     )
     table = Table(title=title, title_justify="left", header_style="bold")
     table.add_column("each GPU")
-    for name in costs:
-        table.add_column("forward" if name == "forward" else "forward and backward", justify="right")
+    for name in ("forward", "forward and backward"):
+        table.add_column(name, justify="right")
     rows = {
         "memory": lambda cost: format_bytes(cost.memory_bytes) + ("" if cost.fits else " [red]does not fit[/]"),
         "fits on": lambda cost: "no number of GPUs" if cost.fewest_ranks is None else f"{cost.fewest_ranks:,} or more",
@@ -134,5 +121,5 @@ def _table(costs: dict[str, ShardedCost]) -> Table:
         "in all": lambda cost: f"[bold]{format_milliseconds(cost.seconds * 1e3)}[/]",
     }
     for name, row in rows.items():
-        table.add_row(name, *(row(cost) for cost in costs.values()))
+        table.add_row(name, row(forward), row(training))
     return table
