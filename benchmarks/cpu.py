@@ -14,33 +14,30 @@ import resource
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from riffle import ShuffleExchange
+from riffle.bench.timing import wall_times
 from riffle.cost import network_flops
 from riffle.environment import environment
+from riffle.files import write_json
 
 FEATURES = 96
 LENGTHS = (1024, 4096, 16384)
 MEMORY_LENGTH = 2**18
 SECONDS = 4.0
-"""How long each case is repeated."""
+"""How long each call is repeated."""
 
 
-def median_seconds(work: Callable[[], object]) -> float:
+def median_seconds(call: Callable[[], object]) -> float:
     for _ in range(2):
-        work()
-    times: list[float] = []
-    while sum(times) < SECONDS or len(times) < 5:
-        start = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
+        call()
+    return statistics.median(wall_times(call, repeats=5, seconds=SECONDS)) / 1e3
 
 
 def speed() -> dict[str, Any]:
@@ -52,7 +49,7 @@ def speed() -> dict[str, Any]:
             x_BND = torch.randn(1, length, FEATURES)
             # The product is timed before and after, since a shared machine's speed drifts.
             before = median_seconds(lambda: matrix @ matrix)
-            seconds = median_seconds(lambda x_BND=x_BND: net(x_BND))  # type: ignore[misc]
+            seconds = median_seconds(partial(net, x_BND))
             after = median_seconds(lambda: matrix @ matrix)
             product_rate = 2 * 2048**3 / statistics.mean((before, after))
             rate = network_flops(length, FEATURES, 1) / seconds
@@ -70,20 +67,19 @@ def speed() -> dict[str, Any]:
 
 
 def memory() -> dict[str, Any]:
-    """Run in a process of its own: a peak never falls again."""
+    """Peak memory of one inference; run in a process of its own, since a peak never falls again."""
     net = ShuffleExchange(FEATURES).eval()
     x_BND = torch.randn(1, MEMORY_LENGTH, FEATURES)
     with torch.inference_mode():
         net(x_BND[:, :4096])
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         net(x_BND)
-    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
-    size = x_BND.numel() * x_BND.element_size()
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
     return {
         "length": MEMORY_LENGTH,
-        "input_bytes": size,
+        "input_bytes": x_BND.nbytes,
         "grown_bytes": grown,
-        "times_input": round(1 + grown / size, 2),
+        "times_input": round(1 + grown / x_BND.nbytes, 2),
     }
 
 
@@ -98,10 +94,9 @@ def main() -> None:
     command = [sys.executable, __file__, "--only-memory"]
     measured_memory = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     result = {"speed": speed(), "memory": measured_memory, "environment": environment(torch.device("cpu"))}
-    text = json.dumps(result, indent=2) + "\n"
-    print(text)
+    print(json.dumps(result, indent=2))
     if arguments.out:
-        arguments.out.write_text(text)
+        write_json(arguments.out, result)
 
 
 if __name__ == "__main__":

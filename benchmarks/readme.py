@@ -1,4 +1,4 @@
-"""Draw the tables of README and docs from the result files, or check that they are up to date.
+"""Write the tables of README and docs from the result files, or check that they are up to date.
 
     python benchmarks/readme.py [--check]
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import mean
@@ -32,153 +32,143 @@ H200 = ROOT / "benchmarks" / "results" / "h200.json"
 def generalization() -> str:
     """Symbol accuracy over length for every task, beside the paper's."""
     lengths = (*LENGTHS, 16_384, 65_536)
-    lines = ["| task | trained by | " + " | ".join(map(str, lengths)) + " |", "|---|---|" + "---:|" * len(lengths)]
+    rows = []
     results = read_results(ROOT / "results", ["generalization"])
     for task in SIMPLE:
         paper = GENERALIZATION["shuffle-exchange"][task]
-        lines.append(f"| {task} | the paper, 40k steps | {_cells(paper, lengths, format_paper)} |")
+        rows.append([task, "the paper, 40k steps", *_cells(paper, lengths, format_paper)])
         for group, runs in by_group(select(results, task, kind="shuffle-exchange")).items():
-            label = f"recipe `{group.split(', ')[2]}`, {runs[0]['steps'] // 1000}k steps, " + (
-                f"mean of {len(runs)}" if len(runs) > 1 else "one seed"
-            )
-            found = {point.x: point.mean for point in over_length(runs)}
-            lines.append(f"| | {label} | {_cells(found, lengths, format_percent)} |")
-    return "\n".join(lines)
+            seeds = f"mean of {len(runs)}" if len(runs) > 1 else "one seed"
+            label = f"recipe `{group.split(', ')[2]}`, {runs[0]['steps'] // 1000}k steps, {seeds}"
+            accuracy = {point.x: point.mean for point in over_length(runs)}
+            rows.append(["", label, *_cells(accuracy, lengths, format_percent)])
+    return _table(["task", "trained by", *map(str, lengths)], rows, text_columns=2)
 
 
 def shipped(folder: Path = ROOT / "riffle" / "weights") -> str:
     """The weights in the package after rounding: accuracy at the trained length and at multiples of it."""
-    times = (1, 4, 16, 64, 256, 1024)
-    heads = ["there", *(f"{factor} times" for factor in times[1:])]
-    lines = ["| task | maps | trained to | " + " | ".join(heads) + " |", "|---|---:|---:|" + "---:|" * len(heads)]
+    factors = (1, 4, 16, 64, 256, 1024)
+    rows = []
     for name in (name for name in TASKS if (folder / name).exists()):
         config = _read(folder / name / "config.json")
         scores = _read(folder / name / "evaluation.json")["scores"]
-        found = {score["length"]: score["symbol_accuracy"] for score in scores if score["split"] == "uniform"}
+        accuracy = {score["length"]: score["symbol_accuracy"] for score in scores if score["split"] == "uniform"}
         trained = max(config["data"]["bins"])
-        facts = f"[{name}](riffle/weights/{name}) | {config['model']['features']} | {trained}"
-        lines.append(f"| {facts} | {_cells(found, [trained * factor for factor in times], format_percent)} |")
-    return "\n".join(lines)
+        facts = [f"[{name}](riffle/weights/{name})", str(config["model"]["features"]), str(trained)]
+        rows.append([*facts, *_cells(accuracy, [trained * factor for factor in factors], format_percent)])
+    return _table(["task", "maps", "trained to", "there", *(f"{factor} times" for factor in factors[1:])], rows)
 
 
 def cpu() -> str:
     """The reference path on a CPU."""
     result = _read(ROOT / "benchmarks" / "results" / "cpu.json")
-    lines = ["| length | time | of the product's rate |", "|---:|---:|---:|"]
-    for row in result["speed"]["rows"]:
-        lines.append(f"| {row['length']} | {row['milliseconds']:.0f} ms | {row['fraction'] * 100:.0f}% |")
-    memory = result["memory"]
-    lines.append(
-        f"\nPeak memory of one inference at {memory['length']} cells: {memory['times_input']} times the input."
-    )
-    return "\n".join(lines)
+    rows = [
+        [str(row["length"]), f"{row['milliseconds']:.0f} ms", f"{row['fraction'] * 100:.0f}%"]
+        for row in result["speed"]["rows"]
+    ]
+    table, memory = _table(["length", "time", "of the product's rate"], rows, text_columns=0), result["memory"]
+    peak = f"Peak memory of one inference at {memory['length']} cells: {memory['times_input']} times the input."
+    return f"{table}\n\n{peak}"
 
 
 def speed(path: Path = H200) -> str:
-    """A GPU's speed as ``riffle bench`` measured it; nothing where it has not yet."""
+    """A GPU's speed as ``riffle bench`` measured it; nothing without the file."""
     if not path.exists():
         return ""
     record = _read(path)
-    ceilings = record["runs"][0]["ceilings"]
+    rates = record["runs"][0]["ceilings"]
     commands = " and ".join(f"`{run['command']}`" for run in record["runs"])
-    lines = [
-        f"One {record['device']}, commit {record['commit']}, torch {record['versions']['torch']}, {commands}; a matrix "
-        f"product reached {ceilings['product'] / 1e12:.0f} TFLOP/s, a copy {ceilings['copy'] / 1e12:.1f} TB/s. The "
-        "floor is the time that a row's FLOPs take at the product's rate. The training step, and fused all rows up to "
-        "1K cells, are replayed as CUDA graphs. Before a row was timed, its results were compared with the reference "
-        f"in float32; a wrong one has no time ([{path.name}](benchmarks/results/{path.name}), "
-        "[docs/kernels.md](docs/kernels.md)).\n",
-        "| work | eager, float32 | compiled, bfloat16 | fused | fused, gates kept | floor | reached |",
-        "|---|---:|---:|---:|---:|---:|---:|",
+    parts = [
+        f"{_where(record)}, {commands}; a matrix product reached {rates['product'] / 1e12:.0f} TFLOP/s, a copy "
+        f"{rates['copy'] / 1e12:.1f} TB/s. The floor is the time that a row's FLOPs take at the product's rate. The "
+        "training step, and fused all rows up to 1K cells, are replayed as CUDA graphs. Before a row was timed, its "
+        "results were compared with the reference in float32; a wrong one has no time "
+        f"([{path.name}](benchmarks/results/{path.name}), [docs/kernels.md](docs/kernels.md)).",
+        _table(
+            ["work", "eager, float32", "compiled, bfloat16", "fused", "fused, gates kept", "floor", "reached"],
+            map(_speed_row, record["rows"].values()),
+        ),
     ]
-    lines += [_speed_row(row) for row in record["rows"].values()]
     if record["attention"]:
-        lines += ["", *_attention(record["attention"])]
+        parts.append(_attention(record["attention"]))
     if record["curve"] or record["attention"]:
-        lines += ["", f"![Time over length](benchmarks/results/{path.stem}.png)"]
-    return "\n".join(lines)
+        parts.append(f"![Time over length](benchmarks/results/{path.stem}.png)")
+    return "\n\n".join(parts)
 
 
-def _speed_row(row: dict[str, Any]) -> str:
+def _speed_row(row: dict[str, Any]) -> list[str]:
     cells = []
     for form in ("eager", "compiled", "fused", "fused-keep"):
         entry = row["forms"].get(form)
         size = f", {format_bytes(entry['peak_bytes'])}" if entry and "milliseconds" in entry else ""
         cells.append(format_time(entry) + size if entry else DASH)
     timed = [entry for entry in row["forms"].values() if "milliseconds" in entry]
-    best = max(timed, key=lambda entry: entry["fraction_of_floor"], default=None)
-    cells += (
-        [format_milliseconds(best["floor_milliseconds"]), format_share(best["fraction_of_floor"])]
-        if best
-        else [DASH] * 2
-    )
-    return f"| {row['title']} | " + " | ".join(cells) + " |"
+    if not timed:
+        return [row["title"], *cells, DASH, DASH]
+    best = max(timed, key=lambda entry: entry["fraction_of_floor"])
+    floor = format_milliseconds(best["floor_milliseconds"])
+    return [row["title"], *cells, floor, format_share(best["fraction_of_floor"])]
 
 
-def _attention(rows: dict[str, Any]) -> list[str]:
+def _attention(rows: dict[str, Any]) -> str:
     """This network and the encoder, a column for each length."""
     lengths = sorted({row["lengths"][0] for row in rows.values()})
-    lines = ["| cells | " + " | ".join(map(format_length, lengths)) + " |", "|---|" + "---:|" * len(lengths)]
+    lines = []
     for name in ("ours", "encoder"):
-        mine = {row["lengths"][0]: row for key, row in rows.items() if key.startswith(name)}
-        if not mine:
-            continue
-        entries = [next(iter(mine[length]["forms"].values())) if length in mine else None for length in lengths]
-        first = next(iter(mine.values()))
-        what = (
-            f"riffle, {first['blocks']} blocks"
-            if name == "ours"
-            else f"{first['blocks']}-layer encoder, FlashAttention"
-        )
-        cells = " | ".join(format_time(entry) if entry else DASH for entry in entries)
-        lines.append(f"| {what}, {first['features']} maps | {cells} |")
-    return lines
+        entries = {
+            row["lengths"][0]: next(iter(row["forms"].values())) for key, row in rows.items() if key.startswith(name)
+        }
+        if entries:
+            first = next(row for key, row in rows.items() if key.startswith(name))
+            model = "riffle, {} blocks" if name == "ours" else "{}-layer encoder, FlashAttention"
+            label = f"{model.format(first['blocks'])}, {first['features']} maps"
+            lines.append([label, *_cells(entries, lengths, format_time)])
+    return _table(["cells", *map(format_length, lengths)], lines)
 
 
 def rivals(folder: Path = ROOT / "results" / "rivals") -> str:
-    """Symbol accuracy over length of the models to compare with, beside what the paper has of the Neural GPU."""
-    lines = ["| task | model | " + " | ".join(map(str, LENGTHS)) + " |", "|---|---|" + "---:|" * len(LENGTHS)]
+    """Symbol accuracy over length of the baselines, beside the paper's Neural GPU."""
+    rows = []
     for task, paper in GENERALIZATION["dngpu"].items():
-        lines.append(f"| {task} | `dngpu`, the paper | {_cells(paper, LENGTHS, format_paper)} |")
+        rows.append([task, "`dngpu`, the paper", *_cells(paper, LENGTHS, format_paper)])
         for path in sorted(folder.glob(f"{task}-*.json")):
             run = _read(path)
-            model, data = run["config"]["model"], run["config"]["data"]
-            by_length = {score["length"]: score["symbol_accuracy"] for score in run["scores"]}
-            cells = _cells(by_length, LENGTHS, format_percent)
-            kind = f"`{model['kind']}`, {model['features']} maps, dropout {model['dropout']:g}"
-            how = f"to {data['bins'][-1]}, {run['steps']:,} steps, seed {run['config']['train']['seed']}"
-            how += ", averaged" if run["config"]["train"].get("average") else ""
-            lines.append(f"| | {kind}, {how} ([{path.stem}](../results/rivals/{path.name})) | {cells} |")
-    return "\n".join(lines)
+            model, data, train = (run["config"][part] for part in ("model", "data", "train"))
+            accuracy = {score["length"]: score["symbol_accuracy"] for score in run["scores"]}
+            label = f"`{model['kind']}`, {model['features']} maps, dropout {model['dropout']:g}, "
+            label += f"to {data['bins'][-1]}, {run['steps']:,} steps, seed {train['seed']}"
+            label += ", averaged" if train.get("average") else ""
+            label += f" ([{path.stem}](../results/rivals/{path.name}))"
+            rows.append(["", label, *_cells(accuracy, LENGTHS, format_percent)])
+    return _table(["task", "model", *map(str, LENGTHS)], rows, text_columns=2)
 
 
 def timing(name: str) -> str:
-    """Time and memory over length of every series of an experiment."""
+    """Time and memory over length of every series of a timing figure."""
     path = ROOT / "results" / name / "results.json"
     record = _read(path)
     lengths = [2**power for power in range(6, 22, 3)]
-    lines = [
-        f"One {record['device']}, commit {record['commit'][:7]}, torch {record['versions']['torch']}, "
-        f"{record['dtype']} ([{path.name}](../results/{name}/{path.name})).\n"
-    ]
-    lines += ["| | " + " | ".join(map(format_length, lengths)) + " |", "|---|" + "---:|" * len(lengths)]
+    rows = []
     for series in record["series"]:
         points = {point["length"]: point for point in series["points"]}
-        lines.append(f"| {series['model']}, {series['work']} | {_cells(points, lengths, _time_and_memory)} |")
-    return "\n".join(lines)
+        rows.append([f"{series['model']}, {series['work']}", *_cells(points, lengths, _time_and_memory)])
+    about = f"{_where(record, 7)}, {record['dtype']} ([{path.name}](../results/{name}/{path.name}))."
+    return f"{about}\n\n{_table(['', *map(format_length, lengths)], rows)}"
+
+
+def _time_and_memory(point: Mapping[str, Any]) -> str:
+    return f"{format_milliseconds(point['milliseconds'])}, {format_bytes(point['peak_bytes'])}"
 
 
 def resident(path: Path = ROOT / "benchmarks" / "results" / "resident.json") -> str:
     """The longest sequence in one buffer."""
     run = _read(path)
+    layers, whole = run["error_of_the_layers"], run["error_of_the_definition"]
     return (
-        f"One {run['device']}, commit {run['commit']}, torch {run['versions']['torch']}: **{run['cells']:,} cells** of "
-        f"{run['maps']} maps in {run['dtype']}, {run['layers']} layers, in **{run['seconds']:.1f} s** with "
-        f"{format_bytes(run['peak_bytes'])} of memory, {format_bytes(run['buffer_bytes'])} of them the cells. "
-        f"The largest error "
-        f"of {run['error_of_the_layers']['pairs']} pairs of every layer was "
-        f"{run['error_of_the_layers']['worst']:.1e}, that of the whole network at "
-        f"{run['error_of_the_definition']['cells']:,} cells {run['error_of_the_definition']['error']:.1e} "
+        f"{_where(run)}: **{run['cells']:,} cells** of {run['maps']} maps in {run['dtype']}, {run['layers']} layers, "
+        f"in **{run['seconds']:.1f} s** with {format_bytes(run['peak_bytes'])} of memory, "
+        f"{format_bytes(run['buffer_bytes'])} of them the cells. The largest error of {layers['pairs']} pairs of every "
+        f"layer was {layers['worst']:.1e}, that of the whole network at {whole['cells']:,} cells {whole['error']:.1e} "
         f"([{path.name}](../benchmarks/results/{path.name}))."
     )
 
@@ -197,10 +187,8 @@ def lambada(runs: Path = ROOT / "results" / "lambada", shipped: Path = ROOT / "r
         rows.append(
             (score["position"], "**riffle**, the weights in the package, 1 placement", format_percent(score["word"]))
         )
-    lines = ["| model | accuracy | by word |", "|---|---:|---:|"]
-    return "\n".join(
-        [*lines, *(f"| {name} | {format_percent(share)} | {word} |" for share, name, word in sorted(rows))]
-    )
+    lines = [[name, format_percent(accuracy), word] for accuracy, name, word in sorted(rows)]
+    return _table(["model", "accuracy", "by word"], lines)
 
 
 def reading_speed(path: Path = ROOT / "results" / "lambada" / "adamw-seed0.json") -> str:
@@ -208,49 +196,44 @@ def reading_speed(path: Path = ROOT / "results" / "lambada" / "adamw-seed0.json"
     run = _read(path)
     minutes = run["passages"] / run["passages_per_second"] / 60
     return (
-        f"One {run['device']}, commit {run['commit']}, torch {run['versions']['torch']}: {run['steps']:,} steps of "
+        f"{_where(run)}: {run['steps']:,} steps of "
         f"{run['config']['data']['batch']} passages at **{run['passages_per_second']:,} passages a second**, "
         f"{minutes:.0f} minutes, of {run['splits']['train'] + run['splits']['within']:,} passages from "
         f"public-domain novels ([{path.name}](../results/lambada/{path.name}))."
     )
 
 
-def _time_and_memory(point: Mapping[str, Any]) -> str:
-    return f"{format_milliseconds(point['milliseconds'])}, {format_bytes(point['peak_bytes'])}"
-
-
 def levers(folder: Path = ROOT / "results" / "lambada-levers") -> str:
     """Accuracy on LAMBADA with one setting changed at a time, the best first."""
     runs = sorted(map(_read, folder.glob("*.json")), key=lambda run: -run["accuracy"]["all"]["position"])
     first, commits = runs[0], sorted({run["commit"][:7] for run in runs})
-    head = (
+    about = (
         f"One {first['hardware']}, commits {', '.join(commits)}: {first['config']['model']['features']} maps, "
-        f"{first['steps']:,} steps, one seed.\n"
+        f"{first['steps']:,} steps, one seed."
     )
-    lines = [head, "| changed | accuracy | by word |", "|---|---:|---:|"]
+    rows = []
     for run in runs:
         score = run["accuracy"]["all"]
         name = "nothing" if run["group"] == "as it is" else run["group"]
-        lines.append(f"| {name} | {format_percent(score['position'])} | {format_percent(score['word'])} |")
-    return "\n".join(lines)
+        rows.append([name, format_percent(score["position"]), format_percent(score["word"])])
+    return f"{about}\n\n{_table(['changed', 'accuracy', 'by word'], rows)}"
 
 
 def compared(root: Path = ROOT / "results") -> str:
     """Accuracy on LAMBADA by network: every one that a comparison of the paper has."""
     figures = (LAMBADA_MAPS, LAMBADA_BLOCKS, LAMBADA_SHARING, LAMBADA_UNITS)
-    found = {group: runs for figure in figures for group, runs in by_group(figure.read(root)).items()}
-    first = found[BASELINE][0]
-    lines = [
+    groups = {group: runs for figure in figures for group, runs in by_group(figure.read(root)).items()}
+    first = groups[BASELINE][0]
+    about = (
         f"One {first['hardware']}, commit {first['commit'][:7]}: {first['steps']:,} steps of "
-        f"{first['config']['data']['batch']} passages.\n",
-        "| network | parameters | accuracy | by word | seeds |",
-        "|---|---:|---:|---:|---:|",
-    ]
-    for group, runs in found.items():
-        position, word = (mean(run["accuracy"]["all"][way] for run in runs) for way in ("position", "word"))
+        f"{first['config']['data']['batch']} passages."
+    )
+    rows = []
+    for group, runs in groups.items():
+        position, word = (mean(run["accuracy"]["all"][rule] for run in runs) for rule in ("position", "word"))
         size = f"{runs[0]['parameters'] / 1e6:.1f} M"
-        lines.append(f"| {group} | {size} | {format_percent(position)} | {format_percent(word)} | {len(runs)} |")
-    return "\n".join(lines)
+        rows.append([group, size, format_percent(position), format_percent(word), str(len(runs))])
+    return f"{about}\n\n{_table(['network', 'parameters', 'accuracy', 'by word', 'seeds'], rows)}"
 
 
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
@@ -269,23 +252,34 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     },
     "docs/scaling.md": {"resident": resident},
 }
-"""Every table by its name, page by page."""
+"""The tables of every page, by name."""
 
 
-def drawn(text: str, tables: Mapping[str, Callable[[], str]]) -> str:
-    """A page with every table drawn anew."""
+def with_tables(text: str, tables: Mapping[str, Callable[[], str]]) -> str:
+    """A page with every table written anew."""
     for name, table in tables.items():
         start, end = f"<!-- table: {name} -->\n", "<!-- end -->"
-        before, found, rest = text.partition(start)
-        assert found, f"the page has no place for the table {name}"
+        before, marker, rest = text.partition(start)
+        assert marker, f"the page has no place for the table {name}"
         lines = table()
         text = before + start + (lines + "\n" if lines else "") + end + rest.partition(end)[2]
     return text
 
 
-def _cells(found: Mapping[int, Any], lengths: Iterable[int], say: Callable[[Any], str]) -> str:
-    """What was found at every length."""
-    return " | ".join(say(found[length]) if length in found else DASH for length in lengths)
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, text_columns: int = 1) -> str:
+    """A table in Markdown; columns after the first ``text_columns`` are right-aligned."""
+    rule = "|" + "---|" * text_columns + "---:|" * (len(heads) - text_columns)
+    head, *body = ("|" + "".join(f" {cell} |" if cell else " |" for cell in row) for row in (heads, *rows))
+    return "\n".join([head, rule, *body])
+
+
+def _cells(by_length: Mapping[int, Any], lengths: Iterable[int], format_cell: Callable[[Any], str]) -> list[str]:
+    """The cell of every length, a dash where there is none."""
+    return [format_cell(by_length[length]) if length in by_length else DASH for length in lengths]
+
+
+def _where(record: Mapping[str, Any], digits: int | None = None) -> str:
+    return f"One {record['device']}, commit {record['commit'][:digits]}, torch {record['versions']['torch']}"
 
 
 def _read(path: Path) -> Any:
@@ -299,7 +293,7 @@ def main() -> None:
     for page, tables in PAGES.items():
         path = ROOT / page
         before = path.read_text()
-        after = drawn(before, tables)
+        after = with_tables(before, tables)
         if check and before != after:
             sys.exit(f"{page}'s tables are not those of the result files: run python benchmarks/readme.py")
         path.write_text(after)

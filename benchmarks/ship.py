@@ -1,9 +1,9 @@
-"""Put trained runs into the package: weights in int8, a card, and the accuracy of what they are after rounding.
+"""Put trained runs into the package: weights quantised to int8, a model card, and the accuracy after quantisation.
 
     python benchmarks/ship.py RUN [RUN ...] [--note TEXT]
 
-Lengths go from 8 to 1,024 times the trained one, at most 65,536, those of worst cases to 16 times, with as many
-examples as a CPU scores in two minutes.
+Accuracy is measured at lengths from 8 to 1,024 times the trained length, at most 65,536, for worst cases to 16 times,
+with as many examples as a CPU evaluates in two minutes.
 """
 
 from __future__ import annotations
@@ -23,45 +23,43 @@ from riffle.train.run import Run
 from riffle.train.shipped import SHIPPED, model_card, ship_run
 
 CELLS = 2**17
-"""Of all examples of a length together."""
+"""Cells of all examples of one length together."""
 LONGEST = 2**16
-MOST, LEAST = 512, 2
-"""Examples of a length."""
+MOST_EXAMPLES, FEWEST_EXAMPLES = 512, 2
 
 
-def lengths(trained: int) -> list[int]:
-    """Every power of two to the trained length, then every second one to the longest.
+def evaluated_lengths(trained: int) -> list[int]:
+    """Every power of two up to the trained length, then every second one up to the longest.
 
-    >>> lengths(64)
+    >>> evaluated_lengths(64)
     [8, 16, 32, 64, 256, 1024, 4096, 16384, 65536]
     """
     short = [length for length in (8, 16, 32, 64, 128) if length <= trained]
     return [*short, *(trained * 4**power for power in range(1, 6) if trained * 4**power <= LONGEST)]
 
 
-def measured(run: Run) -> list[Score]:
+def measure_accuracy(run: Run) -> list[Score]:
     """Accuracy over lengths, and that of worst cases where they are not too long."""
     task, trained = get_task(run.config.task), max(run.config.data.bins)
-    work = [("uniform", length, CELLS) for length in lengths(trained)]
-    work += [
-        (split, length, CELLS // 8) for split in task.splits for length in lengths(trained) if length <= 16 * trained
-    ]
+    lengths = evaluated_lengths(trained)
+    work = [("uniform", length, CELLS) for length in lengths]
+    work += [(split, length, CELLS // 8) for split in task.splits for length in lengths if length <= 16 * trained]
     model, scores = run.model(), list[Score]()
     for split, length, cells in track(work, description=task.name):
-        examples = max(LEAST, min(MOST, cells // length))
+        examples = max(FEWEST_EXAMPLES, min(MOST_EXAMPLES, cells // length))
         scores += evaluate(model, task, [length], splits=[split], examples=examples, trained_length=trained)
     return scores
 
 
-def put(run: Run, note: str | None) -> None:
-    """Ship a run and describe it."""
+def ship_measured(run: Run, note: str | None) -> None:
+    """Write weights, environment, accuracy and model card of a run into the package."""
     folder = SHIPPED / run.config.task
     ship_run(run, folder)
     about = read_json(run.folder / "environment.json")
     write_json(folder / "environment.json", {**about, "note": note} if note else about)
     shipped = Run(folder)
-    found = [asdict(score) for score in measured(shipped)]
-    write_json(folder / "evaluation.json", {"scores": found, "environment": environment(torch.device("cpu"))})
+    scores = [asdict(score) for score in measure_accuracy(shipped)]
+    write_json(folder / "evaluation.json", {"scores": scores, "environment": environment(torch.device("cpu"))})
     write_atomically(folder / "README.md", model_card(shipped).encode())
 
 
@@ -69,10 +67,10 @@ def main() -> None:
     """Ship the runs that are named."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN")
-    parser.add_argument("--note", help="What the card should say besides.")
-    wanted = parser.parse_args()
-    for folder in wanted.runs:
-        put(Run(folder), wanted.note)
+    parser.add_argument("--note", help="A note for the model card.")
+    arguments = parser.parse_args()
+    for folder in arguments.runs:
+        ship_measured(Run(folder), arguments.note)
 
 
 if __name__ == "__main__":

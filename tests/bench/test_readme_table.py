@@ -78,7 +78,7 @@ def test_nothing_without_the_file(readme: Any, tmp_path: Path) -> None:
     text = "a\n<!-- table: speed -->\nold\n<!-- end -->\nb\n"
     for lines, expected in (("", ""), ("new", "new\n")):
         tables = {"speed": lambda lines=lines: lines}
-        assert readme.drawn(text, tables) == f"a\n<!-- table: speed -->\n{expected}<!-- end -->\nb\n"
+        assert readme.with_tables(text, tables) == f"a\n<!-- table: speed -->\n{expected}<!-- end -->\nb\n"
 
 
 def test_plot(record: dict[str, Any], tmp_path: Path) -> None:
