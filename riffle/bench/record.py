@@ -56,12 +56,7 @@ class Record:
         self.content: dict[str, Any] = {**setup, "runs": [], **{section: {} for section in SECTIONS}}
         if path.exists():
             self.content = _read(path)
-            for name, value in setup.items():
-                if self.content.get(name) != value:
-                    raise ValueError(
-                        f"{path} holds measurements of {name} {self.content.get(name)}, this is {value}: "
-                        "give another --out, or remove the file"
-                    )
+            refuse_other_setup(path, self.content, setup)
 
     def begin(self, rates: PeakRates) -> None:
         """Add a run with its peak rates."""
@@ -76,6 +71,16 @@ class Record:
         forms = row["forms"] | {case.form: {**entry, "run": len(self.content["runs"]) - 1}}
         row["forms"] = {form: forms[form] for form in FORMS if form in forms}
         write_json(self.path, self.content)
+
+
+def refuse_other_setup(path: Path, content: Mapping[str, Any], setup: Mapping[str, Any]) -> None:
+    """Raise where the measurements in a file were made with another commit, device, versions or settings."""
+    for name, value in setup.items():
+        if content.get(name) != value:
+            raise ValueError(
+                f"{path} holds measurements of {name} {content.get(name)}, this is {value}: "
+                "give another --out, or remove the file"
+            )
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +18,8 @@ from riffle.cli.display import choose_device, errors, progress_bar
 from riffle.quantities import format_wait
 
 if TYPE_CHECKING:
-    from riffle.bench.over_length import Series
     from riffle.reproduce.figure import LearningFigure, TimingFigure
     from riffle.reproduce.jobs import RunJob, RunUpdate
-    from riffle.reproduce.specs import RunSpec
 
 
 AT_ONCE = 6
@@ -50,41 +48,41 @@ def measure_series(figure: TimingFigure, options: ReproduceOptions) -> None:
     """Measure the series of a timing figure."""
     import torch
 
-    from riffle.reproduce.timing_runs import measure_figure, select_series
+    from riffle.reproduce.figure import TimingRecord
 
-    selected = select_series(figure.series(options.quick), options.only)
+    all_series = figure.series(options.quick)
+    names = _select("series", [series.name for series in all_series], options.only, "; ")
+    selected = [series for series in all_series if series.name in names]
+    record = TimingRecord(
+        figure,
+        options.results,
+        torch.device(choose_device(",".join(options.devices))),
+        memory=options.memory,
+        budget=options.budget,
+        quick=options.quick,
+        commit=options.commit,
+        keep_others=bool(options.only),
+    )
     with progress_bar() as bar:
         task = bar.add_task(figure.name, total=sum(len(series.lengths) for series in selected))
+        for series in selected:
 
-        def on_point(series: Series, point: dict[str, Any]) -> None:
-            bar.update(task, advance=1, description=f"{series.name}, {point['length']}")
+            def on_point(point: dict[str, Any], name: str = series.name) -> None:
+                bar.update(task, advance=1, description=f"{name}, {point['length']}")
 
-        def on_series(series: Series, measured: dict[str, Any]) -> None:
+            measured = record.measure(series, on_point)
             lengths = len(measured["points"])
             bar.advance(task, len(series.lengths) - lengths)
             stopped = f"; {measured['stopped']}" if measured["stopped"] else ""
             text = f"{series.name}: {lengths} lengths in {measured['seconds']:.0f} s{stopped}"
             bar.console.print(text, highlight=False, markup=False)
 
-        measure_figure(
-            figure,
-            selected,
-            options.results,
-            torch.device(choose_device(",".join(options.devices))),
-            memory=options.memory,
-            budget=options.budget,
-            quick=options.quick,
-            commit=options.commit,
-            keep_others=bool(options.only),
-            on_point=on_point,
-            on_series=on_series,
-        )
-
 
 def train_runs(figure: LearningFigure, options: ReproduceOptions) -> int:
     """Train and measure the runs of a figure that have no result; returns the exit status of the command."""
     import torch
 
+    from riffle.config import override
     from riffle.environment import commit, device_name
     from riffle.reproduce.jobs import pending_jobs
     from riffle.reproduce.runner import multi_process_service, record_time, run_jobs
@@ -92,7 +90,12 @@ def train_runs(figure: LearningFigure, options: ReproduceOptions) -> int:
     devices = [choose_device(device) for device in options.devices or ("auto",)]
     on_gpu, cores = devices[0].startswith("cuda"), os.cpu_count() or 1
     at_once = options.at_once or (AT_ONCE if on_gpu else cores)
-    specs = _select_specs(figure, options)
+    specs = [
+        replace(spec, config=override(spec.config, options.changes))
+        for spec in figure.specs(quick=options.quick, runs=options.runs)
+    ]
+    names = _select("run", [spec.name for spec in specs], options.only, ", ")
+    specs = [spec for spec in specs if spec.name in names]
     provenance = {
         "command": shlex.join(["riffle", *sys.argv[1:]]),
         "commit": options.commit or commit(),
@@ -128,19 +131,11 @@ def train_runs(figure: LearningFigure, options: ReproduceOptions) -> int:
     return 128 + stopped if stopped else int(progress.ended["failed"] > 0)
 
 
-def _select_specs(figure: LearningFigure, options: ReproduceOptions) -> list[RunSpec]:
-    from dataclasses import replace
-
-    from riffle.config import override
-
-    specs = [
-        replace(spec, config=override(spec.config, options.changes))
-        for spec in figure.specs(quick=options.quick, runs=options.runs)
-    ]
-    selected = [spec for spec in specs if not options.only or any(text in spec.name for text in options.only)]
+def _select(kind: str, names: Sequence[str], only: Sequence[str], separator: str) -> set[str]:
+    """The names of runs or series with one of the texts of ``--only`` in them."""
+    selected = {name for name in names if not only or any(text in name for text in only)}
     if not selected:
-        names = ", ".join(spec.name for spec in specs)
-        raise ValueError(f"--only {','.join(options.only)} leaves no run of {names}")
+        raise ValueError(f"--only {','.join(only)} leaves no {kind} of {separator.join(names)}")
     return selected
 
 

@@ -1,14 +1,21 @@
-"""What a figure consists of: the runs or series it needs, its drawing, its claims."""
+"""What a figure consists of: the runs or series it needs, its drawing, its claims; where its results are."""
 
 from __future__ import annotations
 
 import json
+import shlex
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from riffle.bench.over_length import Series
+import torch
+
+from riffle.bench.over_length import Series, limit_memory, measure_series, points, slope
+from riffle.bench.record import refuse_other_setup
+from riffle.environment import environment
+from riffle.files import write_json
 from riffle.plots import save_figure
 from riffle.reproduce.claims import Claim
 from riffle.reproduce.results import Result, read_results
@@ -76,6 +83,68 @@ class TimingFigure:
     def save(self, path: Path) -> tuple[Path, Path]:
         """Draw the figure beside a result file."""
         return _save(self.draw(read_timing(path)), path.parent, path.stem.replace("results", "figure"))
+
+
+class TimingRecord:
+    """The result file of a timing figure, complete after every series.
+
+    Args:
+        figure: The figure.
+        root: The folder of all results.
+        device: Where to measure.
+        memory: Gigabytes of the GPU that may be used, None for all.
+        budget: Seconds that one call may take; longer lengths are left out.
+        quick: Whether the models are tiny, measured with fewer repeats.
+        commit: The commit of the code, None to ask git.
+        keep_others: Whether to keep the file's other series, which must be of the same commit, device and versions.
+    """
+
+    def __init__(
+        self,
+        figure: TimingFigure,
+        root: Path,
+        device: torch.device,
+        *,
+        memory: float | None,
+        budget: float,
+        quick: bool,
+        commit: str | None,
+        keep_others: bool,
+    ) -> None:
+        facts = environment(device)
+        setup: dict[str, Any] = {
+            "experiment": figure.name,
+            "commit": commit or facts["commit"],
+            "device": facts["device"],
+            "versions": facts["versions"] | {"cuda": torch.version.cuda},
+            "dtype": "bfloat16" if device.type == "cuda" else "float32",
+            "batch": 1,
+            "memory": memory,
+            "budget_seconds": budget,
+            "quick": quick,
+        }
+        self.device, self.path = device, figure.results_path(root, memory)
+        self.content = {**setup, "commands": [], "series": []}
+        if keep_others and self.path.exists():
+            self.content = read_timing(self.path)
+            refuse_other_setup(self.path, self.content, setup)
+        command = {"command": shlex.join(["riffle", *sys.argv[1:]]), "started": facts["started"]}
+        self.content["commands"].append(command)
+
+    def measure(self, series: Series, on_point: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+        """Measure a series, in place of an earlier measurement, and write the file."""
+        memory, budget, quick = (self.content[name] for name in ("memory", "budget_seconds", "quick"))
+        limit_memory(memory, self.device)
+        try:
+            measured = measure_series(series, self.device, budget=budget, memory=memory, quick=quick, on_point=on_point)
+        finally:
+            limit_memory(None, self.device)
+        others = [s for s in self.content["series"] if (s["model"], s["work"]) != (series.model, series.work)]
+        self.content["series"] = [*others, measured]
+        measured["slope"] = slope(points(self.content, series.model, series.work))
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(self.path, self.content)
+        return measured
 
 
 def read_timing(path: Path) -> dict[str, Any]:

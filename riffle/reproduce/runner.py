@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from multiprocessing.connection import Connection, wait
@@ -73,7 +73,8 @@ def run_jobs(
     waiting, free, running = deque(jobs), list(devices), dict[Connection, Worker]()
     end = float("inf") if seconds is None else time.monotonic() + seconds
     stopping = False
-    with _collect_signals() as received, _interrupt_on_exit(running):
+    with _collect_signals() as received, ExitStack() as on_exit:
+        on_exit.callback(lambda: _signal(running.values(), signal.SIGINT))  # where the scheduler itself fails
         while waiting or running:
             if not stopping and (received or time.monotonic() > end):
                 stopping = True
@@ -118,15 +119,6 @@ def _signal(workers: Iterable[Worker], number: int) -> None:
         if worker.process.pid is not None:
             with suppress(ProcessLookupError):
                 os.kill(worker.process.pid, number)
-
-
-@contextmanager
-def _interrupt_on_exit(running: Mapping[Connection, Worker]) -> Iterator[None]:
-    """Interrupt the processes that are left when the scheduler itself fails."""
-    try:
-        yield
-    finally:
-        _signal(running.values(), signal.SIGINT)
 
 
 @contextmanager
@@ -202,21 +194,15 @@ def record_time(path: Path, provenance: Mapping[str, Any], ended: Counter[str]) 
 
 
 def estimate_seconds(steps_left: Iterable[tuple[str, int]], rates: Mapping[str, float], at_once: int) -> float | None:
-    """Training time of runs, None as long as no rate is known.
+    """Time to train the steps left of runs, given by group, from the steps per second of groups; None without any rate.
 
-    A group without a rate is assumed to train at the mean rate of the others. The estimate is at least the time of the
-    longest run.
+    A group without a rate is assumed to train at the mean rate of the others.
 
     >>> estimate_seconds([("add", 1000), ("sort", 3000), ("add", 2000)], {"add": 100.0}, at_once=2)
     30.0
-
-    Args:
-        steps_left: Group and remaining steps of every run.
-        rates: Steps per second by group.
-        at_once: Runs that train at the same time.
     """
     if not rates:
         return None
     mean_rate = statistics.harmonic_mean(list(rates.values()))
     times = [steps / rates.get(group, mean_rate) for group, steps in steps_left]
-    return max([sum(times) / at_once, *times])
+    return max([sum(times) / at_once, *times])  # at least the longest run
