@@ -49,7 +49,7 @@ def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setitem(FIGURES, "dropout", listed["dropout"])
     monkeypatch.setattr(runner, "run_jobs", run_in_this_process)
     command = ("reproduce", "dropout", "--quick", "--out", tmp_path, "--work", tmp_path / "work", "--device", "cpu")
-    found = succeed(*command, "--json").json
-    assert set(found["runs"]) == {f"reverse-dropout-{rate}-seed0" for rate in ("0", "0-1", "0-2")}
+    shown = succeed(*command, "--json").json
+    assert set(shown["runs"]) == {f"reverse-dropout-{rate}-seed0" for rate in ("0", "0-1", "0-2")}
     assert (tmp_path / "dropout" / "figure.png").exists()
-    assert [claim["holds"] for claim in found["claims"]] == [None]
+    assert [claim["holds"] for claim in shown["claims"]] == [None]

@@ -41,10 +41,10 @@ def test_a_quick_run_leaves_results_and_a_figure_drawn_from_them(
 ) -> None:
     monkeypatch.setattr(runner, "run_jobs", run_in_this_process)
     command = ("reproduce", name, "--quick", "--out", root, "--work", root / "work", "--json")
-    found = succeed(*command, "--device", "cpu", "--commit", "abc").json
+    shown = succeed(*command, "--device", "cpu", "--commit", "abc").json
     for spec in get_figure(name).specs(quick=True):
         kept = json.loads((root / spec.folder / f"{spec.name}.json").read_text())
-        assert spec.name in found["runs"]
+        assert spec.name in shown["runs"]
         assert kept["commit"] == "abc"
         assert kept["command"].startswith("riffle reproduce ")
         assert {"hardware", "versions", "finished", "seconds", "at_once"} <= kept.keys()
@@ -55,9 +55,9 @@ def test_a_quick_run_leaves_results_and_a_figure_drawn_from_them(
     assert "a quick run of tiny networks" in figures[0].read_text()
     before = [path.read_bytes() for path in figures]
     drawn = succeed("reproduce", name, "--draw", "--out", root, "--json").json
-    assert drawn == found
+    assert drawn == shown
     assert [path.read_bytes() for path in figures] == before
-    assert {claim["verdict"] for claim in found["claims"]} == {"open"}, (
+    assert {claim["verdict"] for claim in shown["claims"]} == {"open"}, (
         "tiny networks were measured at no claim's length"
     )
 
@@ -82,7 +82,7 @@ def test_the_configurations_are_the_papers() -> None:
     (product, *_) = runs["multiplication"]
     assert (product.config.model.features, product.config.model.blocks) == (384, 2)
     units = {(spec.config.task, spec.config.model.unit) for spec in runs["ablation"]}
-    assert units == {(task, unit) for task, found in paper.ABLATION.items() for unit in found}
+    assert units == {(task, unit) for task, units_of_task in paper.ABLATION.items() for unit in units_of_task}
     assert {spec.config.model.features for spec in runs["maps"]} == {96, 192, 384}
     assert {spec.config.model.blocks for spec in runs["blocks"]} == {1, 2, 3}
     assert {spec.config.model.sharing for spec in runs["sharing"]} == {"block", "minimal"}
@@ -109,8 +109,8 @@ def test_claims_judge_the_papers_own_numbers_as_reached_and_worse_ones_as_not(na
 def test_of_another_figures_runs_only_the_listed_ones_are_shown(tmp_path: Path) -> None:
     for name in ("sharing", "ablation"):
         write_results(tmp_path, get_figure(name).specs(runs=2), paper_accuracy)
-    found = list(by_group(get_figure("sharing").read(tmp_path)))
-    assert found == ["add, gated", "sort, gated", "add, gated, minimal", "sort, gated, minimal"]
+    groups = list(by_group(get_figure("sharing").read(tmp_path)))
+    assert groups == ["add, gated", "sort, gated", "add, gated, minimal", "sort, gated, minimal"]
 
 
 def test_runs_of_the_same_group_have_to_be_alike(tmp_path: Path) -> None:

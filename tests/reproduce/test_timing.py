@@ -80,26 +80,26 @@ def synthetic() -> dict[str, Any]:
 
     def line(model: str, time: Any, size: Any, last: int) -> dict[str, Any]:
         lengths = [2**k for k in range(6, last + 1)]
-        found = [{"length": n, "milliseconds": time(n), "peak_bytes": size(n)} for n in lengths]
-        return {"model": model, "work": "evaluation", "points": found}
+        points = [{"length": n, "milliseconds": time(n), "peak_bytes": size(n)} for n in lengths]
+        return {"model": model, "work": "evaluation", "points": points}
 
     ours = line("ours", lambda n: n / 100, lambda n: n * 1e4, 20)
-    theirs = line("theirs", lambda n: n**2 / 7000, lambda n: n**2 * 100, 14)
-    return {"series": [ours, theirs]}
+    baseline = line("baseline", lambda n: n**2 / 7000, lambda n: n**2 * 100, 14)
+    return {"series": [ours, baseline]}
 
 
 def test_claims_say_what_holds_what_does_not_and_what_is_open() -> None:
     results = synthetic()
-    everywhere = faster_everywhere(results, "ours", "theirs", "evaluation")
+    everywhere = faster_everywhere(results, "ours", "baseline", "evaluation")
     assert everywhere.holds is False
     assert "slower at 64" in everywhere.evidence
-    assert faster_everywhere(results, "ours", "theirs", "evaluation", 128).holds
-    assert faster_everywhere(results, "ours", "theirs", "training").holds is None
-    assert grows_with_exponent(results, "theirs", "evaluation", 1.9, 2.1).holds
+    assert faster_everywhere(results, "ours", "baseline", "evaluation", 128).holds
+    assert faster_everywhere(results, "ours", "baseline", "training").holds is None
+    assert grows_with_exponent(results, "baseline", "evaluation", 1.9, 2.1).holds
     assert grows_with_exponent(results, "ours", "evaluation", 1.9, 2.1).holds is False
     assert grows_with_exponent(results, "ours", "training", 1.9, 2.1).holds is None
     assert longest_within(results, "ours", "evaluation", 11) == 2**20
-    assert longest_within(results, "theirs", "evaluation", 11) == 2**13
+    assert longest_within(results, "baseline", "evaluation", 11) == 2**13
     assert longest_within(results, "ours", "evaluation", 1e-6) is None
 
 
@@ -127,6 +127,6 @@ def test_memory_has_a_panel_of_its_own() -> None:
 @pytest.mark.parametrize("name", TIMING)
 def test_every_form_runs_on_a_gpu(name: str) -> None:
     for each in get_figure(name).series(True):
-        found = measure_series(each, torch.device("cuda"), budget=10, quick=True)
-        assert [point["length"] for point in found["points"]] == [64, 128, 256], (each, found["stopped"])
-        assert all(point["peak_bytes"] > 0 and point["graph"] for point in found["points"])
+        measured = measure_series(each, torch.device("cuda"), budget=10, quick=True)
+        assert [point["length"] for point in measured["points"]] == [64, 128, 256], (each, measured["stopped"])
+        assert all(point["peak_bytes"] > 0 and point["graph"] for point in measured["points"])
