@@ -16,20 +16,20 @@ SMALL = (
     *("--set", "data.within=0", "--set", "train.learning_rate=0.003", "--set", "train.warmup=20"),
     *("--set", "train.label_smoothing=0", "--set", "train.evaluate_every=0"),
 )
-"""A network that learns riddles in seconds."""
+"""A network that learns the synthetic corpus in seconds."""
 
 
 @pytest.fixture(scope="session")
-def riddles(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A prepared corpus of riddles; not to be changed."""
-    return prepare_synthetic_corpus(tmp_path_factory.mktemp("riddles"))
+def synthetic_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The prepared synthetic corpus; not to be changed."""
+    return prepare_synthetic_corpus(tmp_path_factory.mktemp("synthetic"))
 
 
 @pytest.fixture(scope="session")
-def trained(riddles: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that learned riddles; not to be changed."""
+def trained(synthetic_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run trained on it; not to be changed."""
     folder = tmp_path_factory.mktemp("readers") / "runs" / "lambada"
-    succeed("lambada", "train", "--corpus", riddles, *SMALL, "--out", folder)
+    succeed("lambada", "train", "--corpus", synthetic_corpus, *SMALL, "--out", folder)
     return folder
 
 

@@ -51,16 +51,16 @@ def test_the_lists_of_readers_agree() -> None:
 
 
 @pytest.mark.parametrize("name", PASSAGE_FRACTIONS)
-def test_a_share_lies_in_0_to_1(name: str, riddles: Path) -> None:
+def test_a_share_lies_in_0_to_1(name: str, synthetic_corpus: Path) -> None:
     for value in (-0.1, 1.5):
         with pytest.raises(ValueError, match=rf"data\.{name} must be within 0\.\.1, got {value}"):
-            check_config(config_of("gru", riddles, f"data.{name}={value}"))
+            check_config(config_of("gru", synthetic_corpus, f"data.{name}={value}"))
 
 
 @pytest.mark.parametrize("table", ["frozen", "learned"])
 @pytest.mark.parametrize("kind", MODELS)
-def test_every_reader_learns_with_all_its_weights(kind: str, table: str, riddles: Path) -> None:
-    config = config_of(kind, riddles, f"data.table={table}", "data.words=40", "data.word_dropout=0")
+def test_every_reader_learns_with_all_its_weights(kind: str, table: str, synthetic_corpus: Path) -> None:
+    config = config_of(kind, synthetic_corpus, f"data.table={table}", "data.words=40", "data.word_dropout=0")
     objective = make_lambada_objective(config)
     torch.manual_seed(0)
     step = TrainStep(config, objective.build(config.model), objective)
@@ -73,9 +73,10 @@ def test_every_reader_learns_with_all_its_weights(kind: str, table: str, riddles
     assert set(without) <= UNUSED
 
 
-def test_a_share_of_the_passages_is_learned_from_and_all_others_are_measured(riddles: Path) -> None:
+def test_a_share_of_the_passages_is_learned_from_and_all_others_are_measured(synthetic_corpus: Path) -> None:
     whole, half = (
-        make_lambada_objective(config_of("shuffle-exchange", riddles, f"data.share={share}")) for share in (1, 0.5)
+        make_lambada_objective(config_of("shuffle-exchange", synthetic_corpus, f"data.share={share}"))
+        for share in (1, 0.5)
     )
     for split in ("train", "within"):
         kept = half.dataset(split).answer_at_E
@@ -85,9 +86,9 @@ def test_a_share_of_the_passages_is_learned_from_and_all_others_are_measured(rid
 
 
 @pytest.mark.parametrize("kind", MODELS)
-def test_every_reader_answers(kind: str, riddles: Path, tmp_path: Path) -> None:
+def test_every_reader_answers(kind: str, synthetic_corpus: Path, tmp_path: Path) -> None:
     changes = ("train.steps=1", "train.evaluate_every=0", "data.table=learned", "data.words=300")
-    reader = TrainedReader(train(tmp_path / "run", config_of(kind, riddles, *changes)))
+    reader = TrainedReader(train(tmp_path / "run", config_of(kind, synthetic_corpus, *changes)))
     probabilities = reader.next_word_probabilities(TEXT, placements=2)
     assert sum(probabilities.values()) == pytest.approx(1, abs=1e-4)
     assert set(TEXT) - {"alba", "otto"} <= probabilities.keys()
@@ -99,9 +100,9 @@ def test_every_reader_answers(kind: str, riddles: Path, tmp_path: Path) -> None:
     assert sum(score["passages"] for score in parts["distance"].values()) == 2 + (best in TEXT)
 
 
-def test_a_passage_is_read_alike_wherever_it_stands(riddles: Path) -> None:
+def test_a_passage_is_read_alike_wherever_it_stands(synthetic_corpus: Path) -> None:
     """Of the Gated-Attention Reader, which has no positions."""
-    objective = make_lambada_objective(config_of("gated-attention-reader", riddles, "model.dropout=0"))
+    objective = make_lambada_objective(config_of("gated-attention-reader", synthetic_corpus, "model.dropout=0"))
     model = objective.build(objective.config.model).eval()
     probabilities = [objective.next_word_probabilities(model, TEXT, placements) for placements in (1, 5)]
     for word, probability in probabilities[0].items():
@@ -110,9 +111,9 @@ def test_a_passage_is_read_alike_wherever_it_stands(riddles: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["shuffle-exchange", "universal-reader"])
 def test_a_stopped_run_ends_as_one_that_was_not(
-    kind: str, riddles: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, synthetic_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = config_of(kind, riddles)
+    config = config_of(kind, synthetic_corpus)
     train(tmp_path / "whole", config)
     train_until(tmp_path / "parts", 3, monkeypatch, config)
     resume(tmp_path / "parts", config)
@@ -123,8 +124,8 @@ def test_a_stopped_run_ends_as_one_that_was_not(
 @pytest.mark.gpu
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("kind", MODELS)
-def test_a_step_is_one_graph_on_a_gpu(kind: str, precision: str, riddles: Path) -> None:
-    config = config_of(kind, riddles, f"train.precision={precision}")
+def test_a_step_is_one_graph_on_a_gpu(kind: str, precision: str, synthetic_corpus: Path) -> None:
+    config = config_of(kind, synthetic_corpus, f"train.precision={precision}")
     objective = make_lambada_objective(config, device="cuda")
     step = TrainStep(config, objective.build(config.model, device="cuda"), objective)
     for _ in range(8):
@@ -157,6 +158,6 @@ def test_a_run_without_its_objective_says_what_to_import(trained: Path, monkeypa
         Run(trained).model()
 
 
-def test_one_number_of_positions(riddles: Path) -> None:
+def test_one_number_of_positions(synthetic_corpus: Path) -> None:
     with pytest.raises(ValueError, match=r"data.bins must be one number of positions .*, got \[16, 32\]"):
-        check_config(config_of("shuffle-exchange", riddles, "data.bins=16,32"))
+        check_config(config_of("shuffle-exchange", synthetic_corpus, "data.bins=16,32"))

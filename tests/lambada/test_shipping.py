@@ -18,11 +18,11 @@ from .test_reading_runs import config_of
 TEXT = tokenise("The cook was Alba. The guard was Otto. The smith was Ines. At noon the king waved to")
 
 
-def test_a_shipped_reader_answers_as_the_run_does(run: Path, riddles: Path) -> None:
+def test_a_shipped_reader_answers_as_the_run_does(run: Path, synthetic_corpus: Path) -> None:
     result = succeed("lambada", "ship", run, "small", "--split", "development")
     assert "small: 0.1 MB" in result.err
     shipped, original = TrainedReader(Run(Path("small"))), TrainedReader(Run(run))
-    (passages,) = read_splits(["development"], riddles).values()
+    (passages,) = read_splits(["development"], synthetic_corpus).values()
     before, after = (reader.evaluate(passages)["passages"]["all"] for reader in (original, shipped))
     assert before["position"] > 0.9
     assert after["position"] == pytest.approx(before["position"], abs=0.05)
@@ -34,12 +34,14 @@ def test_a_shipped_reader_answers_as_the_run_does(run: Path, riddles: Path) -> N
     assert text == reader_model_card(shipped.run)
     assert f"| development | 100 | {100 * after['position']:.0f}" in text, "what is measured is what is passed on"
     assert "riffle lambada train" in text
-    assert str(riddles) not in (Path("small") / "config.json").read_text()
+    assert str(synthetic_corpus) not in (Path("small") / "config.json").read_text()
 
 
 @pytest.mark.parametrize(("kind", "table"), [("shuffle-exchange", "learned"), ("universal-reader", "frozen")])
-def test_runs_with_weights_for_each_word_are_refused(kind: str, table: str, riddles: Path, tmp_path: Path) -> None:
-    run = train(tmp_path / "run", config_of(kind, riddles, "train.steps=1", f"data.table={table}"))
+def test_runs_with_weights_for_each_word_are_refused(
+    kind: str, table: str, synthetic_corpus: Path, tmp_path: Path
+) -> None:
+    run = train(tmp_path / "run", config_of(kind, synthetic_corpus, "train.steps=1", f"data.table={table}"))
     with pytest.raises(ValueError, match="has weights for each of its words"):
         ship_reader(run, tmp_path / "small")
     assert not (tmp_path / "small").exists()

@@ -78,7 +78,7 @@ def test_the_neural_gpu_with_its_noise_cost_and_schedule(tmp_path: Path) -> None
 
 
 def test_passages_are_shared_out_too(tmp_path: Path) -> None:
-    corpus = prepare_synthetic_corpus(tmp_path / "riddles")
+    corpus = prepare_synthetic_corpus(tmp_path / "synthetic_corpus")
     config = override(
         lambada(),  # the rate is low: it multiplies what rounding makes of gradients that are 0, those of the last bias
         [

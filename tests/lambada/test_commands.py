@@ -1,4 +1,4 @@
-"""``riffle lambada eval``, ``solve`` and ``report`` as they are typed, with a run that learned something."""
+"""``riffle lambada`` as it is typed: ``prepare``, then ``eval``, ``solve`` and ``report`` with a trained run."""
 
 from __future__ import annotations
 
@@ -8,21 +8,95 @@ import lzma
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from cli.riffle_command import riffle, succeed
 
-from riffle.lambada import load_vectors
+from riffle.lambada import Corpus, load_vectors
 from riffle.lambada.evaluate import PUBLISHED
 from riffle.lambada.vectors import WordVectors, write_vectors
 
-RIDDLE = "The cook was Alba. The guard was Otto. The smith was Ines. At noon the king waved to"
+from .novels import write_novels
+from .test_sources import official
+
+COMMANDS = ("prepare", "train", "eval", "solve", "report", "ship")
+DOCS = (Path(__file__).parents[2] / "docs" / "lambada.md").read_text(encoding="utf-8")
+PASSAGE = "The cook was Alba. The guard was Otto. The smith was Ines. At noon the king waved to"
 LIMIT = 0.9
-"""What a network that learned riddles answers; one that knows names only would answer a third."""
+"""The accuracy of a network that learned the corpus; one that knows names only would answer a third."""
 
 
-def test_what_was_learned_is_measured(run: Path, riddles: Path) -> None:
+def test_prepare(tmp_path: Path) -> None:
+    novels = write_novels(tmp_path / "novels")
+    options = ("--novels", novels, "--out", tmp_path / "out", "--workers", 1)
+    result = succeed("lambada", "prepare", *options)
+    assert "4 books" in result.out
+    assert "million words a second" in result.out
+    assert "validation" in result.out
+    assert "The corpus is in" in result.err
+    report = succeed("lambada", "prepare", *options, "--overwrite", "--any-word", "--json").json
+    assert report["splits"]["train"]["passages"] == len(Corpus(tmp_path / "out").examples("train"))
+    again = riffle("lambada", "prepare", *options)
+    assert again.code == 1
+    assert "exists already" in again.err
+
+
+def test_the_official_archive(tmp_path: Path) -> None:
+    novels = write_novels(tmp_path / "novels")
+    archive = official(tmp_path / "lambada-dataset.tar.gz")
+    options = ("--novels", novels, "--lambada", archive, "--out", tmp_path / "out", "--workers", 1, "--json")
+    report = succeed("lambada", "prepare", *options).json
+    assert report["books"] == 5
+    assert list(report["splits"]) == ["train", "validation", "within", "development", "test"]
+
+
+def test_help_says_what_to_download() -> None:
+    text = " ".join(succeed("lambada", "prepare", "--help").out.replace("│", " ").split())
+    assert "zenodo.org/records/2630551" in text
+    assert "wiki-news-300d-1M.vec" in text
+
+
+def test_mistakes(tmp_path: Path) -> None:
+    out = ("--out", tmp_path / "out")
+    for arguments, message in (
+        ((), "nothing to learn from"),
+        (("--novels", tmp_path / "none"), "does not exist"),
+        (("--download", tmp_path), "not downloaded without its checksum"),
+        (("--novels", tmp_path, "--checksum", "md5:1"), "--checksum is for --download"),
+        (("--novels", tmp_path, "--workers", 0), "workers is 0"),
+    ):
+        result = riffle("lambada", "prepare", *out, *arguments)
+        assert result.code == 1
+        assert message in " ".join(result.err.split())
+        assert not (tmp_path / "out").exists()
+
+
+def test_preparing_needs_no_torch() -> None:
+    code = "import sys, riffle.lambada.prepare, riffle.lambada.books; print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
+
+
+def test_the_documented_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = re.search(r"^riffle (lambada prepare .*)$", DOCS, re.MULTILINE)
+    assert command is not None
+    monkeypatch.chdir(tmp_path)
+    write_novels(tmp_path / "novels")
+    (tmp_path / "lambada_development_plain_text.txt").write_text("zyx saw qux and zyx\n")
+    (tmp_path / "glove.6B.300d.txt").write_text("the 1 2\nsaw 3 4\n")
+    succeed(*command.group(1).split(), "--workers", 1)
+    names: dict[str, object] = {}
+    for code in re.findall(r"```python\n(.*?)```", DOCS, re.DOTALL):
+        exec(code, names)
+    assert names["answer"] in names["context"]  # type: ignore[operator]
+    options = set(re.findall(r"`(--[a-z-]+)", DOCS))
+    shown = "".join(succeed("lambada", each, "--help").out for each in COMMANDS)
+    assert {option for option in options if option not in shown} == {"--quick"}, "which is riffle reproduce's"
+
+
+def test_what_was_learned_is_measured(run: Path, synthetic_corpus: Path) -> None:
     result = succeed("lambada", "eval", "--json").json
     assert result == json.loads((run / "evaluation.json").read_text())
     assert list(result["splits"]) == ["validation", "development"]
@@ -31,14 +105,14 @@ def test_what_was_learned_is_measured(run: Path, riddles: Path) -> None:
     assert development["passages"]["all"]["position"] > LIMIT
     assert development["rank"].keys() == {"unknown"}, "no name has a vector"
     assert sum(score["passages"] for score in development["distance"].values()) == 100
-    shown = succeed("lambada", "eval", "--split", "development", "--corpus", riddles).out
+    shown = succeed("lambada", "eval", "--split", "development", "--corpus", synthetic_corpus).out
     assert "right by position" in shown
     assert "distance 1-10" in shown
     assert "validation" not in shown
 
 
 def test_files_of_passages(run: Path) -> None:
-    passages = [RIDDLE.replace(".", " .").lower() + " otto", "otto met ines and then one day he saw alba"]
+    passages = [PASSAGE.replace(".", " .").lower() + " otto", "otto met ines and then one day he saw alba"]
     Path("some.txt").write_text("\n".join(passages) + "\n")
     Path("lambada_test_plain_text.txt.xz").write_bytes(lzma.compress(("\n".join(passages * 2) + "\n").encode()))
     files = ("--split", "some.txt", "--split", "lambada_test_plain_text.txt.xz")
@@ -52,7 +126,7 @@ def test_files_of_passages(run: Path) -> None:
 
 
 def test_long_passages_keep_their_end(run: Path) -> None:
-    passage = RIDDLE.replace(".", " .").lower().split()
+    passage = PASSAGE.replace(".", " .").lower().split()
     Path("long.txt").write_text(" ".join([*["walked"] * 500, *passage, "otto"]) + "\n")
     score = succeed("lambada", "eval", "--split", "long.txt", "--json").json["splits"]["long"]
     assert score["passages"]["all"] == {"passages": 1, "position": 1.0, "word": 1.0}
@@ -91,26 +165,25 @@ def test_report(run: Path) -> None:
 
 
 def test_solve(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    result = succeed("lambada", "solve", f"{RIDDLE} ___.", "--json").json
+    result = succeed("lambada", "solve", f"{PASSAGE} ___.", "--json").json
     assert result["tokens"][8] == "otto"
     best = result["words"][0]
     assert (best["word"], best["positions"]) == ("otto", [8])
     assert 0.5 < best["probability"] <= 1
     assert len(result["words"]) == 5
     assert all(word["word"].isalpha() for word in result["words"]), "no marks"
-    monkeypatch.setattr("sys.stdin", io.StringIO(RIDDLE + "\n"))
+    monkeypatch.setattr("sys.stdin", io.StringIO(PASSAGE + "\n"))
     again = succeed("lambada", "solve", "-", "--top", 2, "--placements", 2, "--json").json
     assert again["words"][0]["word"] == "otto"
     assert len(again["words"]) == 2
-    shown = succeed("lambada", "solve", *RIDDLE.split()).out
-    assert shown.startswith(RIDDLE)
+    shown = succeed("lambada", "solve", *PASSAGE.split()).out
+    assert shown.startswith(PASSAGE)
     assert "\x1b" not in shown
 
 
 def test_the_documented_commands(run: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "lambada.md").read_text(encoding="utf-8")
     Path("lambada_test_plain_text.txt").write_text("zyx saw qux and then zyx\n")
-    commands = re.findall(r"^riffle (lambada (?:eval|solve|report).*)$", page, re.MULTILINE)
+    commands = re.findall(r"^riffle (lambada (?:eval|solve|report).*)$", DOCS, re.MULTILINE)
     assert {shlex.split(command)[1] for command in commands} == {"eval", "solve", "report"}
     for command in commands:
         succeed(*shlex.split(command))
@@ -132,7 +205,7 @@ def test_passages_that_cannot_be_ended(passage: str, message: str, run: Path) ->
 
 
 def failure(*arguments: object) -> str:
-    result = riffle("lambada", "solve", RIDDLE, *arguments)
+    result = riffle("lambada", "solve", PASSAGE, *arguments)
     assert result.code == 1
     return " ".join(result.err.split())
 
