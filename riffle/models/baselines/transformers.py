@@ -63,7 +63,9 @@ class Attention(nn.Module):
         torch.Size([3, 5, 8])
     """
 
-    def __init__(self, features: int, heads: int, *, dropout: float = 0, rotary: bool = False, **factory: Any) -> None:
+    def __init__(
+        self, features: int, heads: int, *, dropout: float = 0.0, rotary: bool = False, **factory: Any
+    ) -> None:
         super().__init__()
         if heads < 1 or features % (2 * heads):
             raise ValueError(f"every head needs the same even number of features, got {features} and {heads} heads")
