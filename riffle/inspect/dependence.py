@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from riffle.inspect.trace import network_input
 from riffle.models.sequence import SequenceModel
-from riffle.nn.execute import reference_layer, run_shuffled
+from riffle.nn.execute import reference_layer, shuffled_layer, walk
 from riffle.shuffle import bits
 from riffle.tasks.base import BLANK, Task
 from riffle.tasks.sequences import SymbolTask
@@ -64,7 +64,7 @@ def dependence(
     with torch.enable_grad():
         cells_1WD.requires_grad_()
         layer = reference_layer(network.units)  # type: ignore[arg-type]
-        out_1WD = network.relabel(run_shuffled(cells_1WD, network.layers(k), layer))
+        out_1WD = network.relabel(walk(network.layers(k), cells_1WD, shuffled_layer(layer)))
         out_NC = (net.output(out_1WD) if isinstance(net, SequenceModel) else out_1WD)[0, :length]
     directions_SC = _directions(out_NC, probes, seed)
     count = len(directions_SC)

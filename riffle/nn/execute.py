@@ -201,7 +201,7 @@ def compute_dtype(x_BND: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x_BND.dtype
 
 
-# Ways to run a schedule
+# Ways to run the layers
 
 
 def run_batch(network: ShuffleExchange, x_BND: Tensor) -> Tensor:
@@ -212,52 +212,33 @@ def run_batch(network: ShuffleExchange, x_BND: Tensor) -> Tensor:
         dtype = compute_dtype(x_BND)
         dropout = network.dropout / k if network.training else 0.0
         groups = LengthGroups([x_BND.shape[0]], [x_BND.shape[1]], [dropout])
-        x_CD = x_BND.to(dtype).flatten(0, 1)
-        return (
-            run_shuffled(x_CD, layers, partial(fused_layer(network, dtype), groups=groups))
-            .to(x_BND.dtype)
-            .view_as(x_BND)
-        )
+        run_layer = shuffled_layer(partial(fused_layer(network, dtype), groups=groups))
+        y_CD = walk(layers, x_BND.to(dtype).flatten(0, 1), run_layer)
+        return y_CD.to(x_BND.dtype).view_as(x_BND)
     switch = switch_layer(network, x_BND, k)
     if torch.is_grad_enabled() or torch.compiler.is_compiling():
-        return run_shuffled(x_BND, layers, switch)
+        return walk(layers, x_BND, shuffled_layer(switch))
     # Where no gradient needs a layer's output by itself, the layers can overwrite one buffer.
-    return run_in_place(x_BND.clone(memory_format=torch.contiguous_format), layers, switch)
+    return walk(layers, x_BND.clone(memory_format=torch.contiguous_format), in_place_layer(layers, switch))
 
 
-def run_shuffled(x_BND: Tensor, layers: tuple[Layer, ...], switch: SwitchLayer) -> Tensor:
-    """Run the layers as the paper draws them."""
+def shuffled_layer(switch: SwitchLayer) -> RunLayer[Layer, Tensor]:
+    """How to run a layer as the paper draws it: adjacent pairs, then a physical shuffle."""
 
     def run_layer(index: int, layer: Layer, x_BND: Tensor, skip_BND: Tensor | None) -> tuple[Tensor, Tensor]:
         return switch(x_BND, layer.unit, layer.shuffle, skip_BND), x_BND
 
-    return walk(layers, x_BND, run_layer)
+    return run_layer
 
 
-def run_in_place(state_BND: Tensor, layers: tuple[Layer, ...], switch: SwitchLayer) -> Tensor:
-    """Run the layers in the memory of their contiguous input; no gradients."""
-    return walk(layers, state_BND, in_place_layer(layers, switch))
+def in_place_layer(layers: Sequence[ScheduledLayer], switch: SwitchLayer) -> RunLayer[Any, Tensor]:
+    """How to run a layer that overwrites its contiguous input, without gradients.
 
-
-class PlacedLayer(ScheduledLayer, Protocol):
-    """A layer that runs in place."""
-
-    @property
-    def unit(self) -> str:
-        """Which switch unit."""
-
-    @property
-    def bit(self) -> int:
-        """The bit of a cell's place in which the two cells of a pair differ."""
-
-
-def in_place_layer(layers: Sequence[PlacedLayer], switch: SwitchLayer) -> RunLayer[PlacedLayer, Tensor]:
-    """What :func:`walk` does to a layer that overwrites its input; its skip connection's buffer takes that input."""
+    The buffer of its skip connection takes that input, where a later layer needs it.
+    """
     buffers = skip_buffers(layers)
 
-    def run_layer(
-        index: int, layer: PlacedLayer, state_BND: Tensor, skip_BND: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
+    def run_layer(index: int, layer: Any, state_BND: Tensor, skip_BND: Tensor | None) -> tuple[Tensor, Tensor | None]:
         keep_BND = None
         if index in buffers:
             keep_BND = torch.empty_like(state_BND) if skip_BND is None else skip_BND

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from riffle.kernels import BACKENDS, Backend
-from riffle.nn.execute import chunks, out_of_memory_error, run_batch, run_in_place, switch_layer
+from riffle.nn.execute import chunks, in_place_layer, out_of_memory_error, run_batch, switch_layer, walk
 from riffle.nn.hub import HubMixin
 from riffle.nn.lengths import at_own_power_of_two, at_powers_of_two
 from riffle.nn.merge import can_merge, run_merged
@@ -188,7 +188,7 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
         k = self.check_in_place(x_BND)
         layers = self.layers(k)
         self.relabel_(x_BND)
-        run_in_place(x_BND, layers, switch_layer(self, x_BND, k))
+        walk(layers, x_BND, in_place_layer(layers, switch_layer(self, x_BND, k)))
         self.relabel_(x_BND)
         return x_BND
 

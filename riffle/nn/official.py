@@ -1,4 +1,4 @@
-"""Weights of the authors' released TensorFlow code, to and from our names and feature order."""
+"""Weights of the authors' released TensorFlow code, in our names and feature order."""
 
 # D = features per cell, E = 2 * D features per pair; TensorFlow kernels are [in, out], ours [out, in]
 from __future__ import annotations
@@ -67,41 +67,6 @@ def read_model(variables: Mapping[str, Any], blocks: int | None = None) -> tuple
     return {"symbols": len(embedding_SD), "classes": len(output_C), **arguments}, state
 
 
-def write_variables(tensors: Mapping[str, Tensor], scope: str, *, gradients: bool = False) -> dict[str, Tensor]:
-    """The inverse of :func:`read_variables` for a state dict of a network, or for the gradients of its parameters.
-
-    Args:
-        tensors: Tensors by the names of :meth:`ShuffleExchange.state_dict`.
-        scope: What stands before the layer's name, such as "steps_shuffle_exchange".
-        gradients: Whether they are gradients, from which no constant is taken off.
-    """
-    minimal = any("_first." in name for name in tensors)
-    theirs = {ours: name for name, ours in LAYER_NAMES.items()} if minimal else {}
-    bias = 0.0 if gradients else GATE_BIAS
-    features = next(tensor.shape[-1] for name, tensor in tensors.items() if name.endswith("candidates_bias"))
-    variables: dict[str, Tensor] = {}
-    for name, tensor in tensors.items():
-        _, unit, part = name.split(".", 2)
-        block, _, kind = unit.removeprefix("all_").rpartition("_")
-        layer = f"{scope}/{block}{'_' if block else ''}{theirs.get(kind, kind)}"
-        match part:
-            case "skip_scale":
-                variables[f"{layer}/residual_scale"] = _relabel(tensor, features)
-            case "gates.weight":
-                for gate, matrix_EE in zip(GATES, tensor.chunk(3), strict=True):
-                    variables[f"{layer}/{gate}/CvK"] = _relabel(matrix_EE, features).T
-            case "gates.bias":
-                for gate, bias_E in zip(GATES, tensor.chunk(3), strict=True):
-                    variables[f"{layer}/{gate}/CvB"] = _relabel(bias_E, features) - bias
-            case "candidates_weight":
-                for candidate, matrix_DE in zip(CANDIDATES, tensor, strict=True):
-                    variables[f"{layer}/{candidate}/CvK"] = _relabel(matrix_DE, features).T
-            case "candidates_bias":
-                for candidate, bias_D in zip(CANDIDATES, tensor, strict=True):
-                    variables[f"{layer}/{candidate}/CvB"] = _relabel(bias_D, features)
-    return variables
-
-
 def _arguments(units: Mapping[str, Mapping[str, Tensor]], blocks: int | None) -> dict[str, Any]:
     layers = [_our_name(layer) for layer in units]
     numbers = [int(layer.split("_")[0]) for layer in layers if layer[0].isdigit()]
@@ -122,9 +87,9 @@ def _arguments(units: Mapping[str, Mapping[str, Tensor]], blocks: int | None) ->
 def _our_name(layer: str) -> str:
     if layer in ("forward", "reverse"):
         return f"all_{layer}"
-    for theirs, ours in LAYER_NAMES.items():
-        if layer.endswith(theirs):
-            return layer.removesuffix(theirs) + ours
+    for official, ours in LAYER_NAMES.items():
+        if layer.endswith(official):
+            return layer.removesuffix(official) + ours
     return layer
 
 
@@ -132,19 +97,19 @@ def _read_unit(layer: str, parts: Mapping[str, Tensor]) -> dict[str, Tensor]:
     try:
         features = len(parts["cand1/c/CvB"])
         state = {
-            "gates.weight": torch.cat([_relabel(parts[f"{gate}/CvK"].T, features) for gate in GATES]),
-            "gates.bias": torch.cat([_relabel(parts[f"{gate}/CvB"], features) + GATE_BIAS for gate in GATES]),
-            "candidates_weight": torch.stack([_relabel(parts[f"{cand}/CvK"].T, features) for cand in CANDIDATES]),
-            "candidates_bias": torch.stack([_relabel(parts[f"{cand}/CvB"], features) for cand in CANDIDATES]),
+            "gates.weight": torch.cat([relabel(parts[f"{gate}/CvK"].T, features) for gate in GATES]),
+            "gates.bias": torch.cat([relabel(parts[f"{gate}/CvB"], features) + GATE_BIAS for gate in GATES]),
+            "candidates_weight": torch.stack([relabel(parts[f"{cand}/CvK"].T, features) for cand in CANDIDATES]),
+            "candidates_bias": torch.stack([relabel(parts[f"{cand}/CvB"], features) for cand in CANDIDATES]),
         }
     except KeyError as error:
         raise ValueError(f"layer {layer!r} lacks the variable {error}") from None
     if "residual_scale" in parts:
-        state["skip_scale"] = _relabel(parts["residual_scale"], features)
+        state["skip_scale"] = relabel(parts["residual_scale"], features)
     return state
 
 
-def _relabel(tensor: Tensor, features: int) -> Tensor:
+def relabel(tensor: Tensor, features: int) -> Tensor:
     """Exchange the two halves of every cell; each dimension holds whole cells."""
     for dim in range(tensor.dim()):
         cells = tensor.unflatten(dim, (-1, features))

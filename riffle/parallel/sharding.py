@@ -27,7 +27,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from riffle.nn.execute import SwitchLayer, compute_dtype, in_place_layer, is_fused, switch_layer, walk
+from riffle.nn.execute import RunLayer, SwitchLayer, compute_dtype, in_place_layer, is_fused, switch_layer, walk
 from riffle.nn.lengths import checked_lengths
 from riffle.parallel.exchange import exchange, group_rows, plan_redistribution, redistribute
 from riffle.shuffle import Layer, bits, rotate
@@ -82,30 +82,41 @@ Exchange = Callable[[Tensor], Tensor]
 """Swaps the bits that number the ranks with the highest bits of the place."""
 
 
-def run_sharded_shuffled(
-    x_BND: Tensor, layers: tuple[ShardedLayer, ...], switch: SwitchLayer, exchange: Exchange
-) -> Tensor:
-    """Run the layers with gradients: each joins adjacent cells, and a shuffle of the rank's own cells follows."""
-    width = x_BND.shape[1].bit_length() - 1  # bits of a place
+@dataclass
+class RotatedCells:
+    """The cells of a rank between layers, shuffled so that adjacent ones differ in bit ``lowest`` of the place."""
+
+    x_BND: Tensor
+    lowest: int = 0
+
+    def rotate_to(self, bit: int) -> None:
+        """Shuffle the cells so that adjacent ones differ in another bit."""
+        self.x_BND = rotate(self.x_BND, bit - self.lowest, self.x_BND.shape[1].bit_length() - 1)
+        self.lowest = bit
+
+
+def sharded_shuffled_layer(switch: SwitchLayer, exchange: Exchange) -> RunLayer[ShardedLayer, RotatedCells]:
+    """How to run a layer with gradients: it joins adjacent cells, and a shuffle of the rank's own cells follows."""
 
     def run_layer(
-        index: int, layer: ShardedLayer, state: tuple[Tensor, int], skip_BND: Tensor | None
-    ) -> tuple[tuple[Tensor, int], Tensor]:
-        x_BND, lowest = state  # and the bit of the place in which adjacent cells differ now
+        index: int, layer: ShardedLayer, cells: RotatedCells, skip_BND: Tensor | None
+    ) -> tuple[RotatedCells, Tensor]:
         if layer.exchange:
-            x_BND, lowest = exchange(rotate(x_BND, -lowest, width)), 0
-        x_BND = rotate(x_BND, layer.bit - lowest, width)
-        y_BND = switch(x_BND, layer.unit, layer.shuffle, skip_BND)
-        return (y_BND, layer.bit + layer.shuffle), x_BND
+            cells.rotate_to(0)
+            cells.x_BND = exchange(cells.x_BND)
+        cells.rotate_to(layer.bit)
+        x_BND = cells.x_BND
+        cells.x_BND = switch(x_BND, layer.unit, layer.shuffle, skip_BND)
+        cells.lowest = layer.bit + layer.shuffle
+        return cells, x_BND
 
-    y_BND, lowest = walk(layers, (x_BND, 0), run_layer)
-    return rotate(y_BND, -lowest, width)
+    return run_layer
 
 
-def run_sharded_in_place(
-    x_BND: Tensor, layers: tuple[ShardedLayer, ...], switch: SwitchLayer, exchange: Exchange
-) -> Tensor:
-    """Run the layers on one copy of the input that they overwrite; no gradients."""
+def sharded_in_place_layer(
+    layers: tuple[ShardedLayer, ...], switch: SwitchLayer, exchange: Exchange
+) -> RunLayer[ShardedLayer, Tensor]:
+    """How to run a layer that overwrites its contiguous input, without gradients."""
     overwrite = in_place_layer(layers, switch)
 
     def run_layer(
@@ -115,7 +126,7 @@ def run_sharded_in_place(
             state_BND.copy_(exchange(state_BND))
         return overwrite(index, layer, state_BND, skip_BND)
 
-    return walk(layers, x_BND.clone(memory_format=torch.contiguous_format), run_layer)
+    return run_layer
 
 
 class SequenceSharding:
@@ -178,11 +189,16 @@ class SequenceSharding:
         """Rows of one power of two, of which every rank holds its part."""
         k, p = bits(x_BND.shape[1] * self.ranks), bits(self.ranks)
         layers = shard_schedule(network.layers(k), k, p)
-        fused = is_fused(network, x_BND)
-        run = run_sharded_shuffled if fused or torch.is_grad_enabled() else run_sharded_in_place
-        state_BND = network.relabel(x_BND.to(compute_dtype(x_BND)) if fused else x_BND)
-        y_BND = run(state_BND, layers, switch_layer(network, x_BND, k), partial(exchange, group=self.group))
-        return network.relabel(y_BND.to(x_BND.dtype))
+        switch, swap_bits = switch_layer(network, x_BND, k), partial(exchange, group=self.group)
+        fused, dtype = is_fused(network, x_BND), x_BND.dtype
+        x_BND = network.relabel(x_BND)
+        if fused or torch.is_grad_enabled():
+            cells = RotatedCells(x_BND.to(compute_dtype(x_BND)) if fused else x_BND)
+            y_BND = walk(layers, cells, sharded_shuffled_layer(switch, swap_bits)).x_BND  # the last layer is at bit 0
+        else:
+            state_BND = x_BND.clone(memory_format=torch.contiguous_format)
+            y_BND = walk(layers, state_BND, sharded_in_place_layer(layers, switch, swap_bits))
+        return network.relabel(y_BND.to(dtype))
 
     def _check_agreement(self, network: ShuffleExchange, x_BND: Tensor, lengths: Tensor | Sequence[int] | None) -> None:
         if network not in self._checksums:

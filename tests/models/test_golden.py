@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from nn.golden import Golden, assert_near, load
+from nn.golden import Golden, assert_near, load, write_variables
 
 from riffle import SequenceModel
-from riffle.nn.official import write_variables
 from riffle.train.evaluate import count_correct, symbol_loss
 
 DEFAULT, LAMBADA = "model_default_L16_m12_b1_B4", "model_lambada_L16_m12_b2_B4"

@@ -10,12 +10,17 @@ whose ``mem`` has passed the shuffle, too.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
+
+from riffle.nn.official import CANDIDATES, GATES, LAYER_NAMES, relabel
+from riffle.nn.switch import GATE_BIAS
 
 FOLDER = Path(__file__).parents[1] / "golden"
 NETS = sorted(path.stem for path in FOLDER.glob("net_*.npz"))
@@ -78,3 +83,32 @@ def assert_near(what: str, actual: Any, expected: np.ndarray, tolerance: float) 
     error = np.abs(actual.astype(np.float64) - expected).max()
     allowed = tolerance * np.abs(expected).max()
     assert error <= allowed, f"{what}: {error:.2e} away, {allowed:.2e} allowed"
+
+
+def write_variables(tensors: Mapping[str, Tensor], scope: str, *, gradients: bool = False) -> dict[str, Tensor]:
+    """The inverse of ``read_variables`` for a network's state dict, or for gradients, which have no constant bias."""
+    minimal = any("_first." in name for name in tensors)
+    official = {ours: name for name, ours in LAYER_NAMES.items()} if minimal else {}
+    bias = 0.0 if gradients else GATE_BIAS
+    features = next(tensor.shape[-1] for name, tensor in tensors.items() if name.endswith("candidates_bias"))
+    variables: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        _, unit, part = name.split(".", 2)
+        block, _, kind = unit.removeprefix("all_").rpartition("_")
+        layer = f"{scope}/{block}{'_' if block else ''}{official.get(kind, kind)}"
+        match part:
+            case "skip_scale":
+                variables[f"{layer}/residual_scale"] = relabel(tensor, features)
+            case "gates.weight":
+                for gate, matrix_EE in zip(GATES, tensor.chunk(3), strict=True):
+                    variables[f"{layer}/{gate}/CvK"] = relabel(matrix_EE, features).T
+            case "gates.bias":
+                for gate, bias_E in zip(GATES, tensor.chunk(3), strict=True):
+                    variables[f"{layer}/{gate}/CvB"] = relabel(bias_E, features) - bias
+            case "candidates_weight":
+                for candidate, matrix_DE in zip(CANDIDATES, tensor, strict=True):
+                    variables[f"{layer}/{candidate}/CvK"] = relabel(matrix_DE, features).T
+            case "candidates_bias":
+                for candidate, bias_D in zip(CANDIDATES, tensor, strict=True):
+                    variables[f"{layer}/{candidate}/CvB"] = relabel(bias_D, features)
+    return variables

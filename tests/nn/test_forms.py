@@ -7,7 +7,7 @@ import torch
 
 from riffle import ShuffleExchange
 from riffle.nn import UNITS
-from riffle.nn.execute import CHUNK_PAIRS, chunks, reference_layer, run_in_place, run_shuffled, switch_layer
+from riffle.nn.execute import CHUNK_PAIRS, chunks, in_place_layer, reference_layer, shuffled_layer, switch_layer, walk
 from riffle.shuffle import SHARINGS, riffle, rotate, unriffle
 
 BITS = range(1, 7)
@@ -32,10 +32,11 @@ def test_both_forms_agree(unit: str, sharing: str, blocks: int, monkeypatch: pyt
         net = network(unit, sharing, blocks, k)
         x_BND = torch.rand(2, 2**k, 4, dtype=torch.float64) * 2 - 1
         with torch.no_grad():
-            expected = run_shuffled(x_BND, net.layers(k), reference_layer(net.units))
+            expected = walk(net.layers(k), x_BND, shuffled_layer(reference_layer(net.units)))
             for pairs in (2**k // 3 + 1, 5, 1024):
                 monkeypatch.setitem(CHUNK_PAIRS, "cpu", pairs)
-                actual = run_in_place(x_BND.clone(), net.layers(k), switch_layer(net, x_BND, k))
+                in_place = in_place_layer(net.layers(k), switch_layer(net, x_BND, k))
+                actual = walk(net.layers(k), x_BND.clone(), in_place)
                 torch.testing.assert_close(actual, expected, rtol=0, atol=1e-12 * expected.abs().max().item())
 
 

@@ -8,11 +8,11 @@ import torch
 
 from riffle import ShuffleExchange, SwitchUnit
 from riffle.kernels.reference import swap_half
-from riffle.nn.official import read_variables, write_variables
+from riffle.nn.official import read_variables
 from riffle.shuffle import SHARINGS
 
 from . import official_numpy
-from .golden import NETS, PRECISIONS, SWITCHES, TOLERANCE, Golden, assert_near, load, load_json
+from .golden import NETS, PRECISIONS, SWITCHES, TOLERANCE, Golden, assert_near, load, load_json, write_variables
 
 WITH_GRADIENTS = [name for name in NETS if "loss_weight" in load(name)]
 

@@ -14,10 +14,9 @@ from torch.nn import functional as F
 
 from riffle import ShuffleExchange, SwitchUnit
 from riffle.nn import UNITS
-from riffle.nn.official import write_variables
 from riffle.shuffle import SHARINGS
 
-from .golden import load_json
+from .golden import load_json, write_variables
 
 STATS = load_json("init_and_trainmode_stats")
 LENGTHS = [1, 2, 3, 5, 7, 8, 100]
