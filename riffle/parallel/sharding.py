@@ -86,12 +86,12 @@ Exchange = Callable[[Tensor], Tensor]
 class RotatedCells:
     """The cells of a rank between layers, shuffled so that adjacent ones differ in bit ``lowest`` of the place."""
 
-    x_BND: Tensor
+    cells: Tensor
     lowest: int = 0
 
     def rotate_to(self, bit: int) -> None:
         """Shuffle the cells so that adjacent ones differ in another bit."""
-        self.x_BND = rotate(self.x_BND, bit - self.lowest, self.x_BND.shape[1].bit_length() - 1)
+        self.cells = rotate(self.cells, bit - self.lowest, self.cells.shape[1].bit_length() - 1)
         self.lowest = bit
 
 
@@ -103,10 +103,10 @@ def sharded_shuffled_layer(switch: SwitchLayer, exchange: Exchange) -> RunLayer[
     ) -> tuple[RotatedCells, Tensor]:
         if layer.exchange:
             cells.rotate_to(0)
-            cells.x_BND = exchange(cells.x_BND)
+            cells.cells = exchange(cells.cells)
         cells.rotate_to(layer.bit)
-        x_BND = cells.x_BND
-        cells.x_BND = switch(x_BND, layer.unit, layer.shuffle, skip_BND)
+        x_BND = cells.cells
+        cells.cells = switch(x_BND, layer.unit, layer.shuffle, skip_BND)
         cells.lowest = layer.bit + layer.shuffle
         return cells, x_BND
 
@@ -194,7 +194,7 @@ class SequenceSharding:
         x_BND = network.relabel(x_BND)
         if fused or torch.is_grad_enabled():
             cells = RotatedCells(x_BND.to(compute_dtype(x_BND)) if fused else x_BND)
-            y_BND = walk(layers, cells, sharded_shuffled_layer(switch, swap_bits)).x_BND  # the last layer is at bit 0
+            y_BND = walk(layers, cells, sharded_shuffled_layer(switch, swap_bits)).cells  # the last layer is at bit 0
         else:
             state_BND = x_BND.clone(memory_format=torch.contiguous_format)
             y_BND = walk(layers, state_BND, sharded_in_place_layer(layers, switch, swap_bits))
