@@ -75,10 +75,6 @@ def runs(example: Example) -> bool:
     return example.language == "python" or words_of(example.text)[0] in ("riffle", "python")
 
 
-def test_the_readme_exists() -> None:
-    assert README.read_text().startswith("# ")
-
-
 @pytest.mark.timeout(900)
 def test_examples_run_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One test for all of them, in one folder: later examples use what earlier ones made."""

@@ -7,35 +7,24 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from riffle.cli import main
-
-
-def error(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: object) -> str:
-    monkeypatch.setattr(sys, "argv", ["riffle", "demo", "--no-open", *map(str, arguments)])
-    with pytest.raises(SystemExit) as stopped:
-        main()
-    assert stopped.value.code == 1
-    return " ".join(capsys.readouterr().err.split())
+from cli.riffle_command import riffle
 
 
-def test_without_gradio(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def error(*arguments: object) -> str:
+    result = riffle("demo", "--no-open", *arguments)
+    assert (result.code, result.out) == (1, "")
+    return result.err
+
+
+def test_without_gradio(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gradio", None)
-    assert "pip install 'riffle-nn[demo]'" in error(capsys, monkeypatch)
+    assert "pip install 'riffle-nn[demo]'" in error()
 
 
-def test_no_folder(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_wrong_folder_port_and_host(tmp_path: Path) -> None:
     pytest.importorskip("gradio")
-    assert str(tmp_path / "none") in error(capsys, monkeypatch, "--runs", tmp_path / "none").replace(" ", "")
-
-
-def test_port_taken(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("gradio")
+    assert f"no folder {tmp_path / 'none'}" in error("--runs", tmp_path / "none")
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        assert f"port {port} is taken" in error(capsys, monkeypatch, "--port", port)
-
-
-def test_no_address(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("gradio")
-    assert "no address of this machine" in error(capsys, monkeypatch, "--host", "no such host", "--port", 0)
+        assert f"port {port} is taken" in error("--port", port)
+    assert "no address of this machine" in error("--host", "no such host", "--port", 0)
