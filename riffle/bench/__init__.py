@@ -1,3 +1,3 @@
-"""``riffle bench``: how fast this machine runs the networks, beside what its arithmetic would allow."""
+"""The timing harness: ``riffle bench``, the timing figures of ``riffle reproduce``, and long sequences."""
 
 from __future__ import annotations

@@ -21,7 +21,6 @@ from torch.utils.checkpoint import checkpoint
 
 from riffle.bench.timing import graphed
 from riffle.bench.workloads import Form, Workload, WorkloadKind
-from riffle.kernels import Backend
 from riffle.nn.graphed import Graphed
 from riffle.nn.network import ShuffleExchange
 from riffle.nn.switch import PairUnit
@@ -71,12 +70,14 @@ def dtype_of(form: Form) -> torch.dtype:
     return torch.float32 if form == "eager" else torch.bfloat16
 
 
+def _kernel_options(form: Form) -> dict[str, Any]:
+    return {"backend": "fused" if form.startswith("fused") else "reference", "recompute": form != "fused-keep"}
+
+
 def make_network(workload: Workload, form: Form, device: torch.device) -> ShuffleExchange:
     """The workload's network, with weights rounded to bfloat16 in every form."""
     torch.manual_seed(0)
-    backend: Backend = "fused" if form in ("fused", "fused-keep") else "reference"
-    recompute = form != "fused-keep"
-    net = ShuffleExchange(workload.features, workload.blocks, backend=backend, recompute=recompute, device=device)
+    net = ShuffleExchange(workload.features, workload.blocks, device=device, **_kernel_options(form))
     enlarge_weights(net)
     return net.to(torch.bfloat16).to(dtype_of(form))
 
@@ -212,8 +213,7 @@ def _train_step(
         config.model,
         features=workload.features,
         blocks=workload.blocks,
-        backend="fused" if form in ("fused", "fused-keep") else "reference",
-        recompute=form != "fused-keep",
+        **_kernel_options(form),
         dropout=0.0 if checked else config.model.dropout,
     )
     data = replace(config.data, bins=(lengths[0], lengths[-1]) if checked else lengths, batch=workload.batch)

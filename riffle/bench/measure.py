@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,17 +23,8 @@ OUT_OF_MEMORY = "out of memory"
 WRONG = "wrong result"
 
 
-class Comparison(NamedTuple):
-    """How far results are from the reference."""
-
-    errors: dict[str, float]
-    """The relative error of each result."""
-    passed: bool
-    """Whether all of them are within the tolerance."""
-
-
-def compare(results: Results, reference: Results, dtype: torch.dtype) -> Comparison:
-    """Compare results computed in ``dtype`` with the reference results."""
+def compare(results: Results, reference: Results, dtype: torch.dtype) -> tuple[dict[str, float], bool]:
+    """The relative error of each result computed in ``dtype``, and whether all are within their tolerances."""
     assert results.keys() == reference.keys()
     errors = {name: relative_error(result, reference[name]) for name, result in results.items()}
     # A comparison with NaN is false, so a NaN does not pass.
@@ -41,7 +32,7 @@ def compare(results: Results, reference: Results, dtype: torch.dtype) -> Compari
         error <= (GRADIENT_TOLERANCE if name.startswith(GRADIENT) else TOLERANCE)[dtype]
         for name, error in errors.items()
     )
-    return Comparison(errors, passed)
+    return errors, passed
 
 
 def relative_error(actual: Tensor, exact: Tensor, chunk: int = CHUNK) -> float:
@@ -60,13 +51,7 @@ def relative_error(actual: Tensor, exact: Tensor, chunk: int = CHUNK) -> float:
 
 
 class Measurer:
-    """Measures cases one after the other; the forms of a workload share its reference results.
-
-    Args:
-        device: Where to measure.
-        quick: Whether to take fewer repeats.
-        rates: What the device reaches at best; None to measure it now.
-    """
+    """Measures cases in turn; the forms of a workload share its reference results. Peak ``rates`` may be given."""
 
     def __init__(self, device: torch.device, *, quick: bool = False, rates: PeakRates | None = None) -> None:
         torch.set_float32_matmul_precision("highest")  # no TF32
@@ -106,11 +91,11 @@ class Measurer:
         entry: dict[str, Any] = {"dtype": str(dtype).removeprefix("torch."), "errors": None, "compared": None}
         if self.reference is not None:
             entry["compared"] = kind.compared
-            comparison = compare(job.results(), self.reference, dtype)
+            errors, passed = compare(job.results(), self.reference, dtype)
             entry["errors"] = {
-                name: five_digits(error) if math.isfinite(error) else None for name, error in comparison.errors.items()
+                name: five_digits(error) if math.isfinite(error) else None for name, error in errors.items()
             }
-            if not comparison.passed:
+            if not passed:
                 return {"failed": WRONG, **entry}
         timing, peak = time_call(job.call, device, quick=self.quick)
         floor = self.rates.floor(workload.flops)

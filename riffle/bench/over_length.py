@@ -112,7 +112,9 @@ def measure_series(
     with _attention_kernel(series.form, device):
         module = _prepare(series.build(device, dtype), series.form, device)
         for length in series.lengths:
-            if _extrapolate(measured) > budget * 1e3:
+            # The next length is expected to take longer than the last by the same factor as the last did.
+            before, last = [0.0, 0.0, *(point["milliseconds"] for point in measured)][-2:]
+            if before and last * max(last / before, 1.0) > budget * 1e3:
                 stopped = f"{length} would take over {budget:g} s"
                 break
             try:
@@ -140,14 +142,6 @@ def measure_series(
 
 class GraphMemoryError(Exception):
     """There is no memory to capture a call that, called without a graph, would measure launch overhead."""
-
-
-def _extrapolate(measured: list[dict[str, Any]]) -> float:
-    """Milliseconds of the next length, if it takes longer than the last by the same factor as the last did."""
-    if len(measured) < 2:
-        return 0.0
-    before, last = (point["milliseconds"] for point in measured[-2:])
-    return last * max(last / before, 1.0)
 
 
 def _prepare(module: nn.Module, form: SeriesForm, device: torch.device) -> nn.Module:

@@ -31,11 +31,7 @@ Line = tuple[str, dict[int, float], str, str]
 
 
 def draw_bench(record: Mapping[str, Any], *paths: Path) -> bool:
-    """Draw time over length of a result file into every path: beside its lower bound, and beside attention.
-
-    Returns:
-        Whether there was anything to draw.
-    """
+    """Draw time over length, beside its lower bound and beside attention; False if there is nothing to draw."""
     panels = [section for section in ("curve", "attention") if _lines(record[section], section)]
     if not panels:
         return False
@@ -106,13 +102,7 @@ def _draw_lines(axes: Any, lines: list[Line]) -> None:
 
 
 def draw_cost(path: Path, work: ShardedWork, machine: Machine) -> None:
-    """Draw predicted time and share of communication up to 2^36 cells and 1,024 devices.
-
-    Args:
-        path: The file to write: ``.svg``, ``.png`` or another format of matplotlib.
-        work: The network; its own length and number of devices are marked.
-        machine: The devices.
-    """
+    """Draw predicted time and share of communication up to 2^36 cells and 1,024 devices, those of ``work`` marked."""
     from riffle.cost import ShardedCost
 
     def share(cost: ShardedCost) -> float:

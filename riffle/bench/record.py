@@ -34,13 +34,7 @@ def format_error(entry: Mapping[str, Any]) -> str:
 
 
 class Record:
-    """A JSON file that is complete after every measurement; later runs with the same device and code add to it.
-
-    Args:
-        path: The file.
-        device: What is measured.
-        commit: The commit of the code; None to ask git.
-    """
+    """A JSON file that is complete after every measurement; later runs with the same device and code add to it."""
 
     def __init__(self, path: Path, device: torch.device, commit: str | None = None) -> None:
         import torch

@@ -1,15 +1,13 @@
 """Two measurements of long sequences, printed as JSON.
 
-``torchrun --nproc-per-node 4 -m riffle.bench.scaling sequence-parallel`` compares the cost model of
-:mod:`riffle.cost` with a forward pass of a sequence sharded over CPU processes. Every rank first measures the
-machine's rates while all others do the same: a matrix product, a copy, small and large exchanges. From these the model
-predicts the time of the forward pass, which is then measured.
+``torchrun --nproc-per-node 4 -m riffle.bench.scaling sequence-parallel`` compares the cost model with a forward pass of
+a sequence sharded over CPU processes. All ranks together first time a matrix product, a copy, small and large
+exchanges; from these rates the model predicts the time of the forward pass, which is then measured.
 
 ``python -m riffle.bench.scaling resident --log2 28 --maps 96 --out FILE`` measures a sequence that fills a GPU, in a
 single buffer that every layer overwrites. At 2^16 cells its output is compared with the network's definition in
-float32. At the full length it is timed, then run once more, and in every layer some pairs of cells all over the buffer
-are recomputed in float32 by the unit, from the cells before the layer; only the layer's address bit says which cells
-form a pair.
+float32. At the full length it is timed and run once more, where in every layer some pairs of cells all over the buffer
+are recomputed by the unit in float32.
 """
 
 # B = batch, N = cells, on one rank or in the buffer, D = features per cell
@@ -60,8 +58,8 @@ def measure_sequence_parallel(
     """Predicted and measured seconds of a forward pass in float32 on CPUs, and their ratios.
 
     Args:
-        group: The ranks.
-        work: The network and the sequence, for as many ranks as the group has.
+        group: The ranks, as many as ``work`` has.
+        work: The network and the sequence.
         product: The size of the square matrices whose product is timed.
         copied: Bytes that the timed copy reads.
     """
@@ -118,14 +116,7 @@ def _seconds(group: dist.ProcessGroup, call: Callable[[], object], repeats: int 
 
 @torch.no_grad()
 def measure_resident(k: int, features: int, device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
-    """Time, memory and errors of one block that overwrites its input of ``2**k`` cells.
-
-    Args:
-        k: Address bits.
-        features: Feature maps per cell.
-        device: Where to measure.
-        dtype: Of weights and cells.
-    """
+    """Time, memory and errors of one block that overwrites its input of ``2**k`` cells."""
     torch.manual_seed(0)
     exact = ShuffleExchange(features, backend="reference", device=device)
     enlarge_weights(exact)
@@ -140,11 +131,13 @@ def measure_resident(k: int, features: int, device: torch.device, dtype: torch.d
     del expected_BND
     net.overwrite(random_cells(min(k, WARM_UP_BITS), features, device, dtype))
     state_BND = random_cells(k, features, device, dtype)
-    synchronize = partial(torch.cuda.synchronize, device) if device.type == "cuda" else lambda: None
     times: list[float] = []
-    peak = peak_bytes(
-        lambda: times.extend(wall_times(lambda: net.overwrite(state_BND), repeats=1, synchronize=synchronize)), device
-    )
+
+    def run() -> None:
+        synchronize = partial(torch.cuda.synchronize, device) if device.type == "cuda" else lambda: None
+        times.extend(wall_times(lambda: net.overwrite(state_BND), repeats=1, synchronize=synchronize))
+
+    peak = peak_bytes(run, device)
     layer_errors = check_layers(net, exact, state_BND)
     return {
         "cells": 2**k,

@@ -49,14 +49,7 @@ def five_digits(number: float) -> float:
 def time_call(
     call: Call, device: torch.device, *, quick: bool = False, at_least: float = 300.0
 ) -> tuple[Timing, int | None]:
-    """Time and peak memory of a call that has been warmed up.
-
-    Args:
-        call: What to time.
-        device: Where it runs.
-        quick: Whether to take fewer repeats.
-        at_least: Milliseconds for which a short call is repeated on a GPU, unless ``quick``.
-    """
+    """Time and peak memory of a warmed-up call; short ones are repeated for ``at_least`` milliseconds on a GPU."""
     first, peak = time_once(call, device)
     return time_repeated(call, first, device, quick=quick, at_least=at_least), peak
 
@@ -114,13 +107,9 @@ def repeat_until_stable(measure: Callable[[], float], most: int) -> list[float]:
 def wall_times(
     call: Call, *, repeats: int, seconds: float = 0.0, synchronize: Callable[[], object] = lambda: None
 ) -> list[float]:
-    """Milliseconds of calls by the wall clock.
+    """Milliseconds of each of at least ``repeats`` calls and until ``seconds`` have passed, by the wall clock.
 
-    Args:
-        call: What to time.
-        repeats: The least number of calls.
-        seconds: Calls are repeated until they took this long together.
-        synchronize: Called before each reading of the clock, to wait for a GPU or for other ranks.
+    ``synchronize`` is called before each reading of the clock, to wait for a GPU or for other ranks.
     """
     times: list[float] = []
     while len(times) < repeats or sum(times) < seconds * 1e3:
@@ -144,7 +133,7 @@ def peak_bytes(call: Call, device: torch.device) -> int | None:
 
 
 def free_memory(*, compiled: bool = False) -> None:
-    """Return cached GPU memory to the device, that of compiled code too if it is ``compiled`` code of a past job."""
+    """Return cached memory to the GPU, and drop what ``torch.compile`` has ``compiled``."""
     if compiled:
         torch.compiler.reset()
     gc.collect()

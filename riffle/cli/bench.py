@@ -62,13 +62,13 @@ def bench(
     cases = select_cases(torch_device.type, _names(rows), _names(forms), attention=attention)
     record = Record(out, torch_device, commit)
     out.parent.mkdir(parents=True, exist_ok=True)
-    bar = Progress(TextColumn("{task.completed}/{task.total} {task.description}"), TimeElapsedColumn(), console=errors)
     start, right = perf_counter(), True
 
     def log(text: str) -> None:
-        bar.console.print(f"{perf_counter() - start:5.0f} s  {text}", highlight=False, soft_wrap=True)
+        errors.print(f"{perf_counter() - start:5.0f} s  {text}", highlight=False, soft_wrap=True)
 
-    with bar:
+    columns = TextColumn("{task.completed}/{task.total} {task.description}"), TimeElapsedColumn()
+    with Progress(*columns, console=errors) as bar:
         progress = bar.add_task("a matrix product and a copy", total=len(cases))
         measurer = Measurer(torch_device, quick=quick)
         record.begin(measurer.rates)
@@ -118,10 +118,10 @@ def _table(rows: Mapping[str, Any]) -> Table:
     table = _empty_table("speed", "row", "form", "time", "memory", "of the floor", "error")
     for name, row in rows.items():
         for index, (form, entry) in enumerate(row["forms"].items()):
-            numbers = ["", ""]
+            size, reached = "", ""
             if "failed" not in entry:
-                numbers = [format_bytes(entry["peak_bytes"]), format_share(entry["fraction_of_floor"])]
-            table.add_row(name if index == 0 else "", form, escape(format_time(entry)), *numbers, format_error(entry))
+                size, reached = format_bytes(entry["peak_bytes"]), format_share(entry["fraction_of_floor"])
+            table.add_row("" if index else name, form, escape(format_time(entry)), size, reached, format_error(entry))
         table.add_section()
     return table
 
