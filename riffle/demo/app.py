@@ -107,15 +107,15 @@ def _build_solve(catalogue: RunCatalogue, model: gr.Dropdown) -> list[Any]:
         length = gr.Dropdown([(f"length {n}", n) for n in LENGTHS], value=16, elem_id="random-length", **CHOICE)
     out = gr.HTML(show_answer(trained, example), elem_id="answer", elem_classes="result")
 
-    def solve(name: str, typed: str) -> str:
+    def update_answer(name: str, typed: str) -> str:  # not solve: gradio names endpoints by function
         return show_answer(catalogue.get(name), typed)
 
     def draw_input(name: str, cells: int) -> str:
         return _random_input(catalogue.get(name), int(cells))
 
     for event in (go.click, text.submit):
-        event(solve, [model, text], out, **BUSY)
-    another.click(draw_input, [model, length], text, **QUIET).then(solve, [model, text], out, **BUSY)
+        event(update_answer, [model, text], out, **BUSY)
+    another.click(draw_input, [model, length], text, **QUIET).then(update_answer, [model, text], out, **BUSY)
     return [text, out]
 
 
