@@ -62,8 +62,7 @@ app.command(
 @app.command()
 def train(
     corpus: Annotated[
-        Path | None,
-        typer.Option(help="Folder that riffle lambada prepare made.", show_default="data/lambada"),
+        Path | None, typer.Option(help="Folder that riffle lambada prepare made.", show_default="data/lambada")
     ] = None,
     model: Annotated[
         str | None,
@@ -214,8 +213,7 @@ def solve(
 def report(
     run: RunOption = None,
     evaluation: Annotated[
-        Path | None,
-        typer.Option(help="A file that riffle lambada eval wrote.", show_default="RUN/evaluation.json"),
+        Path | None, typer.Option(help="A file that riffle lambada eval wrote.", show_default="RUN/evaluation.json")
     ] = None,
     json: Json = False,
 ) -> None:
