@@ -145,11 +145,8 @@ class RunConfig:
     task: str
     """An entry of riffle.tasks.TASKS."""
     model: ModelConfig = field(default_factory=ModelConfig)
-    """The model."""
     data: DataConfig = field(default_factory=DataConfig)
-    """The training examples."""
     train: TrainConfig = field(default_factory=TrainConfig)
-    """Optimisation, evaluation and checkpoints."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +156,6 @@ class LambadaRunConfig(RunConfig):
     task: str = "lambada"
     """The name of the task in files and messages."""
     data: PassageDataConfig = field(default_factory=PassageDataConfig)
-    """The training examples."""
 
 
 RUN_CONFIGS: dict[str, type[RunConfig]] = {"lambada": LambadaRunConfig}

@@ -67,11 +67,9 @@ class Score:
     """Accuracy at one length."""
 
     length: int
-    """Length of the inputs."""
     split: str
     """"uniform" or a worst case of the task."""
     examples: int
-    """Number of examples."""
     symbol_accuracy: float
     """Fraction of correct symbols over all positions where target or output is not blank: the paper's metric."""
     sequence_accuracy: float

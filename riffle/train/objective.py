@@ -87,8 +87,7 @@ class SymbolObjective:
         return {str(score.length): score.symbol_accuracy for score in scores}
 
 
-ObjectiveFactory = Callable[[Any, Path | None, Any, RankGroup], Objective]
-OBJECTIVES: dict[type[RunConfig], ObjectiveFactory] = {
+OBJECTIVES: dict[type[RunConfig], Callable[[Any, Path | None, Any, RankGroup], Objective]] = {
     RunConfig: lambda config, folder, device, ranks: SymbolObjective(config, ranks)
 }
 """Objectives by the class of a run's configuration. :mod:`riffle.lambada.train` adds its own when it is imported."""

@@ -31,9 +31,7 @@ class Solution:
     """A trained network's answer and the correct one, as text."""
 
     task: str
-    """The task's name."""
     input: str
-    """The input."""
     output: str
     """The network's answer."""
     expected: str
@@ -59,14 +57,10 @@ def find_trained_run(task: str, runs: Path) -> Run:
 def solve(
     task_name: str, words: Sequence[str], run: Run, *, device: str = "cpu", predictor: Predictor = predict
 ) -> Solution:
-    """Solve one input with a trained run; raises a ``ValueError`` for invalid input or a run of another task.
+    """Solve one input, as text split at spaces, with a trained run.
 
-    Args:
-        task_name: The task.
-        words: The input as text, split at spaces.
-        run: The trained run.
-        device: The device of its model.
-        predictor: Computes the output, by default in one forward pass.
+    Raises:
+        ValueError: The input is invalid, or the run is of another task.
     """
     task = get_task(task_name)
     symbols = task.parse(words)

@@ -22,10 +22,9 @@ EAGER_STEPS = 3
 
 
 class StepMetrics(NamedTuple):
-    """Metrics of the steps since they were last read."""
+    """Averages over the steps since they were last read."""
 
     loss: float
-    """Mean loss."""
     accuracy: float
     """Fraction of correct answers in the training batches: of symbols or of passages."""
     first_non_finite: int | None
