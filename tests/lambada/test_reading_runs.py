@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -156,6 +158,25 @@ def test_a_run_without_its_objective_says_what_to_import(trained: Path, monkeypa
         ValueError, match=r"runs of 'lambada' need their objective: import riffle\.lambada\.train first"
     ):
         Run(trained).model()
+
+
+def test_the_command_needs_no_other_import(synthetic_corpus: Path, tmp_path: Path) -> None:
+    changes = ["data.bins=16", "data.batch=2", "model.blocks=1", "train.warmup=0", "train.evaluate_every=0"]
+    options = [
+        "--corpus",
+        synthetic_corpus,
+        "--out",
+        tmp_path / "run",
+        "--steps",
+        "1",
+        "--features",
+        "4",
+        "--precision",
+        "fp32",
+    ]
+    command = [sys.executable, "-m", "riffle", "lambada", "train", "--device", "cpu", *options]
+    subprocess.run([*command, *(part for change in changes for part in ("--set", change))], check=True)
+    assert Run(tmp_path / "run").saved_step() == 1
 
 
 def test_one_number_of_positions(synthetic_corpus: Path) -> None:
