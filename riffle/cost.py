@@ -1,29 +1,10 @@
 """The cost model: FLOPs, bytes and seconds of a network on one device or on many.
 
-With n = 2^k cells, m feature maps and b blocks a network has L = 2 (k - 1) b + 1 layers; with all shuffles in one
-direction ("no-benes") read k for k - 1.
+**FLOPs.** A layer's matrix products are 16 m^2 FLOP a cell, for m feature maps: gates 24 m^2 and candidates 8 m^2 for a
+pair. With 2^k cells a network of b blocks has L = 2 (k - 1) b + 1 layers ("no-benes": k in place of k - 1).
 
-**FLOPs.** A layer's matrix products are 16 m^2 FLOP a cell: gates 24 m^2 and candidates 8 m^2 for a pair.
-
-**Bytes** (:class:`MemoryModel`) are counted in buffers of all cells, B n m numbers of the dtype they are computed in,
-at the moment when most of them are held; long sequences dwarf the weights, which are left out. Gates are three buffers,
-what the candidates read is two, the candidates are one.
-
-======================  ==============================================================================================
-without gradients       the input, a layer's input, and while it computes its output: the gates and the output (4) or,
-(fused)                 where the library computes the candidates' product, gates, what they read and candidates (6).
-                        Skip connections keep the inputs of one block's 2 (k - 1) layers and that of the last block, and
-                        need the sum that gates and candidates read: 3 more, less the one already let go.
-training (fused)        L layers' inputs, with ``recompute=False`` their gates and candidates too (5 L); the output, its
-                        gradient, and in the backward pass of one layer: gates, candidates and what they read, unless
-                        kept (4 + 2, else 2), and their gradients (4 in all). A skip connection adds 4.
-without gradients       the input, a copy that the layers overwrite, and for a chunk of pairs at a time what a unit
-(reference)             computes: 6 buffers of the chunk's size, 11 in 16 bits, where nothing is overwritten. Skip
-                        connections keep copies of the inputs of 2 (k - 1) layers.
-training (reference)    what autograd keeps of a layer: its input, gates (3), what the candidates read (2), candidates
-                        and the swapped pair, together 8 L; 2 (k - 1) (b - 2) more with skip connections, and 8 for the
-                        layer in work.
-======================  ==============================================================================================
+**Bytes** (:class:`MemoryModel`) are counted in buffers of all cells, in the dtype they are computed in, at the moment
+when most of them are held; long sequences dwarf the weights, which are left out.
 
 **Seconds** (:class:`ShardedCost`) of a sequence on P ranks: products at the rate of a large product, reads and writes
 at the rate of a large copy, and for each block two exchanges that send (n / P) m (1 - 1 / P) numbers a rank over the
@@ -120,19 +101,28 @@ class MemoryModel:
         return 2**k if k > 0 else None
 
     def buffers(self, k: int, rows: int) -> float:
-        """Buffers that a network on ``2**k`` cells needs at once, where the device holds ``rows`` cells."""
+        """Buffers that a network on ``2**k`` cells needs at once, where the device holds ``rows`` cells.
+
+        Gates are three buffers, what the candidates read is two, the candidates are one.
+        """
         layers = layer_count(k, self.blocks, benes=self.benes)
         skipped = (layers - 1) // self.blocks if self.skips and self.blocks > 1 else 0
         joined = skipped > 0
         if self.fused and self.training:
+            # The layers' inputs, with recompute=False their gates and candidates too; the output, its gradient, and in
+            # the backward pass of a layer gates, candidates and what they read, unless kept, and 4 of their gradients.
             return layers + 12 + 4 * joined if self.recompute else 5 * layers + 8 + 3 * joined
         if self.fused:
+            # The input, a layer's input, and gates and output, or gates, what the candidates read and candidates where
+            # the library computes their product. Skip connections keep a block's inputs and read a sum of two buffers.
             forming = 6 if switch_blocks(rows, self.features, self.dtype) is None else 4
             return skipped + (3 if joined else 2) + forming
         if self.training:
+            # What autograd keeps: input, gates, what the candidates read, candidates and the swapped pair.
             return 8 * layers + skipped * max(0, self.blocks - 2) + 8
+        # The input, a copy that the layers overwrite, and what a unit computes for a chunk of pairs at a time.
         chunk = min(1.0, CHUNK_PAIRS.get(self.device, CHUNK_PAIRS_DEVICE) / max(1, rows // 2))
-        unit = (6 if self.dtype.itemsize > 2 else 11) + joined
+        unit = (6 if self.dtype.itemsize > 2 else 11) + joined  # in 16 bits nothing is overwritten
         return 2 + skipped + chunk * unit
 
 

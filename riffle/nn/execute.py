@@ -1,16 +1,10 @@
 """Running a schedule: :func:`walk` goes through its layers once and is given what a layer does.
 
-============  =========================================================================================================
-shuffled      A layer joins adjacent cells and a physical shuffle follows: the definition, and with gradients the way of
-              both kernels.
-merged        The same for sequences of several lengths at once, in :mod:`riffle.nn.merge`.
-in place      Cells stay where they are and a layer overwrites the pairs that differ in its address bit: without
-              gradients one buffer serves the whole network. A chunk of pairs at a time is gathered, computed and put
-              back, so only its gates and outputs are held besides, and the inputs that skip connections need.
-sharded       Either of both on the cells of one rank, in :mod:`riffle.parallel.sharding`.
-streamed      In place, part by part, in :mod:`riffle.parallel.streaming`.
-traced        Shuffled, with gates and candidates recorded, in :mod:`riffle.inspect`.
-============  =========================================================================================================
+Shuffled, a layer joins adjacent cells and a physical shuffle follows: the definition, and the way to run with
+gradients. In place, cells stay where they are and a layer overwrites the pairs that differ in its address bit: without
+gradients one buffer serves the whole network, beside it a chunk of pairs at a time and the inputs that skip connections
+need. Other ways are in :mod:`riffle.nn.merge` (several lengths at once), :mod:`riffle.parallel` (sharded, streamed) and
+:mod:`riffle.inspect` (traced).
 """
 
 # B = batch, N = 2**k cells, C = cells of all sequences, one after the other, D = features per cell
@@ -18,7 +12,6 @@ traced        Shuffled, with gates and candidates recorded, in :mod:`riffle.insp
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -43,16 +36,18 @@ class ScheduledLayer(Protocol):
 
     @property
     def skip(self) -> int | tuple[int, ...] | None:
-        """The layer, or for each length the layer, whose input is added to this layer's input; None without one."""
+        """The layer, or the layer for each length, whose input is added to this layer's input; None without one."""
 
 
 AnyLayer = TypeVar("AnyLayer", bound=ScheduledLayer)
 State = TypeVar("State")
 RunLayer = Callable[[int, AnyLayer, State, Any], tuple[State, Any]]
-"""``run_layer(index, layer, state, skip)`` gives the next state and the layer's input as skip connections need it.
-
-``skip`` is what was kept of the layer that the skip connection comes from, a tuple where those are several, or None.
-"""
+"""``run_layer(index, layer, state, skip)`` returns the next state and the layer's input, to be kept where a later layer
+needs it. ``skip`` is what was kept of the layer that ``layer.skip`` names, or a tuple of those, or None."""
+SwitchLayer = Callable[[Tensor, str, int, Tensor | None], Tensor]
+"""``switch(x_BND, unit, shuffle, skip_BND)``: the unit on adjacent cells, dropout or noise, and the shuffle."""
+GroupedSwitchLayer = Callable[[Tensor, str, int, Tensor | None, LengthGroups], Tensor]
+"""``switch(x_CD, unit, shuffle, skip_CD, groups)``: the same on sequences of several lengths."""
 
 
 def walk(
@@ -115,26 +110,9 @@ def skip_buffers(layers: Sequence[ScheduledLayer]) -> dict[int, int]:
     return buffers
 
 
-# What a layer does
-
-
-class SwitchLayer(Protocol):
-    """A switch layer of the named unit on adjacent cells, dropout or noise, and the shuffle of the cells after it."""
-
-    def __call__(self, x_BND: Tensor, unit: str, shuffle: int, skip_BND: Tensor | None, /) -> Tensor: ...
-
-
-class GroupedSwitchLayer(Protocol):
-    """The same on cells of sequences of several lengths, each group of one length shuffled by itself."""
-
-    def __call__(
-        self, x_CD: Tensor, unit: str, shuffle: int, skip_CD: Tensor | None, /, groups: LengthGroups
-    ) -> Tensor: ...
-
-
 def switch_layer(network: ShuffleExchange, x_BND: Tensor, k: int) -> SwitchLayer:
     """The layers of a network on ``2**k`` cells by the kernels that serve ``x_BND``."""
-    dropout = network.dropout / k if network.training else 0.0
+    dropout = dropout_rate(network, k)
     if not is_fused(network, x_BND):
         return reference_layer(network.units, dropout, network.noise if network.training else 0.0)  # type: ignore[arg-type]
     layer = fused_layer(network, compute_dtype(x_BND))
@@ -142,7 +120,7 @@ def switch_layer(network: ShuffleExchange, x_BND: Tensor, k: int) -> SwitchLayer
     def one_length(x_BND: Tensor, unit: str, shuffle: int, skip_BND: Tensor | None) -> Tensor:
         skip_CD = None if skip_BND is None else skip_BND.flatten(0, 1)
         groups = LengthGroups([x_BND.shape[0]], [x_BND.shape[1]], [dropout])
-        return layer(x_BND.flatten(0, 1), unit, shuffle, skip_CD, groups=groups).reshape(x_BND.shape)
+        return layer(x_BND.flatten(0, 1), unit, shuffle, skip_CD, groups).reshape(x_BND.shape)
 
     return one_length
 
@@ -183,6 +161,11 @@ def fused_layer(network: ShuffleExchange, dtype: torch.dtype) -> GroupedSwitchLa
     return layer
 
 
+def dropout_rate(network: ShuffleExchange, k: int) -> float:
+    """The dropout after each layer on ``2**k`` cells."""
+    return network.dropout / k if network.training else 0.0
+
+
 def regularise(y_BND: Tensor, dropout: float, noise: float) -> Tensor:
     """A layer's output with dropout, or else with multiplicative noise."""
     if dropout:
@@ -201,18 +184,15 @@ def compute_dtype(x_BND: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x_BND.dtype
 
 
-# Ways to run the layers
-
-
 def run_batch(network: ShuffleExchange, x_BND: Tensor) -> Tensor:
     """Run a network on sequences of one power of two."""
     k = x_BND.shape[1].bit_length() - 1
     layers = network.layers(k)
     if is_fused(network, x_BND):
         dtype = compute_dtype(x_BND)
-        dropout = network.dropout / k if network.training else 0.0
-        groups = LengthGroups([x_BND.shape[0]], [x_BND.shape[1]], [dropout])
-        run_layer = shuffled_layer(partial(fused_layer(network, dtype), groups=groups))
+        groups = LengthGroups([x_BND.shape[0]], [x_BND.shape[1]], [dropout_rate(network, k)])
+        layer = fused_layer(network, dtype)
+        run_layer = shuffled_layer(lambda x_CD, unit, shuffle, skip_CD: layer(x_CD, unit, shuffle, skip_CD, groups))
         y_CD = walk(layers, x_BND.to(dtype).flatten(0, 1), run_layer)
         return y_CD.to(x_BND.dtype).view_as(x_BND)
     switch = switch_layer(network, x_BND, k)
@@ -286,9 +266,6 @@ def chunks(x_BND: Tensor, bit: int) -> Iterator[Tensor]:
     pairs_HL2D = x_BND.view(-1, 2, low, x_BND.shape[-1]).transpose(1, 2)
     for high_part in pairs_HL2D.split(max(1, size // low)):
         yield from high_part.split(min(size, low), dim=1)
-
-
-# Memory
 
 
 def memory_model(network: ShuffleExchange, x_BND: Tensor, training: bool) -> MemoryModel:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from riffle.nn.execute import GroupedSwitchLayer, compute_dtype, fused_layer, is_fused, regularise, walk
+from riffle.nn.execute import GroupedSwitchLayer, compute_dtype, dropout_rate, fused_layer, is_fused, regularise, walk
 from riffle.nn.lengths import LengthGroups, concatenate, split
 from riffle.shuffle import SHUFFLES, Layer
 
@@ -44,7 +44,7 @@ def run_merged(network: ShuffleExchange, xs_BND: Sequence[Tensor]) -> list[Tenso
     members = [[index for index, x_BND in enumerate(xs_BND) if x_BND.shape[1] == length] for length in lengths]
     sequences = [sum(xs_BND[index].shape[0] for index in group) for group in members]
     ks = [length.bit_length() - 1 for length in lengths]
-    groups = LengthGroups(sequences, lengths, [network.dropout / k if network.training else 0.0 for k in ks])
+    groups = LengthGroups(sequences, lengths, [dropout_rate(network, k) for k in ks])
     plan = (merge.__wrapped__ if torch.compiler.is_compiling() else merge)(tuple(network.layers(k) for k in ks))
     fused = is_fused(network, xs_BND[0])
     dtype = compute_dtype(xs_BND[0]) if fused else xs_BND[0].dtype
@@ -96,8 +96,6 @@ class MergedLayer:
     """The first group that takes part."""
     end: int
     """The group after the last that does."""
-    layers: tuple[int, ...]
-    """Which layer of its own schedule this is to each of these groups."""
     skip: tuple[int, ...] | None
     """For each of these groups, the merged layer whose input is added, scaled; None without a skip connection."""
 
@@ -111,12 +109,12 @@ def merge(schedules: tuple[tuple[Layer, ...], ...]) -> tuple[MergedLayer, ...]:
 
     >>> from riffle.shuffle import schedule
     >>> for layer in merge((schedule(3), schedule(2))):
-    ...     print(layer.unit, f"groups {layer.first} to {layer.end - 1}, layers {layer.layers}")
-    0_forward groups 0 to 0, layers (0,)
-    0_forward groups 0 to 1, layers (1, 0)
-    0_reverse groups 0 to 1, layers (2, 1)
-    0_reverse groups 0 to 0, layers (3,)
-    last groups 0 to 1, layers (4, 2)
+    ...     print(f"{layer.unit}, groups {layer.first} to {layer.end - 1}")
+    0_forward, groups 0 to 0
+    0_forward, groups 0 to 1
+    0_reverse, groups 0 to 1
+    0_reverse, groups 0 to 0
+    last, groups 0 to 1
     """
     merged: list[MergedLayer] = []
     done = [0] * len(schedules)
@@ -138,11 +136,10 @@ def merge(schedules: tuple[tuple[Layer, ...], ...]) -> tuple[MergedLayer, ...]:
                 if layer.skip is not None
             )
             assert len(skips) in (0, len(active)), "a group has no skip connection where another has one"
-            layers = tuple(done[group] for group in active)
             for group in active:
                 merged_index[group].append(len(merged))
                 done[group] += 1
-            merged.append(MergedLayer(own[0].unit, shuffle, first, first + len(active), layers, skips or None))
+            merged.append(MergedLayer(own[0].unit, shuffle, first, first + len(active), skips or None))
     return tuple(merged)
 
 

@@ -20,7 +20,7 @@ import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -201,20 +201,26 @@ class SequenceSharding:
         return network.relabel(y_BND.to(dtype))
 
     def _check_agreement(self, network: ShuffleExchange, x_BND: Tensor, lengths: Tensor | Sequence[int] | None) -> None:
+        """Raise the same ``ValueError`` on every rank where they differ; one small all-gather."""
         if network not in self._checksums:
             self._checksums[network] = weights_checksum(network.parameters())
-        weights = any(parameter.requires_grad for parameter in network.parameters())
-        signature = CallSignature(
-            network=text_checksum(f"{network.extra_repr()}, {network.order}, {network.length}"),
-            batch=x_BND.shape[0],
-            cells=x_BND.shape[1],
-            dtype=text_checksum(str(x_BND.dtype)),
-            gradients=torch.is_grad_enabled() and weights,
-            input_gradients=torch.is_grad_enabled() and x_BND.requires_grad,
-            lengths=0 if lengths is None else text_checksum(str(torch.as_tensor(lengths).tolist())),
-            weights=self._checksums[network],
-        )
-        check_ranks_agree(signature, self.group, x_BND.device)
+        trains = torch.is_grad_enabled() and any(parameter.requires_grad for parameter in network.parameters())
+        call = {
+            "network": _text_checksum(f"{network.extra_repr()}, {network.order}, {network.length}"),
+            "batch": x_BND.shape[0],
+            "cells": x_BND.shape[1],
+            "dtype": _text_checksum(str(x_BND.dtype)),
+            "gradients": trains,
+            "input_gradients": torch.is_grad_enabled() and x_BND.requires_grad,
+            "lengths": 0 if lengths is None else _text_checksum(str(torch.as_tensor(lengths).tolist())),
+            "weights": self._checksums[network],
+        }
+        own = torch.tensor([int(value) for value in call.values()], device=x_BND.device)
+        gathered = [torch.empty_like(own) for _ in range(self.ranks)]
+        dist.all_gather(gathered, own, group=self.group)
+        for name, values in zip(call, zip(*torch.stack(gathered).tolist(), strict=True), strict=True):
+            if len(set(values)) > 1:
+                raise ValueError(REMEDIES[name].format(values=", ".join(str(value) for value in values)))
 
     def _check_cells(self, cells: int) -> None:
         """Refuse a shard on which the exchanges do not work."""
@@ -230,31 +236,6 @@ class SequenceSharding:
             )
 
 
-WIDTHS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""Integers as wide as a weight, to read its bits by."""
-
-
-class CallSignature(NamedTuple):
-    """What must be equal on all ranks in a call; a disagreement in the first of several fields is reported."""
-
-    network: int
-    """A checksum of the network's arguments."""
-    batch: int
-    """Rows."""
-    cells: int
-    """Cells of this rank."""
-    dtype: int
-    """A checksum of the dtype's name."""
-    gradients: int
-    """Whether weights want gradients."""
-    input_gradients: int
-    """Whether the input wants its gradient."""
-    lengths: int
-    """A checksum of the rows' lengths."""
-    weights: int
-    """A checksum of the weights at the first call."""
-
-
 REMEDIES = {
     "network": "the ranks of this sharding have networks with different arguments: build the same one on every rank",
     "batch": "the ranks of this sharding have batches of {values} rows: give every rank its part of the same rows",
@@ -266,21 +247,16 @@ REMEDIES = {
     "lengths": "the ranks of this sharding have different lengths=: give every rank those of the whole rows",
     "weights": "the ranks of this sharding have different weights: load the same ones, or seed alike before building",
 }
+"""What to do where the ranks of a call differ; a difference in the first of these is reported."""
 
 
-def check_ranks_agree(signature: CallSignature, group: dist.ProcessGroup, device: torch.device) -> None:
-    """Raise the same ``ValueError`` on every rank where they do not mean the same; one small all-gather."""
-    own = torch.tensor(signature, dtype=torch.int64, device=device)
-    every = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
-    dist.all_gather(every, own, group=group)
-    for name, values in zip(CallSignature._fields, zip(*torch.stack(every).tolist(), strict=True), strict=True):
-        if len(set(values)) > 1:
-            raise ValueError(REMEDIES[name].format(values=", ".join(str(value) for value in values)))
-
-
-def text_checksum(text: str) -> int:
+def _text_checksum(text: str) -> int:
     """The same number for the same text in every process, which ``hash`` is not."""
     return zlib.crc32(text.encode())
+
+
+INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""Integers as wide as a weight, to read its bits by."""
 
 
 def weights_checksum(parameters: Iterable[Tensor]) -> int:
@@ -293,7 +269,7 @@ def weights_checksum(parameters: Iterable[Tensor]) -> int:
     """
     total = 0
     for index, parameter in enumerate(parameters):
-        whole = parameter.detach().contiguous().flatten().view(WIDTHS[parameter.element_size()]).long()
+        whole = parameter.detach().contiguous().flatten().view(INTEGERS[parameter.element_size()]).long()
         places = torch.arange(whole.numel(), device=whole.device) % 65_521 + 1
         total += (index + 1) * int((whole * places).sum().item())
     return total % 2**62

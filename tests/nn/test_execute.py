@@ -1,0 +1,160 @@
+"""The shuffled form is the definition; in place, and overwriting its input, a network agrees with it to rounding."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from riffle import ShuffleExchange
+from riffle.nn import UNITS, execute
+from riffle.nn.execute import CHUNK_PAIRS, chunks, in_place_layer, reference_layer, shuffled_layer, switch_layer, walk
+from riffle.shuffle import SHARINGS, riffle, rotate, unriffle
+
+from .test_memory import peak_bytes, without_kernels  # noqa: F401  # a fixture
+
+BITS = range(1, 7)
+
+
+def network(unit: str, sharing: str, blocks: int, k: int) -> ShuffleExchange:
+    length = 2**k if sharing == "none" else None
+    net = ShuffleExchange(4, blocks, sharing=sharing, unit=unit, length=length, dtype=torch.float64)
+    for name, parameter in net.named_parameters():
+        if name.endswith("skip_scale"):
+            torch.nn.init.uniform_(parameter, -0.3, 1.3)
+        elif "bias" in name:
+            torch.nn.init.normal_(parameter, std=0.4)
+    return net
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 3])
+@pytest.mark.parametrize("sharing", SHARINGS)
+@pytest.mark.parametrize("unit", UNITS)
+def test_both_forms_agree(unit: str, sharing: str, blocks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for k in BITS:
+        net = network(unit, sharing, blocks, k)
+        x_BND = torch.rand(2, 2**k, 4, dtype=torch.float64) * 2 - 1
+        with torch.no_grad():
+            expected = walk(net.layers(k), x_BND, shuffled_layer(reference_layer(net.units)))
+            for pairs in (2**k // 3 + 1, 5, 1024):
+                monkeypatch.setitem(CHUNK_PAIRS, "cpu", pairs)
+                in_place = in_place_layer(net.layers(k), switch_layer(net, x_BND, k))
+                actual = walk(net.layers(k), x_BND.clone(), in_place)
+                torch.testing.assert_close(actual, expected, rtol=0, atol=1e-12 * expected.abs().max().item())
+
+
+@pytest.mark.parametrize("pairs", [1, 3, 8, 1024])
+def test_chunks_cover_every_pair_once(pairs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CHUNK_PAIRS, "cpu", pairs)
+    addresses = torch.arange(2 * 32).view(2, 32, 1)
+    for bit in range(5):
+        parts = list(chunks(addresses, bit))
+        assert all(part.shape[0] * part.shape[1] <= pairs for part in parts)
+        joined = torch.cat([part.flatten(0, 1).squeeze(-1) for part in parts])
+        assert (joined[:, 1] - joined[:, 0] == 1 << bit).all()
+        assert sorted(joined.flatten().tolist()) == list(range(64))
+
+
+def test_a_network_without_gradients_leaves_its_input_alone() -> None:
+    net = ShuffleExchange(4, 2).requires_grad_(False)
+    x_BND = torch.randn(2, 16, 4)
+    before = x_BND.clone()
+    for grad_mode in (torch.no_grad, torch.inference_mode, torch.enable_grad):
+        with grad_mode():
+            net(x_BND)
+        assert torch.equal(x_BND, before)
+
+
+def test_in_place_takes_strided_inputs() -> None:
+    net = ShuffleExchange(4, 2, dtype=torch.float64)
+    x_NBD = torch.randn(16, 3, 4, dtype=torch.float64)
+    with torch.no_grad():
+        strided = net(x_NBD.transpose(0, 1))
+        torch.testing.assert_close(strided, net(x_NBD.transpose(0, 1).contiguous()), rtol=0, atol=1e-14)
+        one_row = x_NBD[:, :1].transpose(0, 1)
+        torch.testing.assert_close(net(one_row.expand(3, 16, 4)), net(one_row.repeat(3, 1, 1)), rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("k", [1, 2, 5])
+def test_rotate_is_repeated_unriffles(k: int) -> None:
+    x_BND = torch.randn(2, 2**k, 3)
+    forward = backward = x_BND
+    for turns in range(2 * k + 1):
+        assert torch.equal(rotate(x_BND, turns, k), forward)
+        assert torch.equal(rotate(x_BND, -turns, k), backward)
+        forward, backward = unriffle(forward), riffle(backward)
+
+
+# Overwriting the input
+
+
+def random_cells(batch: int, cells: int, features: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.rand(batch, cells, features, dtype=dtype) * 2 - 1
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 3])
+@pytest.mark.parametrize(("unit", "sharing"), [*((u, "block") for u in UNITS), *(("gated", s) for s in SHARINGS)])
+def test_overwrite_equals_forward(unit: str, sharing: str, blocks: int) -> None:
+    for k in (1, 2, 3, 6, 9):
+        net = network(unit, sharing, blocks, k)
+        x_BND = random_cells(3, 2**k, 4, torch.float64)
+        expected = net(x_BND)
+        result = net.overwrite(x_BND)
+        assert result is x_BND
+        torch.testing.assert_close(result, expected.detach(), rtol=0, atol=1e-12)
+
+
+def test_overwrite_in_the_order_of_the_released_code() -> None:
+    net = ShuffleExchange(6, 2, order="official")
+    x_BND = random_cells(2, 16, 6)
+    torch.testing.assert_close(net(x_BND).detach(), net.overwrite(x_BND), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 3])
+def test_overwrite_on_the_fused_kernels(blocks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    fused = pytest.importorskip("riffle.kernels.fused", reason="Triton has no build for this platform")
+    device = "cuda" if torch.cuda.is_available() else "cpu"  # where the interpreter runs the kernels
+    chunks = []
+    layer = fused.switch_and_shuffle
+    monkeypatch.setattr(fused, "switch_and_shuffle", lambda *a, **o: chunks.append(o["sequences"]) or layer(*a, **o))
+    monkeypatch.setitem(execute.CHUNK_PAIRS, "cpu", 8)
+    monkeypatch.setattr(execute, "CHUNK_PAIRS_DEVICE", 8)
+    net = ShuffleExchange(12, blocks, backend="fused", device=device)
+    x_BND = random_cells(3, 16, 12).to(device)
+    reference = ShuffleExchange(12, blocks, backend="reference", device=device)
+    reference.load_state_dict(net.state_dict())
+    expected = reference(x_BND).detach()
+    torch.testing.assert_close(net.overwrite(x_BND), expected, rtol=0, atol=1e-5)
+    assert chunks == [[8]] * (3 * len(net.layers(4))), "not every chunk of eight pairs went through the kernels"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="counts what a CPU allocates")
+@pytest.mark.parametrize("backend", ["reference", "fused"])
+@pytest.mark.usefixtures("without_kernels")
+def test_beside_the_input_it_takes_chunks(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(execute.CHUNK_PAIRS, "cpu", 64)
+    net = ShuffleExchange(16, backend=backend)
+    chunk = 128 * 16 * 4
+    weights = sum(parameter.nbytes for parameter in net.parameters())
+    for cells in (2**9, 2**11):
+        x_BND = random_cells(1, cells, 16)
+        most = peak_bytes(lambda: net.overwrite(x_BND))  # noqa: B023
+        allowed = 7 * chunk + (weights if backend == "fused" else 0)  # which are put in order first
+        assert 5 * chunk < most <= allowed * 1.05, f"{most / chunk:.1f} chunks"
+
+
+@pytest.mark.parametrize(("blocks", "kept"), [(1, 0), (2, 8), (3, 8), (5, 8)])
+def test_skip_connections_keep_one_block(blocks: int, kept: int) -> None:
+    assert len(set(execute.skip_buffers(ShuffleExchange(4, blocks).layers(5)).values())) == kept
+
+
+def test_what_cannot_be_overwritten() -> None:
+    net = ShuffleExchange(4)
+    for cells in (1, 3, 12):
+        with pytest.raises(ValueError, match=f"{cells} cells cannot be overwritten.*pad it"):
+            net.overwrite(torch.zeros(1, cells, 4))
+    with pytest.raises(ValueError, match="contiguous"):
+        net.overwrite(torch.zeros(4, 2, 4).transpose(0, 1))
+    with pytest.raises(ValueError, match="runs at one size, 8 cells, not at 4"):
+        ShuffleExchange(4, sharing="none", length=8).overwrite(torch.zeros(1, 4, 4))
+    with pytest.raises(ValueError, match="4 features per cell, the input has 6"):
+        net.overwrite(torch.zeros(1, 4, 6))
