@@ -113,7 +113,7 @@ def train_runs(figure: LearningFigure, options: ReproduceOptions) -> int:
     hardware = [device_name(torch.device(device)) for device in devices]
     time_record = record_time(
         options.results / figure.name / "time.json",
-        {**provenance, "hardware": hardware, "steps": progress.steps_left()},
+        {**provenance, "hardware": hardware, "steps": sum(progress.steps_left.values())},
         progress.ended,
     )
     with time_record, multi_process_service(on_gpu and at_once > 1) as variables, progress.bar:
@@ -157,32 +157,25 @@ class RunProgress:
             expand=True,
         )
         self.at_once = at_once
-        self.specs = {job.spec.name: job.spec for job in jobs}
-        self.steps = {job.spec.name: job.step for job in jobs}
+        self.steps_left = {job.spec.name: job.spec.config.train.steps - job.step for job in jobs}
+        self.groups = {job.spec.name: job.spec.group for job in jobs}
         self.rates = {job.spec.group: job.rate for job in jobs if job.rate is not None}
         self.estimate_printed = bool(self.rates)
         self.updates: Counter[str] = Counter()
         self.ended: Counter[str] = Counter()
         """Numbers of runs that finished, stopped and failed."""
         self.run_bars: dict[str, TaskID] = {}
-        self.total = sum(map(self._total, self.specs))
+        self.total = sum(job.spec.config.train.steps for job in jobs)
         self.total_bar = self.bar.add_task("all runs", total=self.total, note="")
-
-    def _total(self, name: str) -> int:
-        return self.specs[name].config.train.steps
-
-    def steps_left(self) -> int:
-        """Steps left of all runs together."""
-        return sum(self._total(name) - step for name, step in self.steps.items())
 
     def describe_left(self) -> str:
         """Steps left, and the time they take where a rate is known."""
         from riffle.reproduce.runner import estimate_seconds
 
-        left = [(self.specs[name].group, self._total(name) - step) for name, step in self.steps.items()]
+        left = [(self.groups[name], steps) for name, steps in self.steps_left.items()]
         seconds = estimate_seconds(left, self.rates, self.at_once)
         time = f", about {format_wait(seconds)}" if seconds else ""
-        return f"{self.steps_left():,} steps to go{time}"
+        return f"{sum(self.steps_left.values()):,} steps to go{time}"
 
     def on_update(self, job: RunJob, update: RunUpdate) -> None:
         """Show an update of a run."""
@@ -194,23 +187,25 @@ class RunProgress:
                 if not self.estimate_printed:
                     self.estimate_printed = True
                     self._print(self.describe_left())
-            self._show(name, update.step, f"{update.rate:.0f} steps/s")
+            self._show(job, update.step, f"{update.rate:.0f} steps/s")
         elif update.kind == "measuring":
-            self._show(name, self._total(name), "measured")
+            self._show(job, update.step, "measured")
         else:
             self.ended[update.kind] += 1
-            del self.steps[name]
+            del self.steps_left[name]
             if name in self.run_bars:
                 self.bar.remove_task(self.run_bars.pop(name))
             reason = f": {update.reason}; see {job.log}" if update.reason else ""
             self._print(f"{name}: {update.kind}{reason}")
 
-    def _show(self, name: str, step: int, note: str) -> None:
-        self.steps[name] = step
+    def _show(self, job: RunJob, step: int, note: str) -> None:
+        name, steps = job.spec.name, job.spec.config.train.steps
+        self.steps_left[name] = steps - step
         if name not in self.run_bars:
-            self.run_bars[name] = self.bar.add_task(name, total=self._total(name), note="")
+            self.run_bars[name] = self.bar.add_task(name, total=steps, note="")
         self.bar.update(self.run_bars[name], completed=step, note=note)
-        self.bar.update(self.total_bar, completed=self.total - self.steps_left(), note=self.describe_left())
+        completed = self.total - sum(self.steps_left.values())
+        self.bar.update(self.total_bar, completed=completed, note=self.describe_left())
 
     def _print(self, text: str) -> None:
         self.bar.console.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -33,13 +33,7 @@ class Line:
 
 
 def lines_figure(heading: str, panels: Mapping[str, Sequence[Line]], *, lengths: bool = False) -> Figure:
-    """Panels of accuracy side by side; panels without any point are left out, unless all are.
-
-    Args:
-        heading: Above all panels, see :func:`title`.
-        panels: The lines of each panel by its title.
-        lengths: Whether the x axis is length, logarithmic; steps otherwise.
-    """
+    """Panels of accuracy over steps or lengths, by title; those without any point are left out, unless all are."""
     panels = {name: lines for name, lines in panels.items() if any(line.points for line in lines)} or panels
     columns = 2 if len(panels) == 4 else min(3, len(panels))
     rows = -(-len(panels) // columns)

@@ -86,11 +86,7 @@ def format_paper(accuracy: float) -> str:
 
 
 def count_runs(number: int) -> str:
-    """A number of runs in words.
-
-    >>> count_runs(1), count_runs(5)
-    ('1 run', '5 runs')
-    """
+    """A number of runs in words: "1 run", "5 runs"."""
     return f"{number} run{'' if number == 1 else 's'}"
 
 

@@ -86,12 +86,9 @@ class TimingFigure:
 
 
 class TimingRecord:
-    """The result file of a timing figure, complete after every series.
+    """The result file of a timing figure below the folder of all results, complete after every series.
 
     Args:
-        figure: The figure.
-        root: The folder of all results.
-        device: Where to measure.
         memory: Gigabytes of the GPU that may be used, None for all.
         budget: Seconds that one call may take; longer lengths are left out.
         quick: Whether the models are tiny, measured with fewer repeats.

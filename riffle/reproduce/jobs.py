@@ -65,13 +65,9 @@ class RunUpdate(NamedTuple):
 
 
 def pending_jobs(specs: Sequence[RunSpec], results: Path, work: Path, provenance: Mapping[str, Any]) -> list[RunJob]:
-    """The runs without a result; refuses results and run folders of another configuration.
+    """The runs without a result, from the folders of all results and of all run folders.
 
-    Args:
-        specs: All runs of a figure.
-        results: The folder of all results.
-        work: The folder of all run folders.
-        provenance: What each result is to record of its origin.
+    Refuses results and run folders of another configuration.
     """
     pending = []
     for spec in specs:

@@ -177,13 +177,7 @@ def _mps_control(variables: Mapping[str, str], *arguments: str, command: str = "
 
 @contextmanager
 def record_time(path: Path, provenance: Mapping[str, Any], ended: Counter[str]) -> Iterator[None]:
-    """Append the duration of the block to time.json, also where it is interrupted.
-
-    Args:
-        path: The file, a list with an entry for each command that trained runs.
-        provenance: What the entry records of its origin.
-        ended: Numbers of runs that finished, stopped and failed, read when the block ends.
-    """
+    """Append an entry to time.json when the block ends or fails: its duration, and how many runs ended how."""
     started, began = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
     try:
         yield

@@ -28,14 +28,16 @@ class EvaluationSpec:
     examples: int
 
 
-PAPER_LENGTHS = (EvaluationSpec((8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096), 1024),)
+PAPER_LENGTHS = EvaluationSpec((8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096), 1024)
 """The lengths of the paper's figures, with the paper's number of examples."""
-LENGTHS_TO_64K = (*PAPER_LENGTHS, EvaluationSpec((8192, 16384, 32768, 65536), 64))
-"""Also up to 64K, with fewer examples, since each of them has many symbols."""
 
 
-def measure_accuracy(run: Run, device: torch.device, *, tests: Sequence[EvaluationSpec]) -> dict[str, Any]:
-    """Accuracy over length, in float32 whatever precision the run was trained in."""
+def accuracy_at(*tests: EvaluationSpec) -> Measure:
+    """Measures accuracy over length, in float32 whatever precision the run was trained in."""
+    return partial(_measure_accuracy, tests=tests)
+
+
+def _measure_accuracy(run: Run, device: torch.device, *, tests: Sequence[EvaluationSpec]) -> dict[str, Any]:
     set_matrix_precision("fp32")
     model, task, trained = run.model(device), get_task(run.config.task), max(run.config.data.bins)
     scores = [
@@ -63,7 +65,7 @@ class RunSpec:
     def name(self) -> str:
         """Stem of the run's files.
 
-        >>> RunSpec(folder="maps", group="add, 96 maps", config=RunConfig(task="add"), measure=measure_accuracy).name
+        >>> RunSpec(folder="maps", group="add, 96 maps", config=RunConfig(task="add"), measure=accuracy_at()).name
         'add-96-maps-seed0'
         """
         return f"{re.sub(r'[^A-Za-z0-9]+', '-', self.group)}-seed{self.config.train.seed}"
@@ -89,8 +91,5 @@ def shrink(spec: RunSpec) -> RunSpec:
         evaluate_lengths=(16,),
         checkpoint_every=5,
     )
-    return replace(
-        spec,
-        config=replace(config, data=DataConfig(bins=(4, 8), batch=4)),
-        measure=partial(measure_accuracy, tests=(EvaluationSpec((8, 16), 4),)),
-    )
+    config = replace(config, data=DataConfig(bins=(4, 8), batch=4))
+    return replace(spec, config=config, measure=accuracy_at(EvaluationSpec((8, 16), 4)))

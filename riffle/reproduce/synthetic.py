@@ -24,14 +24,8 @@ def make_passage(generator: random.Random) -> str:
     return " ".join([*sentences, f"At noon the king waved to {people['guard'].capitalize()}."])
 
 
-def prepare_synthetic_corpus(folder: Path, books: int = 4, passages: int = 150) -> Path:
-    """Write and prepare a corpus of such passages with a development set and word vectors.
-
-    Args:
-        folder: Where text and corpus go.
-        books: Novels.
-        passages: Passages in each novel.
-    """
+def prepare_synthetic_corpus(folder: Path) -> Path:
+    """Write such passages as novels, a development set and word vectors, and prepare a corpus from them."""
     from riffle.lambada.passages import PassageFilters
     from riffle.lambada.prepare import PrepareConfig, prepare
 
@@ -39,8 +33,8 @@ def prepare_synthetic_corpus(folder: Path, books: int = 4, passages: int = 150) 
     development = folder / "lambada_development_plain_text.txt"
     novels.mkdir(parents=True)
     generator = random.Random(0)
-    for number in range(books):
-        (novels / f"book{number}.txt").write_text("".join(f"{make_passage(generator)}\n" for _ in range(passages)))
+    for number in range(4):
+        (novels / f"book{number}.txt").write_text("".join(f"{make_passage(generator)}\n" for _ in range(150)))
     rows = (" ".join([word, *(f"{generator.gauss(0, 1):.3f}" for _ in range(12))]) for word in _WORDS)
     vectors.write_text("".join(f"{row}\n" for row in rows))
     development.write_text("".join(f"{make_passage(generator).removesuffix('.')}\n" for _ in range(100)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from riffle.quantities import format_percent
@@ -16,7 +15,7 @@ from riffle.reproduce.claims import Claim, at_least_as_good, count_runs, reaches
 from riffle.reproduce.figure import LearningFigure
 from riffle.reproduce.figures.multiplication import COMPARED_LENGTH, LEARNING_RATE, compared_spec
 from riffle.reproduce.results import Result, accuracies, over_steps, select
-from riffle.reproduce.specs import PAPER_LENGTHS, RunSpec, measure_accuracy, with_model_fields, with_train
+from riffle.reproduce.specs import PAPER_LENGTHS, RunSpec, accuracy_at, with_model_fields, with_train
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,12 +37,8 @@ SIMILAR = 0.02
 def _unit_spec(task: str, unit: str) -> RunSpec:
     """Addition or sorting with one of the units."""
     config = with_train(paper_recipe(task), steps=20_000, evaluate_every=250, evaluate_lengths=(LENGTHS[task],))
-    return RunSpec(
-        folder="ablation",
-        group=f"{task}, {unit}",
-        config=with_model_fields(config, unit=unit),
-        measure=partial(measure_accuracy, tests=PAPER_LENGTHS),
-    )
+    config = with_model_fields(config, unit=unit)
+    return RunSpec(folder="ablation", group=f"{task}, {unit}", config=config, measure=accuracy_at(PAPER_LENGTHS))
 
 
 def _unit_accuracies(results: Sequence[Result], task: str, unit: str) -> list[float]:
@@ -54,12 +49,7 @@ def _draw_ablation(results: Sequence[Result]) -> Figure:
     """A panel for each task; crosses are the paper's final accuracies, where it has them at the same length."""
     panels = {
         f"{task}, length {LENGTHS[task]}": [
-            Line(
-                unit,
-                over_steps(select(results, task, unit=unit)),
-                None if task == "multiply" else units[unit],
-                colour,
-            )
+            Line(unit, over_steps(select(results, task, unit=unit)), units[unit] if task in TASKS else None, colour)
             for colour, unit in enumerate(paper.ABLATION["multiply"])
             if unit in units
         ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from riffle.config import DataConfig
@@ -15,7 +14,7 @@ from riffle.reproduce.claims import Claim, at_least_as_good, format_paper, reach
 from riffle.reproduce.figure import LearningFigure
 from riffle.reproduce.paper import NEURAL_GPU, OURS
 from riffle.reproduce.results import Point, Result, accuracies, by_group, over_length, over_steps, select
-from riffle.reproduce.specs import LENGTHS_TO_64K, EvaluationSpec, RunSpec, measure_accuracy, with_train
+from riffle.reproduce.specs import PAPER_LENGTHS, EvaluationSpec, RunSpec, accuracy_at, with_train
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,12 +24,6 @@ TASKS = ("duplicate", "reverse", "add", "sort", "multiply")
 STEPS = 40_000
 """Training steps, except with the recipe ``long``."""
 CLAIMED_LENGTHS = (64, 512, 1024, 4096)
-NEURAL_GPU_TESTS = (
-    EvaluationSpec((8, 16, 32, 64, 128, 256, 512, 1024), 256),
-    EvaluationSpec((2048,), 64),
-    EvaluationSpec((4096,), 32),
-)
-"""Fewer and shorter, since the time of the Neural GPU grows with the square of the length."""
 BETTER_THAN_NEURAL_GPU = ("add", "sort")
 """Tasks on which the paper's network generalises further than the Neural GPU."""
 CONVERGENCE_LENGTH = 512
@@ -46,19 +39,17 @@ def shuffle_exchange_spec(task: str, recipe: str = "paper") -> RunSpec:
         folder="generalization",
         group=f"{task}, {OURS}, {recipe}",
         config=replace(config, data=replace(config.data, bins=DataConfig().bins)),  # up to 64, products too
-        measure=partial(measure_accuracy, tests=LENGTHS_TO_64K),
+        measure=accuracy_at(PAPER_LENGTHS, EvaluationSpec((8192, 16384, 32768, 65536), 64)),
     )
 
 
 def _neural_gpu_spec(task: str) -> RunSpec:
-    """The Neural GPU as its authors trained it, evaluated seldom and at 64 only: length 512 takes it 512 steps."""
+    """The Neural GPU as its authors trained it, evaluated less, since its time grows with the square of the length."""
     config = with_model(shuffle_exchange_spec(task).config, NEURAL_GPU)
-    return RunSpec(
-        folder="rivals",
-        group=f"{task}, {NEURAL_GPU}",
-        config=with_train(config, evaluate_every=4000, evaluate_lengths=(64,)),
-        measure=partial(measure_accuracy, tests=NEURAL_GPU_TESTS),
-    )
+    config = with_train(config, evaluate_every=4000, evaluate_lengths=(64,))
+    short = EvaluationSpec((8, 16, 32, 64, 128, 256, 512, 1024), 256)
+    measure = accuracy_at(short, EvaluationSpec((2048,), 64), EvaluationSpec((4096,), 32))
+    return RunSpec(folder="rivals", group=f"{task}, {NEURAL_GPU}", config=config, measure=measure)
 
 
 def _groups(results: Sequence[Result], task: str, kind: str) -> list[tuple[str, list[Result]]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from riffle.reproduce.charts import Line, lines_figure, title
 from riffle.reproduce.claims import Claim, at_least_as_good, reaches
 from riffle.reproduce.figure import LearningFigure
 from riffle.reproduce.results import Result, accuracies, over_steps, select
-from riffle.reproduce.specs import EvaluationSpec, RunSpec, measure_accuracy, with_model_fields, with_train
+from riffle.reproduce.specs import EvaluationSpec, RunSpec, accuracy_at, with_model_fields, with_train
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -48,7 +47,7 @@ MULTIPLICATION = LearningFigure(
             folder="multiplication",
             group="multiply",
             config=long("multiply"),
-            measure=partial(measure_accuracy, tests=(EvaluationSpec((8, 16, 32, 64, 128, 256), 1024),)),
+            measure=accuracy_at(EvaluationSpec((8, 16, 32, 64, 128, 256), 1024)),
         )
     ],
     folders=("multiplication",),
@@ -59,30 +58,19 @@ MULTIPLICATION = LearningFigure(
 
 
 def compared_spec(
-    folder: str = "products",
-    variant: str = "gated, 2 blocks, 192 maps",
-    learning_rate: float = LEARNING_RATE,
-    **model: Any,
+    folder: str = "products", variant: str = "gated, 2 blocks, 192 maps", rate: float = LEARNING_RATE, **model: Any
 ) -> RunSpec:
     """A network of a comparison: 192 maps and two blocks, with some fields of the model changed.
 
     Trained by Adam, as in the paper's comparisons: Muon hides much of what makes one network harder to train than
     another.
     """
-    config = with_train(
-        long("multiply"),
-        steps=10_000,
-        optimizer="adamw",
-        learning_rate=learning_rate,
-        evaluate_lengths=(COMPARED_LENGTH,),
-    )
+    config = with_train(long("multiply"), steps=10_000, optimizer="adamw", learning_rate=rate)
+    config = with_train(config, evaluate_lengths=(COMPARED_LENGTH,))
     config = replace(config, data=replace(config.data, bins=(8, 16, COMPARED_LENGTH)))
-    return RunSpec(
-        folder=folder,
-        group=f"multiply, {variant}",
-        config=with_model_fields(config, **{"features": 192, **model}),
-        measure=partial(measure_accuracy, tests=(EvaluationSpec((8, 16, 32, 64), 1024),)),
-    )
+    config = with_model_fields(config, **{"features": 192, **model})
+    measure = accuracy_at(EvaluationSpec((8, 16, 32, 64), 1024))
+    return RunSpec(folder=folder, group=f"multiply, {variant}", config=config, measure=measure)
 
 
 def _size_figure(name: str, heading: str, field: str, sizes: Sequence[int], usual: int) -> LearningFigure:
