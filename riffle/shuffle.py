@@ -79,17 +79,17 @@ def schedule(
     ['0_forward', '0_forward', '0_reverse', '0_reverse', 'last']
     """
     layers: list[Layer] = []
-    turned = 0
+    rotation = 0
     levels = k - 1 if benes else k
     for block in range(blocks):
         for half, shuffle in (("forward", 1), ("reverse", -1 if benes else 1)):
             for level in range(levels):
                 unit = _unit(sharing, block, half, level, levels)
                 skip = len(layers) - 2 * levels if skips and block > 0 else None
-                layers.append(Layer(unit, turned % k, shuffle, skip))
-                turned += shuffle
+                layers.append(Layer(unit, rotation % k, shuffle, skip))
+                rotation += shuffle
     skip = 2 * levels * (blocks - 1) if skips and blocks > 1 and levels else None
-    layers.append(Layer("last", turned % k, 0, skip))
+    layers.append(Layer("last", rotation % k, 0, skip))
     return tuple(layers)
 
 
@@ -110,11 +110,11 @@ def _unit(sharing: Sharing, block: int, half: str, level: int, levels: int) -> s
 SHUFFLES = {1: unriffle, -1: riffle, 0: lambda x_BND: x_BND}
 
 
-def rotate(x_BND: Tensor, turns: int, k: int) -> Tensor:
-    """Unriffle ``turns`` times (riffle, where negative) in one step."""
-    if turns % k == 0:
+def rotate(x_BND: Tensor, times: int, k: int) -> Tensor:
+    """Unriffle ``times`` times (riffle, where negative) in one step."""
+    if times % k == 0:
         return x_BND
-    return x_BND.unflatten(1, (-1, 2 ** (turns % k))).transpose(1, 2).flatten(1, 2)
+    return x_BND.unflatten(1, (-1, 2 ** (times % k))).transpose(1, 2).flatten(1, 2)
 
 
 def bits(length: int) -> int:

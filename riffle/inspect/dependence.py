@@ -1,11 +1,7 @@
-"""Which input an output depends on: the Jacobian, block by block, and the routing it shows.
+"""Which input an output depends on, by the Jacobian, the routing that shows, and where errors fall."""
 
-Where errors fall as sequences grow.
-"""
-
-# N = length, W = 2**k cells the network runs on, D = features per cell; C = features of an output: classes of a model,
-# D of a network; R = outputs looked at, S = probes for each, Q = probes at once
-# B = batch, N = length
+# B = batch, N = length, W = 2**k cells the network runs on, D = features per cell; C = features of an output (classes
+# of a model, D of a network); R = outputs looked at, S = probes for each, Q = probes at once, T = test inputs
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence

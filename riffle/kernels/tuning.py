@@ -18,8 +18,8 @@ PASS_ROWS = 32
 """Rows of a tile, pairs or cells, in the kernels that make one pass over memory."""
 FEWEST_PAIRS = 4096
 """From here on the candidates are formed on the chip; tiles of fewer pairs would leave much of it idle."""
-CACHE = 40 * 2**20
-"""Bytes that stay in the second-level cache from one launch to the next."""
+L2_CACHE_BYTES = 40 * 2**20
+"""What stays in the second-level cache from one launch to the next."""
 
 
 class Blocks(NamedTuple):
@@ -47,7 +47,7 @@ def switch_blocks(cells: int, features: int, dtype: torch.dtype) -> Blocks | Non
     if dtype == torch.float32 or cells < 2 * FEWEST_PAIRS or features % columns or features > 3 * columns:
         return None
     # A wide unit gives the library enough to do, unless its gates stay in the cache between the two launches.
-    if features > 192 and 3 * cells * features * dtype.itemsize > CACHE:
+    if features > 192 and 3 * cells * features * dtype.itemsize > L2_CACHE_BYTES:
         return None
     # As few registers as do not spill: programs side by side on a multiprocessor hide each other's waits.
     most = {96: 96, 128: 128, 192: 168}.get(features)
