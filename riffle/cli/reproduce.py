@@ -28,13 +28,11 @@ def reproduce(
     name: Annotated[
         str | None,
         typer.Argument(
-            help=f"What takes time: {_summaries('timing')}. What is learned: {_summaries('learning')}.",
+            help=f"Timing: {_summaries('timing')}. Learning: {_summaries('learning')}.",
             metavar="NAME",
         ),
     ] = None,
-    report: Annotated[
-        bool, typer.Option("--report", help=f"Measure nothing: write {PAGE} from all results there are.")
-    ] = False,
+    report: Annotated[bool, typer.Option("--report", help=f"Measure nothing: write {PAGE} from all results.")] = False,
     draw: Annotated[
         bool, typer.Option("--draw", help="Measure nothing: draw the figure and judge the claims from the results.")
     ] = False,
@@ -42,8 +40,8 @@ def reproduce(
     only: Annotated[
         str | None,
         typer.Option(
-            help="A part of it: series or runs with one of these texts in their name, separated by commas; "
-            "what timing has measured of the others stays.",
+            help="Only series or runs with one of these texts in their name, separated by commas; other series in the "
+            "file of a timing experiment are kept.",
             metavar="TEXTS",
             show_default="all",
         ),
@@ -61,7 +59,7 @@ def reproduce(
         ),
     ] = "auto",
     commit: Annotated[
-        str | None, typer.Option(help="Commit to note in the results.", show_default="what git says")
+        str | None, typer.Option(help="Commit to record in the results.", show_default="what git says")
     ] = None,
     memory: Annotated[
         float | None,
@@ -89,7 +87,7 @@ def reproduce(
     ] = None,
     minutes: Annotated[
         float | None,
-        typer.Option(help="Learning: when to save every run and stop; the same command goes on.", min=0.01),
+        typer.Option(help="Learning: time limit, at which every run is saved; the same command continues.", min=0.01),
     ] = None,
     work: Annotated[
         Path | None,
@@ -97,11 +95,11 @@ def reproduce(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Measure an experiment of the paper anew: results, a figure drawn from them, and what of the claims holds.
+    """Repeat an experiment of the paper: write the results, draw the figure, and judge the paper's claims.
 
-    Learning trains several runs at once, each in a process and a run folder of its own, and leaves a JSON file of
-    each. Whatever stops it, the same command goes on: finished runs are skipped, begun ones resumed. On a GPU it
-    starts NVIDIA's MPS where that is installed, so that runs share the GPU at the same moment.
+    Learning trains several runs at once, each in a process and a run folder of its own, and writes a JSON file of
+    each. Whatever stops it, the same command continues: finished runs are skipped, others resumed. On a GPU it starts
+    NVIDIA's MPS where that is installed, so that the kernels of several runs share the GPU.
     """
     root = out or Path("runs/quick" if quick else "results")
     if report:
