@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = ["TASKS", "Graphed", "SequenceModel", "ShuffleExchange", "SwitchUnit", "__version__"]
-_HOME = {
+_MODULES = {
     "ShuffleExchange": "riffle.nn.network",
     "SwitchUnit": "riffle.nn.switch",
     "Graphed": "riffle.nn.graphed",
@@ -30,8 +30,8 @@ _HOME = {
 
 def __getattr__(name: str) -> Any:
     """Import on first use, so that the command line answers ``--help`` without loading torch."""
-    if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name]), name)
     raise AttributeError(f"module 'riffle' has no attribute {name!r}")
 
 

@@ -35,7 +35,7 @@ CENTRED: dict[str, Any] = {"ha": "center", "va": "center", "color": INK}
 TIMES = "\N{MULTIPLICATION SIGN}"
 
 MAX_MESSAGES = 64
-"""More messages than these cannot be told apart in a drawing."""
+"""With more messages, the lines of a drawing cannot be distinguished."""
 MESSAGE_COLOURS = ("#5a4aa0", "#3b6fb6", "#2a9a9a", "#4d9365", "#b59a1c", "#d9822b", "#c0455e", "#8a3a78")
 """The colour map of the messages, from the first to the last that enters."""
 STRAIGHT = {"facecolor": "#ffffff", "edgecolor": "#b6bec8"}

@@ -14,7 +14,7 @@ from riffle.shuffle import Layer, bits
 from riffle.tasks import Task, get_task
 
 MAX_CELLS = 32
-"""More cells than these cannot be read in the drawing."""
+"""With more cells, the drawing is too small to read."""
 SCALE = ("#46327e", "#365c8d", "#277f8e", "#1fa187", "#4ac16d", "#a0da39", "#fde725")
 """Colours from a gate of 0, which computes everything anew, to one of 1, which copies; safe for the colour-blind."""
 SHUFFLE_NAMES = {1: "unriffle", -1: "riffle"}
