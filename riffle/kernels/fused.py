@@ -158,9 +158,10 @@ def _switch_backward(
     # The two launches below overwrite `gates` by the gradients of the gates before the sigmoid: u, then r.
     grad_biases = _tile_sums(state_PE, gates.shape[1] + state_PE.shape[1])
     grad_sum_2PD, grad_state_PE = torch.empty_like(sum_2PD), torch.empty_like(state_PE)
-    arguments = (gates, sum_2PD, state_PE, candidates_bias, grad_out_CD.contiguous())
-    results = (grad_sum_2PD, grad_state_PE, grad_biases)
-    _launch(gated_switch.update_backward, sum_2PD[0], *arguments, *results, epilogue=epilogue, FAST=fast)
+    _launch(
+        gated_switch.update_backward, sum_2PD[0], gates, sum_2PD, state_PE, candidates_bias, grad_out_CD.contiguous(),
+        grad_sum_2PD, grad_state_PE, grad_biases, epilogue=epilogue, FAST=fast,
+    )  # fmt: skip
     grad_product_2PE = torch.bmm(grad_sum_2PD, candidates_weight)
     grad_read_PE = grad_state_PE if skip_CD is None else torch.empty_like(read_PE)
     arguments = (gates, read_PE, product_2PE, grad_product_2PE, grad_read_PE)

@@ -83,6 +83,7 @@ def walk(
                 kept.pop(source, None)
         if index in last_reader:
             kept[index] = layer_input
+        del layer_input  # or it would stay in memory while the next layer runs
     return state
 
 
