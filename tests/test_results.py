@@ -45,6 +45,17 @@ def test_products_by_the_papers_recipe_go_as_in_its_figure() -> None:
     assert [accuracy[length] for length in (64, 128, 512)] == [99.4, 64.7, 50.9]
 
 
+def test_the_papers_recipe_depends_on_the_seed() -> None:
+    ranges = {}
+    for task in ("duplicate", "reverse", "add"):
+        paths = sorted((RESULTS / "generalization").glob(f"{task}-shuffle-exchange-paper-seed*.json"))
+        runs = [json.loads(path.read_text())["scores"] for path in paths]
+        accuracies = [score["symbol_accuracy"] for scores in runs for score in scores if score["length"] == 4096]
+        assert len(accuracies) == 5
+        ranges[task] = round(100 * min(accuracies)), round(100 * max(accuracies))
+    assert ranges == {"duplicate": (65, 100), "reverse": (60, 98), "add": (48, 87)}
+
+
 def test_addition_in_full_precision() -> None:
     run = json.loads((RESULTS / "trials" / "paper-fp32" / "add-shuffle-exchange-paper-seed0.json").read_text())
     assert run["config"]["train"]["precision"] == "fp32"

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 from riffle.config import RUN_CONFIGS, RunConfig, fields, from_dict
 
 Result = dict[str, Any]
+OBSERVING = ("train.log_every", "train.evaluate_every", "train.evaluate_lengths", "train.checkpoint_every")
+"""Fields that change what is recorded of a training and not the training."""
 
 
 class Point(NamedTuple):
@@ -28,7 +30,7 @@ def read_results(root: Path, folders: Iterable[str]) -> list[Result]:
     paths = [path for folder in folders for path in sorted((root / folder).glob("*.json"))]
     results = [result for path in paths if (result := read_result(path)) is not None]
     for group, runs in by_group(results).items():
-        if any(_config_without_seed(run) != _config_without_seed(runs[0]) for run in runs):
+        if any(_training_config(run) != _training_config(runs[0]) for run in runs):
             names = ", ".join(run["run"] for run in runs)
             raise ValueError(f"the runs of {group!r} are of different configurations, so they have no mean: {names}")
     return results
@@ -43,10 +45,12 @@ def read_result(path: Path) -> Result | None:
     return content if isinstance(content, dict) and {"group", "config", "metrics"} <= content.keys() else None
 
 
-def _config_without_seed(result: Result) -> dict[str, Any]:
-    """The configuration by field; a field that the file does not have yet takes its default."""
+def _training_config(result: Result) -> dict[str, Any]:
+    """What the runs of a group share: all fields but the seed and those that only observe the training."""
     config = from_dict(RUN_CONFIGS.get(result["config"]["task"], RunConfig), result["config"])
-    return {name: value for name, (value, _) in fields(config).items() if name != "train.seed"}
+    # Where the best weights are kept, evaluations choose them.
+    ignored = {"train.seed"} if config.train.keep == "best" else {"train.seed", *OBSERVING}
+    return {name: value for name, (value, _) in fields(config).items() if name not in ignored}
 
 
 def select(results: Iterable[Result], task: str, **model: Any) -> list[Result]:
