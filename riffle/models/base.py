@@ -1,13 +1,9 @@
 """The base classes of all models, each adding to the one before what its users need.
 
 - :class:`Trainable`: what a training step asks of a model besides its scores.
-- :class:`CellModel`: scores sequences of cells that are given as vectors. All entries of
-  :data:`riffle.models.build.MODELS` are cell models.
+- :class:`CellModel`: scores sequences of cells that are given as vectors, as :mod:`riffle.models.pointer` gives them.
 - :class:`SymbolModel`: embeds symbols as cells, so it solves tasks. :class:`~riffle.models.sequence.SequenceModel` is
   the paper's; the baselines share :class:`BaselineModel`.
-
-:class:`~riffle.models.pointer.WordModel` and :class:`~riffle.models.pointer.PointerModel` are trainable models that
-put word vectors in front of a cell model.
 """
 
 # B = batch, N = length, D = features per cell, C = classes
@@ -44,11 +40,7 @@ class CellModel(Trainable):
     """A model that scores sequences of cells."""
 
     def forward_cells(self, x_BND: Tensor) -> Tensor:
-        """Score every class at every position, ``[B, N, C]``; a model may score each sequence as a whole, ``[B, C]``.
-
-        Args:
-            x_BND: The cells, a power of two of them; a blank is a zero vector.
-        """
+        """Score a power of two of cells, blanks as zeros: ``[B, N, C]``, or ``[B, C]`` for sequences as a whole."""
         raise NotImplementedError
 
 
@@ -71,11 +63,7 @@ class SymbolModel(CellModel):
         raise NotImplementedError
 
     def forward_batches(self, batches: Sequence[Tensor]) -> list[Tensor]:
-        """Score several batches, each of its own length; faster than one by one where a model can merge them.
-
-        Args:
-            batches: The symbols of each batch, ``[B, N]``.
-        """
+        """Score several batches, each of its own length; faster than one by one where a model can merge them."""
         return [self(symbols_BN) for symbols_BN in batches]
 
     def operations(self, length: int) -> float:
@@ -89,9 +77,7 @@ class SymbolModel(CellModel):
 
 
 class BaselineModel(SymbolModel, HubMixin, license="mit"):
-    """A symbol model that runs every length as it is, without padding to a power of two.
-
-    A subclass defines :meth:`forward_cells`, and has an ``embedding`` and an ``output`` layer.
+    """A symbol model with an ``embedding`` and an ``output`` layer that runs every length as it is, without padding.
 
     Args:
         symbols: Size of the input alphabet.

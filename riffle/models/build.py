@@ -34,66 +34,50 @@ class Alphabets(Protocol):
 class ModelEntry:
     """A model of the registry."""
 
-    build: Callable[..., CellModel]
-    """Makes it from a configuration, a task and the arguments of all models: features, dropout, device and dtype."""
+    model: Callable[..., CellModel]
+    """Its class."""
     fields: tuple[str, ...] = ()
     """The fields of a configuration that it has and not all models have."""
+    arguments: Callable[[ModelConfig, Alphabets], dict[str, Any]] = lambda config, task: {}
+    """Its arguments besides those of all models: alphabets, features, dropout, device and dtype."""
     symbols: bool = True
     """Whether it maps symbols to symbols and can be trained on tasks; every model can be trained on passages."""
 
 
-def shuffle_exchange(config: ModelConfig, task: Alphabets, **common: Any) -> CellModel:
-    """The paper's model."""
-    own = {name: getattr(config, name) for name in (*MODELS["shuffle-exchange"].fields, "backend")}
-    return SequenceModel(task.symbols, task.classes, **own, **common)
+SHUFFLE_EXCHANGE = ("blocks", "sharing", "unit", "noise", "recompute")
 
 
-def dngpu(config: ModelConfig, task: Alphabets, **common: Any) -> CellModel:
-    """The Neural GPU with diagonal gates."""
-    return NeuralGPU(task.symbols, task.classes, reach=task.reach, **common)
-
-
-def universal_transformer(config: ModelConfig, task: Alphabets, **common: Any) -> CellModel:
-    """The encoder of a Universal Transformer."""
-    return UniversalTransformer(task.symbols, task.classes, **_universal(config), **common)
-
-
-def universal_reader(config: ModelConfig, task: Alphabets, **common: Any) -> CellModel:
-    """The Universal Transformer with its decoder, which scores every class once."""
-    return UniversalReader(task.symbols, classes=task.classes, **_universal(config), **common)
-
-
-def _universal(config: ModelConfig) -> dict[str, Any]:
+def _universal(config: ModelConfig, task: Alphabets) -> dict[str, Any]:
     steps = config.layers or (12 if config.halting else 6)
     return {"heads": config.heads, "steps": steps, "halting": config.halting}
 
 
-def transformer(config: ModelConfig, task: Alphabets, **common: Any) -> CellModel:
-    """A transformer encoder."""
-    return Transformer(task.symbols, task.classes, layers=config.layers or 6, heads=config.heads, **common)
-
-
-def recurrent(config: ModelConfig, task: Alphabets, **common: Any) -> CellModel:
-    """A bidirectional LSTM or GRU, whichever the kind names."""
-    return Recurrent(
-        task.symbols, task.classes, cell="lstm" if config.kind == "lstm" else "gru", layers=config.layers or 2, **common
-    )
-
-
-def gated_attention_reader(config: ModelConfig, task: Alphabets, **common: Any) -> CellModel:
-    """The Gated-Attention Reader, whose one class is a position's score."""
-    return GatedAttentionReader(task.symbols, hops=config.layers or 3, **common)
+def _recurrent(config: ModelConfig, task: Alphabets) -> dict[str, Any]:
+    return {"cell": config.kind, "layers": config.layers or 2}
 
 
 MODELS: dict[str, ModelEntry] = {
-    "shuffle-exchange": ModelEntry(shuffle_exchange, ("blocks", "sharing", "unit", "noise", "recompute")),
-    "dngpu": ModelEntry(dngpu),
-    "universal-transformer": ModelEntry(universal_transformer, ("layers", "heads", "halting")),
-    "transformer": ModelEntry(transformer, ("layers", "heads")),
-    "lstm": ModelEntry(recurrent, ("layers",)),
-    "gru": ModelEntry(recurrent, ("layers",)),
-    "gated-attention-reader": ModelEntry(gated_attention_reader, ("layers",), symbols=False),
-    "universal-reader": ModelEntry(universal_reader, ("layers", "heads", "halting"), symbols=False),
+    "shuffle-exchange": ModelEntry(
+        SequenceModel,
+        SHUFFLE_EXCHANGE,
+        lambda config, task: {name: getattr(config, name) for name in (*SHUFFLE_EXCHANGE, "backend")},
+    ),
+    "dngpu": ModelEntry(NeuralGPU, (), lambda config, task: {"reach": task.reach}),
+    "universal-transformer": ModelEntry(UniversalTransformer, ("layers", "heads", "halting"), _universal),
+    "transformer": ModelEntry(
+        Transformer, ("layers", "heads"), lambda config, task: {"layers": config.layers or 6, "heads": config.heads}
+    ),
+    "lstm": ModelEntry(Recurrent, ("layers",), _recurrent),
+    "gru": ModelEntry(Recurrent, ("layers",), _recurrent),
+    "gated-attention-reader": ModelEntry(
+        GatedAttentionReader, ("layers",), lambda config, task: {"hops": config.layers or 3}, symbols=False
+    ),
+    "universal-reader": ModelEntry(
+        UniversalReader,
+        ("layers", "heads", "halting"),
+        lambda config, task: {"classes": task.classes, **_universal(config, task)},
+        symbols=False,
+    ),
 }
 """Every model that can be trained, by the name of its kind."""
 SYMBOL_MODELS = tuple(kind for kind, model in MODELS.items() if model.symbols)
@@ -113,9 +97,11 @@ def build_reader(config: ModelConfig, task: Alphabets, **factory: Any) -> CellMo
 def _build(kinds: tuple[str, ...], config: ModelConfig, task: Alphabets, factory: dict[str, Any]) -> CellModel:
     if config.kind not in kinds:
         raise ValueError(f"unknown model {config.kind!r}; choose one of {', '.join(kinds)}")
-    model = MODELS[config.kind]
+    entry = MODELS[config.kind]
     for name in dict.fromkeys(name for other in MODELS.values() for name in other.fields):
-        if name not in model.fields and getattr(config, name) != getattr(ModelConfig(), name):
-            known = ", ".join(["features", "dropout", *model.fields])
+        if name not in entry.fields and getattr(config, name) != getattr(ModelConfig(), name):
+            known = ", ".join(["features", "dropout", *entry.fields])
             raise ValueError(f"model.{name} means nothing to {config.kind!r}, which has {known}")
-    return model.build(config, task, features=config.features, dropout=config.dropout, **factory)
+    alphabets = (task.symbols, task.classes) if entry.symbols else (task.symbols,)
+    own = entry.arguments(config, task)
+    return entry.model(*alphabets, features=config.features, dropout=config.dropout, **own, **factory)

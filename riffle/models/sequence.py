@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from riffle.cost import network_flops
 from riffle.kernels import Backend
 from riffle.models.base import SymbolModel, check_symbols
 from riffle.nn.hub import HubMixin
@@ -119,8 +118,9 @@ class SequenceModel(SymbolModel, HubMixin, tags=["neural-shuffle-exchange"], lic
         return self.output(self.network(x_BND))
 
     def operations(self, length: int) -> float:
-        """Additions and multiplications of the network for one sequence."""
-        return float(network_flops(2 ** bits(length), self.network.features, self.network.blocks, self.network.unit))
+        """Additions and multiplications for one sequence: a unit's weights once for each pair of every layer."""
+        units = [self.network.units[layer.unit] for layer in self.network.layers(bits(length))]
+        return 2.0 ** bits(length) * sum(weight.numel() for unit in units for weight in unit.parameters())
 
     @classmethod
     def from_official(cls, variables: Mapping[str, Any], *, blocks: int | None = None) -> SequenceModel:
@@ -149,14 +149,9 @@ def predict_streamed(
     scratch: Path | None = None,
     on_progress: Callable[[int, int], None] = lambda done, parts: None,
 ) -> list[int]:
-    """The class of every position of a sequence whose cells are on disk, part by part on the device.
+    """The class of every position of a sequence whose cells lie on disk in ``scratch``, the system's by default.
 
-    Args:
-        model: A :class:`SequenceModel`, on the device that computes.
-        symbols: The sequence.
-        part: Cells that are on the device at once, a power of two.
-        scratch: A folder for the cells and the skip connections; None for the system's temporary one.
-        on_progress: See :func:`riffle.parallel.stream`.
+    ``part`` of them, a power of two, are on the model's device at once, see :func:`riffle.parallel.stream`.
     """
     if not isinstance(model, SequenceModel):
         raise ValueError(f"only shuffle-exchange networks can be streamed, this is a {type(model).__name__}")

@@ -43,18 +43,14 @@ def official_state(variables: dict[str, np.ndarray], constants: bool = True) -> 
 
 
 def model_of(golden: Golden) -> NeuralGPU:
+    """The authors' model, with their mask of active cells, which reads the targets."""
     meta = golden.meta
     model = NeuralGPU(meta["n_input"], meta["n_output"], meta["maps"])
     missing, unexpected = model.load_state_dict(official_state(golden.under("var/")), strict=False)
     assert set(missing) == {"saturation.weight", "saturation.period"}
     assert not unexpected
+    model.active_cells = lambda symbols_BN: torch.from_numpy((golden["x"] != 0) | (golden["y"] != 0))
     return model
-
-
-def batch_of(golden: Golden) -> tuple[Tensor, Tensor, Tensor]:
-    """Inputs, targets, and the authors' mask, which reads the targets."""
-    x_BN, y_BN = torch.from_numpy(golden["x"]).long(), torch.from_numpy(golden["y"])
-    return x_BN, y_BN, (x_BN != 0) | (y_BN != 0)
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -69,10 +65,9 @@ def test_one_step(name: str) -> None:
 def test_every_state(name: str) -> None:
     golden = load(name)
     model, states = model_of(golden), []
-    x_BN, _, active_BN = batch_of(golden)
     model.unit.register_forward_pre_hook(lambda module, inputs: states.append(inputs[0]))
-    model.run([x_BN], [active_BN])
-    states_TBND = torch.stack(states).unflatten(1, (len(x_BN), -1))[:, :, :-1]
+    model(torch.from_numpy(golden["x"]).long())
+    states_TBND = torch.stack(states).unflatten(1, (len(golden["x"]), -1))[:, :, :-1]
     assert_near("states", states_TBND, golden["mem"][:-1], TOLERANCE)
 
 
@@ -80,10 +75,9 @@ def test_every_state(name: str) -> None:
 def test_scores_losses_and_every_gradient(name: str) -> None:
     golden = load(name)
     model = model_of(golden)
-    x_BN, y_BN, active_BN = batch_of(golden)
-    (scores_BNC,) = model.run([x_BN], [active_BN])
+    scores_BNC = model(torch.from_numpy(golden["x"]).long())
     assert_near("scores", scores_BNC, golden["prediction"], TOLERANCE)
-    loss_B = symbol_loss(scores_BNC, y_BN).mean(dim=1)
+    loss_B = symbol_loss(scores_BNC, torch.from_numpy(golden["y"])).mean(dim=1)
     assert_near("loss per item", loss_B, golden["per_item_cost"], TOLERANCE)
     assert_near("saturation", model.saturation.cost(), golden["saturation_cost"], TOLERANCE)
     (loss_B.mean() + model.extra_loss()).backward()

@@ -34,14 +34,6 @@ class Saturation(nn.Module):
     The sum of a batch of :math:`B` rows of :math:`n` cells is divided by :math:`n^2 B`. Every 200 steps its weight
     becomes the learning rate times the mean loss over the mean cost, within 1e-20..1e-3. Weight and means are buffers,
     so that a checkpoint holds them and they stay on the device.
-
-    Examples::
-
-        >>> saturation = Saturation()
-        >>> saturation.start([(1, 2)]).add(torch.tensor([[1.0], [-0.5], [9.0]]))
-        >>> saturation.finish_batch()
-        >>> f"{saturation.cost():.3f}"
-        '0.025'
     """
 
     weight: Tensor
@@ -109,20 +101,10 @@ class DiagonalGRU(nn.Module):
 
     where :math:`*` is a convolution over three cells, :math:`\widehat{\tanh}` clips to [-1, 1], :math:`\hat\sigma(x)`
     is :math:`(\widehat{\tanh}(x) + 1) / 2`, and shift moves a third of the maps one cell to the right, a third one
-    cell to the left and leaves the others where they are: these are the diagonal gates.
-
-    Args:
-        features: Feature maps per cell.
-        dropout: Dropout rate of the candidate.
+    cell to the left and leaves the others where they are: these are the diagonal gates. The candidate has dropout.
 
     Shape:
         - Input and output: :math:`(L, D)`; the last cell must be zero.
-
-    Examples::
-
-        >>> unit = DiagonalGRU(6)
-        >>> unit(torch.zeros(9, 6)).shape
-        torch.Size([9, 6])
     """
 
     def __init__(self, features: int, *, dropout: float = 0.0, **factory: Any) -> None:
@@ -209,15 +191,9 @@ class NeuralGPU(BaselineModel, tags=["neural-gpu"]):
             nn.init.xavier_uniform_(layer.weight)
             nn.init.zeros_(layer.bias)
 
-    def run(self, batches: Sequence[Tensor], active: Sequence[Tensor] | None = None) -> list[Tensor]:
-        """Score batches of several widths at once; each takes as many steps as it is wide.
-
-        Args:
-            batches: The symbols of each batch, ``[B, N]``.
-            active: Masks of the cells that may be other than zero, by default :meth:`active_cells`.
-        """
-        masks = [self.active_cells(symbols_BN) for symbols_BN in batches] if active is None else active
-        return self._run_cells([self.embed(symbols_BN) for symbols_BN in batches], masks)
+    def run(self, batches: Sequence[Tensor]) -> list[Tensor]:
+        """Score batches of several widths at once; each takes as many steps as it is wide."""
+        return self._run_cells([self.embed(x_BN) for x_BN in batches], [self.active_cells(x_BN) for x_BN in batches])
 
     def forward_cells(self, x_BND: Tensor) -> Tensor:
         return self._run_cells([x_BND], [self.active_cells((x_BND != 0).any(dim=-1))])[0]

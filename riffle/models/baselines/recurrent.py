@@ -70,11 +70,7 @@ class Recurrent(BaselineModel, tags=["recurrent"]):
 
 
 class BidirectionalGRU(nn.Module):
-    """A GRU in each direction over padded rows; what lies past a row's length does not matter.
-
-    Args:
-        features: Features of input and output, half of the latter for each direction.
-    """
+    """A GRU in each direction over padded rows; what lies past a row's length does not matter."""
 
     def __init__(self, features: int, **factory: Any) -> None:
         super().__init__()
@@ -148,11 +144,7 @@ class GatedAttentionReader(CellModel, HubMixin, tags=["gated-attention-reader"],
         return score_BN.masked_fill(passage_BN == BLANK, -torch.inf)
 
     def forward_cells(self, x_BND: Tensor) -> Tensor:
-        """Score every position of passages, ``[B, N, 1]``; the last words of each are the query.
-
-        Args:
-            x_BND: The words; the last one that is not zero marks where the answer is missing.
-        """
+        """Score every position, ``[B, N, 1]``; the query is the last words of a passage, up to the missing answer."""
         filled_BN = (x_BND != 0).any(dim=-1)
         position_N = torch.arange(x_BND.shape[1], device=x_BND.device)
         end_B = row_lengths(filled_BN)

@@ -1,7 +1,6 @@
 """A transformer encoder as one would build it today: pre-norm, rotary positions, FlashAttention on a GPU.
 
-Its parts, multi-head attention, feed-forward layer, position codes and scaled embedding, serve the Universal
-Transformer, too.
+Its layer, the position codes and the scaled embedding serve the Universal Transformer, too.
 """
 
 # B = batch, N = length, M = length of what is attended to, D = features, H = heads, E = D // H features per head
@@ -44,23 +43,9 @@ class ScaledEmbedding(nn.Embedding):
 
 
 class Attention(nn.Module):
-    r"""Multi-head attention by :func:`torch.nn.functional.scaled_dot_product_attention`.
+    """Multi-head attention by :func:`torch.nn.functional.scaled_dot_product_attention`.
 
-    Args:
-        features: Features per position, an even number for every head.
-        heads: Attention heads; a divisor of ``features``.
-        dropout: Dropout rate of the attention weights.
-        rotary: Whether queries and keys are rotated by their position.
-
-    Shape:
-        - Input and output: :math:`(B, N, D)`; what is attended to, where it is not the input: :math:`(B, M, D)`.
-
-    Examples::
-
-        >>> Attention(8, 2)(torch.randn(3, 5, 8)).shape
-        torch.Size([3, 5, 8])
-        >>> Attention(8, 2)(torch.randn(3, 5, 8), torch.randn(3, 9, 8)).shape
-        torch.Size([3, 5, 8])
+    With ``rotary``, queries and keys are rotated by their position; ``dropout`` is that of the attention weights.
     """
 
     def __init__(
@@ -93,14 +78,7 @@ class Attention(nn.Module):
 
 
 class FeedForward(nn.Sequential):
-    """Two linear maps at every position with a nonlinearity between them.
-
-    Args:
-        features: Features per position.
-        hidden: Features between the maps.
-        activation: The nonlinearity.
-        dropout: Dropout rate between the maps.
-    """
+    """Two linear maps at every position, ``hidden`` features, a nonlinearity and dropout between them."""
 
     def __init__(
         self, features: int, hidden: int, activation: nn.Module, *, dropout: float = 0.0, **factory: Any
@@ -138,24 +116,40 @@ def position_code(positions_N: Tensor, features: int) -> Tensor:
     return torch.cat([angle.sin(), angle.cos()], dim=-1)
 
 
-class EncoderLayer(nn.Module):
-    """A pre-norm transformer layer: attention with rotary positions, then a feed-forward layer.
+class TransformerLayer(nn.Module):
+    """A pre-norm transformer layer: attention, with ``cross`` attention to a memory too, then a feed-forward layer.
 
-    Args:
-        features, heads, dropout: See :class:`Transformer`.
+    ``dropout`` is the rate of what each of them adds, ``inner_dropout`` that inside them.
     """
 
-    def __init__(self, features: int, heads: int, *, dropout: float = 0.0, **factory: Any) -> None:
+    def __init__(
+        self,
+        features: int,
+        hidden: int,
+        heads: int,
+        activation: nn.Module,
+        *,
+        epsilon: float = 1e-5,
+        rotary: bool = False,
+        cross: bool = False,
+        dropout: float = 0.0,
+        inner_dropout: float = 0.0,
+        **factory: Any,
+    ) -> None:
         super().__init__()
-        self.attention_norm = nn.LayerNorm(features, **factory)
-        self.attention = Attention(features, heads, rotary=True, **factory)
-        self.feed_forward_norm = nn.LayerNorm(features, **factory)
-        self.feed_forward = FeedForward(features, 4 * features, nn.GELU(), **factory)
+        self.attention_norm = nn.LayerNorm(features, eps=epsilon, **factory)
+        self.attention = Attention(features, heads, dropout=inner_dropout, rotary=rotary, **factory)
+        self.cross_norm = nn.LayerNorm(features, eps=epsilon, **factory) if cross else None
+        self.cross = Attention(features, heads, dropout=inner_dropout, **factory) if cross else None
+        self.feed_forward_norm = nn.LayerNorm(features, eps=epsilon, **factory)
+        self.feed_forward = FeedForward(features, hidden, activation, dropout=inner_dropout, **factory)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x_BND: Tensor) -> Tensor:
+    def forward(self, x_BND: Tensor, memory_BMD: Tensor | None = None) -> Tensor:
         """Map a sequence to a sequence."""
         x_BND = x_BND + self.dropout(self.attention(self.attention_norm(x_BND)))
+        if self.cross is not None and self.cross_norm is not None:
+            x_BND = x_BND + self.dropout(self.cross(self.cross_norm(x_BND), memory_BMD))
         return x_BND + self.dropout(self.feed_forward(self.feed_forward_norm(x_BND)))
 
 
@@ -196,7 +190,12 @@ class Transformer(BaselineModel, tags=["transformer"]):
         factory = {"device": device, "dtype": dtype}
         heads = heads or choose_heads(features)
         self.embedding = ScaledEmbedding(symbols, features, **factory)
-        self.layers = nn.Sequential(*(EncoderLayer(features, heads, dropout=dropout, **factory) for _ in range(layers)))
+        self.layers = nn.Sequential(
+            *(
+                TransformerLayer(features, 4 * features, heads, nn.GELU(), rotary=True, dropout=dropout, **factory)
+                for _ in range(layers)
+            )
+        )
         self.norm = nn.LayerNorm(features, **factory)
         self.output = nn.Linear(features, classes, **factory)
 

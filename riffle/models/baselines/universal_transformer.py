@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from riffle.models.base import BaselineModel, CellModel
-from riffle.models.baselines.transformers import Attention, FeedForward, ScaledEmbedding, choose_heads, position_code
+from riffle.models.baselines.transformers import ScaledEmbedding, TransformerLayer, choose_heads, position_code
 from riffle.nn.hub import HubMixin
 
 HALTING_BIAS = 1.0
@@ -35,18 +35,6 @@ class Halting(nn.Module):
     :math:`y_t = w_t s_t + (1 - w_t) y_{t-1}`. :attr:`ponder` is the mean of steps and remainder over all positions.
 
     All steps are computed for all positions, so shapes and kernels do not depend on the data.
-
-    Args:
-        features: Features per position.
-
-    Examples::
-
-        >>> halting = Halting(4).start(torch.zeros(2, 3, 4))
-        >>> for _ in range(3):
-        ...     halting.weigh(torch.zeros(2, 3, 4))
-        ...     halting.mix(torch.ones(2, 3, 4))
-        >>> halting.steps_BN.tolist()
-        [[2.0, 2.0, 2.0], [2.0, 2.0, 2.0]]
     """
 
     def __init__(self, features: int, **factory: Any) -> None:
@@ -83,41 +71,6 @@ class Halting(nn.Module):
         return (self.steps_BN + self.remainder_BN).mean()
 
 
-class UniversalLayer(nn.Module):
-    """The pre-norm transformer layer that is applied at every step.
-
-    Args:
-        features, hidden, heads, cross, dropout, inner_dropout: See :class:`UniversalStack`.
-    """
-
-    def __init__(
-        self,
-        features: int,
-        hidden: int,
-        heads: int,
-        *,
-        cross: bool,
-        dropout: float,
-        inner_dropout: float,
-        **factory: Any,
-    ) -> None:
-        super().__init__()
-        self.attention_norm = nn.LayerNorm(features, eps=NORM_EPSILON, **factory)
-        self.attention = Attention(features, heads, dropout=inner_dropout, **factory)
-        self.cross_norm = nn.LayerNorm(features, eps=NORM_EPSILON, **factory) if cross else None
-        self.cross = Attention(features, heads, dropout=inner_dropout, **factory) if cross else None
-        self.feed_forward_norm = nn.LayerNorm(features, eps=NORM_EPSILON, **factory)
-        self.feed_forward = FeedForward(features, hidden, nn.ReLU(), dropout=inner_dropout, **factory)
-        self.dropout = nn.Dropout(dropout)
-
-    def forward(self, s_BND: Tensor, memory_BMD: Tensor | None = None) -> Tensor:
-        """Map a sequence to a sequence."""
-        s_BND = s_BND + self.dropout(self.attention(self.attention_norm(s_BND)))
-        if self.cross is not None and self.cross_norm is not None:
-            s_BND = s_BND + self.dropout(self.cross(self.cross_norm(s_BND), memory_BMD))
-        return s_BND + self.dropout(self.feed_forward(self.feed_forward_norm(s_BND)))
-
-
 class UniversalStack(nn.Module):
     r"""Apply one pre-norm transformer layer repeatedly, adding codes of position and step before each step.
 
@@ -134,12 +87,6 @@ class UniversalStack(nn.Module):
 
     Shape:
         - Input and output: :math:`(B, N, D)` with any :math:`N \ge 1`; memory: :math:`(B, M, D)`.
-
-    Examples::
-
-        >>> stack = UniversalStack(16, heads=2, steps=3)
-        >>> stack(torch.randn(2, 5, 16)).shape
-        torch.Size([2, 5, 16])
     """
 
     def __init__(
@@ -161,10 +108,12 @@ class UniversalStack(nn.Module):
             raise ValueError(f"steps must be at least 1, got {steps}")
         self.features, self.steps, self.offset = features, steps, offset
         self.step_signal = nn.Embedding(steps, features, **factory)
-        self.layer = UniversalLayer(
+        self.layer = TransformerLayer(
             features,
             hidden or 4 * features,
             heads or choose_heads(features),
+            nn.ReLU(),
+            epsilon=NORM_EPSILON,
             cross=cross,
             dropout=dropout,
             inner_dropout=inner_dropout,
@@ -178,7 +127,10 @@ class UniversalStack(nn.Module):
     def forward(self, x_BND: Tensor, memory_BMD: Tensor | None = None) -> Tensor:
         """Map a sequence to a sequence."""
         s_BND = self.dropout(x_BND)
-        position_ND = self._position_codes(x_BND)
+        positions_N = torch.arange(x_BND.shape[1], device=x_BND.device)
+        if self.training and self.offset:
+            positions_N = positions_N + torch.randint(0, self.offset + 1, (1,), device=x_BND.device)
+        position_ND = position_code(positions_N, self.features).to(x_BND.dtype)
         halting = self.halting.start(s_BND) if self.halting is not None else None
         for step in range(self.steps):
             s_BND = s_BND + position_ND + self.step_signal.weight[step]
@@ -188,12 +140,6 @@ class UniversalStack(nn.Module):
             if halting is not None:
                 halting.mix(s_BND)
         return self.norm(s_BND if halting is None else halting.result_BND)
-
-    def _position_codes(self, x_BND: Tensor) -> Tensor:
-        positions_N = torch.arange(x_BND.shape[1], device=x_BND.device)
-        if self.training and self.offset:
-            positions_N = positions_N + torch.randint(0, self.offset + 1, (1,), device=x_BND.device)
-        return position_code(positions_N, self.features).to(x_BND.dtype)
 
     @property
     def ponder(self) -> Tensor:
