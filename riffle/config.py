@@ -106,8 +106,7 @@ class TrainConfig:
     learning_rate: float = 0.00125
     """Learning rate at 96 features; scaled by sqrt(96 / features), for adamax by 96 / features."""
     optimizer: Literal["adamw", "radam", "muon", "adamax"] = "adamw"
-    """AdamW; the paper's released code's RAdam; Muon for the matrices of switch units and Adam for the rest; the Neural
-    GPU authors' AdaMax."""
+    """AdamW, RAdam of the paper's code, Muon (for switch matrices, Adam for the rest), or the Neural GPU's AdaMax."""
     schedule: Literal["linear", "constant", "plateau"] = "linear"
     """Learning rate schedule: linear decay to 0, constant, or times 0.7 on a plateau of the loss."""
     warmup: int = 0
