@@ -6,14 +6,15 @@ The lowest digit comes first in a row of symbols; people type and read numbers a
 # B = batch, N = width of the padded rows, K = decimal digits
 from __future__ import annotations
 
+import operator
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from riffle.tasks.base import BLANK, SHOW_BLANK, SHOW_UNKNOWN, Split, Task, parse_two_numbers, render_number, trim
+from riffle.tasks.base import BLANK, SHOW_BLANK, SHOW_UNKNOWN, Task, parse_two_numbers, render_number, trim
 from riffle.tasks.digits import digits_of, divide, multiply, number_of, operands, pack, propagate_carries, unpack
 from riffle.tasks.rows import columns, crop, randint, randint_below, row_lengths, take
 from riffle.tasks.worst_cases import ADDITION_CASES, MULTIPLICATION_CASES, binary_splits
@@ -25,10 +26,7 @@ def significant_digits(digits_BN: Tensor, inputs_BN: Tensor) -> Tensor:
 
 
 class TwoNumbers(Task):
-    """A task on two numbers with a separator between them; digit ``d`` is symbol ``d + 1``, the lowest digit first.
-
-    People type the numbers with the highest digit first; the shorter one is padded with zeros.
-    """
+    """A task on two numbers and a separator, the shorter one padded with zeros; digit ``d`` is symbol ``d + 1``."""
 
     base: ClassVar[int]
     separator: ClassVar[int]
@@ -85,14 +83,15 @@ class Arithmetic(TwoNumbers):
     def combine_digits(self, a_BN: Tensor, b_BN: Tensor) -> Tensor:
         """The digits of the number to answer, for :meth:`answer`."""
 
+    @staticmethod
     @abstractmethod
-    def combine(self, a: int, b: int) -> int:
+    def combine(a: int, b: int, /) -> int:
         """The number to answer, for :meth:`solve`."""
 
     def answer(self, inputs_BN: Tensor) -> Tensor:
         digits_BN = self.combine_digits(*operands(inputs_BN, self.separator))
-        padded = self.leading_zeros
-        return crop(digits_BN + 1, row_lengths(inputs_BN) if padded else significant_digits(digits_BN, inputs_BN))
+        lengths_B = row_lengths(inputs_BN) if self.leading_zeros else significant_digits(digits_BN, inputs_BN)
+        return crop(digits_BN + 1, lengths_B)
 
     def solve(self, symbols: list[int]) -> list[int]:
         if not symbols:
@@ -106,12 +105,10 @@ class Addition(Arithmetic):
 
     separator = 11
     signs = "+"
+    combine = staticmethod(operator.add)
 
     def combine_digits(self, a_BN: Tensor, b_BN: Tensor) -> Tensor:
         return propagate_carries(a_BN + b_BN, self.base)
-
-    def combine(self, a: int, b: int) -> int:
-        return a + b
 
 
 class Multiplication(Arithmetic):
@@ -120,12 +117,10 @@ class Multiplication(Arithmetic):
     separator = 12
     signs = "*x"
     leading_zeros = True
+    combine = staticmethod(operator.mul)
 
     def combine_digits(self, a_BN: Tensor, b_BN: Tensor) -> Tensor:
         return multiply(a_BN, b_BN, self.base)
-
-    def combine(self, a: int, b: int) -> int:
-        return a * b
 
 
 class Add(Addition):
@@ -136,11 +131,8 @@ class Add(Addition):
     example = ("1011", "110")
     syntax = "type two binary numbers, for example: 1011 110 or 1011+110"
     base = 2
+    splits = binary_splits(ADDITION_CASES, Addition.separator)
     classes: int = 4
-
-    @property
-    def splits(self) -> Mapping[str, Split]:
-        return binary_splits(ADDITION_CASES, self.separator)
 
 
 class AddBase4(Addition):
@@ -173,11 +165,8 @@ class Multiply(Multiplication):
     example = ("1011", "110")
     syntax = "type two binary numbers, for example: 1011 110 or '1011*110'"
     base = 2
+    splits = binary_splits(MULTIPLICATION_CASES, Multiplication.separator)
     classes: int = 4
-
-    @property
-    def splits(self) -> Mapping[str, Split]:
-        return binary_splits(MULTIPLICATION_CASES, self.separator)
 
 
 class MultiplyBase4(Multiplication):

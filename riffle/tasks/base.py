@@ -52,6 +52,8 @@ class Task(ABC):
     """How many times as many cells as its input an answer can take."""
     right_aligned: ClassVar[bool] = False
     """Whether rendered outputs are compared from their last character on, as numbers are."""
+    splits: ClassVar[Mapping[str, Split]] = {}
+    """Worst cases by name."""
     symbols: int
     """Size of the input alphabet, blank included."""
     classes: int
@@ -96,20 +98,15 @@ class Task(ABC):
         """The pieces of a rendered output that are compared one by one, by default its characters."""
         return list(rendered.replace(" ", SHOW_SPACE))
 
-    @property
-    def splits(self) -> Mapping[str, Split]:
-        """Worst cases by name."""
-        return {}
-
     def sample(self, batch: int, length: int, *, generator: torch.Generator, split: str = "uniform") -> Batch:
         """Draw ``batch`` examples of the given length, uniformly or from one of :attr:`splits`."""
-        splits = self.splits
-        if split != "uniform" and split not in splits:
-            raise ValueError(f"task {self.name!r} has no split {split!r}; it has {', '.join(['uniform', *splits])}")
+        known = ["uniform", *self.splits]
+        if split not in known:
+            raise ValueError(f"task {self.name!r} has no split {split!r}; it has {', '.join(known)}")
         lengths_B = torch.full((batch,), length, dtype=torch.int64, device=generator.device)
         inputs_BN = self.draw(lengths_B, length, generator=generator)
         if split != "uniform":
-            inputs_BN = splits[split](inputs_BN, generator)
+            inputs_BN = self.splits[split](inputs_BN, generator)
         return Batch(inputs_BN, self.answer(inputs_BN))
 
 
@@ -130,14 +127,6 @@ def parse_symbol(token: str, highest: int, syntax: str) -> int:
     if not 1 <= symbol <= highest:
         raise ValueError(f"symbol {symbol} is outside 1..{highest}; {syntax}")
     return symbol
-
-
-def parse_pair(token: str, highest: int, syntax: str) -> list[int]:
-    """A ``key:value`` pair of symbols 1..highest."""
-    parts = token.split(":")
-    if len(parts) != 2:
-        raise ValueError(f"{token!r} is not a pair key:value; {syntax}")
-    return [parse_symbol(part, highest, syntax) for part in parts]
 
 
 def parse_number(text: str, base: int, syntax: str) -> list[int]:

@@ -31,13 +31,12 @@ def random_heights(batch: int, width: int, kinds: int, generator: torch.Generato
     even_BN, odd_BN = torch.ones_like(total_BN), 1 + total_BN
     reach = 1
     while reach < width:
-        earlier_total_BN = shift_right(total_BN, reach)
         from_0_BN, from_1_BN = shift_right(even_BN, reach, fill=0), shift_right(odd_BN, reach, fill=1)
         even_BN, odd_BN = (
             torch.maximum(height_BN + total_BN, torch.where(height_BN % 2 == 1, odd_BN, even_BN))
             for height_BN in (from_0_BN, from_1_BN)
         )
-        total_BN = earlier_total_BN + total_BN
+        total_BN = shift_right(total_BN, reach) + total_BN
         reach *= 2
     return F.pad(even_BN, (1, 0))
 
@@ -59,27 +58,15 @@ def brackets_of(heights_BM: Tensor, lengths_B: Tensor, kinds: int, generator: to
     return crop(2 * kind_BN + 1 + closes_BN, lengths_B)
 
 
-def draw_balanced(lengths_B: Tensor, width: int, kinds: int, generator: torch.Generator) -> Tensor:
-    """Balanced brackets, an even number of them: random nesting until the rest must close what is open."""
-    heights_BM = random_heights(lengths_B.shape[0], width, kinds, generator)
-    even_B = lengths_B // 2 * 2
-    return brackets_of(torch.minimum(heights_BM, even_B[:, None] - columns(heights_BM)), even_B, kinds, generator)
-
-
-def opens(rows_BN: Tensor) -> Tensor:
-    """Where a bracket opens, bool ``[B, N]``."""
-    return rows_BN % 2 == 1
-
-
 def heights_after(rows_BN: Tensor) -> Tensor:
     """How many more brackets opened than closed, up to and including every cell, int64 ``[B, N]``."""
-    return torch.where(rows_BN == BLANK, 0, torch.where(opens(rows_BN), 1, -1)).cumsum(dim=1)
+    return torch.where(rows_BN == BLANK, 0, torch.where(rows_BN % 2 == 1, 1, -1)).cumsum(dim=1)
 
 
 def balanced(rows_BN: Tensor) -> Tensor:
     """Whether every bracket of the row closes one of its own kind and none is left open, bool ``[B]``."""
     after_BN = heights_after(rows_BN)
-    closes_BN = (rows_BN != BLANK) & ~opens(rows_BN)
+    closes_BN = (rows_BN != BLANK) & (rows_BN % 2 == 0)
     # Where heights stay at 0 or more and end at 0, the brackets of one level open and close alternately.
     opener_BN = previous_at_level(after_BN + closes_BN)
     fits_BN = ~closes_BN | ((opener_BN >= 0) & (take(rows_BN, opener_BN) == rows_BN - 1))
@@ -148,10 +135,13 @@ class Dyck(BracketTask):
 
     def draw(self, lengths_B: Tensor, width: int, *, generator: torch.Generator) -> Tensor:
         batch = lengths_B.shape[0]
-        rows_BN = draw_balanced(lengths_B, width, self.kinds, generator)
+        even_B = lengths_B // 2 * 2
+        heights_BM = random_heights(batch, width, self.kinds, generator)
+        heights_BM = torch.minimum(heights_BM, even_B[:, None] - columns(heights_BM))  # the rest closes what is open
+        rows_BN = brackets_of(heights_BM, even_B, self.kinds, generator)
         corrupt_B = bernoulli(0.5, (batch,), generator)
         for _ in range(CORRUPTIONS):
-            corrupted_BN = self.corrupt(rows_BN, lengths_B, generator)
+            corrupted_BN = self.corrupt(rows_BN, even_B, generator)
             rows_BN = torch.where((corrupt_B & balanced(rows_BN))[:, None], corrupted_BN, rows_BN)
         first_N = columns(rows_BN) == 0
         rows_BN = torch.where((corrupt_B & balanced(rows_BN))[:, None] & first_N, 2, rows_BN)  # closes nothing
@@ -162,7 +152,7 @@ class Dyck(BracketTask):
         """Replace 1 to 4 brackets by random ones; the row may stay balanced by chance."""
         count_B1 = randint(1, 5, (rows_BN.shape[0], 1), generator)
         for i in range(4):
-            column_B1 = randint_below(lengths_B // 2 * 2, generator)[:, None]
+            column_B1 = randint_below(lengths_B, generator)[:, None]
             other_B1 = randint(1, self.symbols, (rows_BN.shape[0], 1), generator)
             rows_BN = torch.where((i < count_B1) & (columns(rows_BN) == column_B1), other_B1, rows_BN)
         return rows_BN
@@ -203,7 +193,7 @@ class DyckContinue(BracketTask):
     def answer(self, inputs_BN: Tensor) -> Tensor:
         width = inputs_BN.shape[1]
         after_BN = heights_after(inputs_BN)
-        level_BN = torch.where(opens(inputs_BN), after_BN, 0).clamp(0, width)
+        level_BN = torch.where(inputs_BN % 2 == 1, after_BN, 0).clamp(0, width)
         latest_BM = torch.zeros_like(inputs_BN[:, :1]).repeat(1, width + 1)  # the last bracket that opens a level
         latest_BM = latest_BM.scatter_reduce(1, level_BN, columns(inputs_BN).expand_as(level_BN), "amax")
         open_B1 = after_BN[:, -1:]

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from riffle.tasks.base import BLANK, Task, parse_pair, parse_symbol, render_chars, tokens, trim
+from riffle.tasks.base import BLANK, Task, parse_symbol, render_chars, render_symbols, tokens, trim
 from riffle.tasks.rows import columns, crop, first_column, rand, randint, row_lengths, take
-from riffle.tasks.sequences import SymbolTask
+from riffle.tasks.sequences import PairTask
 
 
 def pairs_and_keys(words: Sequence[str], syntax: str) -> tuple[list[str], list[str]]:
@@ -25,7 +25,7 @@ def pairs_and_keys(words: Sequence[str], syntax: str) -> tuple[list[str], list[s
     return pairs, keys
 
 
-class Search(SymbolTask):
+class Search(PairTask):
     """Find a key among key, value pairs and give its value, or a blank if it is not there.
 
     An input of length ``l`` holds ``(l - 1) // 2`` pairs and then the key asked for. Of several pairs with that key the
@@ -49,28 +49,22 @@ class Search(SymbolTask):
         return torch.where((column_N == 0) & match_BN.any(dim=1, keepdim=True), value_B1, BLANK)
 
     def solve(self, symbols: list[int]) -> list[int]:
-        if not symbols:
-            return []
-        *pairs, wanted = symbols
-        for key, value in zip(pairs[::2], pairs[1::2], strict=True):
-            if key == wanted:
-                return [value]
-        return []
+        pairs, wanted = symbols[:-1], symbols[-1:]
+        return [value for key, value in zip(pairs[::2], pairs[1::2], strict=True) if [key] == wanted][:1]
 
     def parse(self, words: Sequence[str]) -> list[int]:
         pairs, keys = pairs_and_keys(words, self.syntax)
         if len(keys) > 1:
             raise ValueError(f"only one key can be asked for, got {' '.join(keys)}; {self.syntax}")
-        highest = self.symbols - 1
-        symbols = [symbol for pair in pairs for symbol in parse_pair(pair, highest, self.syntax)]
-        return [*symbols, parse_symbol(keys[0], highest, self.syntax)]
+        symbols = [symbol for pair in pairs for symbol in self.parse_pair(pair)]
+        return [*symbols, parse_symbol(keys[0], self.symbols - 1, self.syntax)]
 
     def write(self, symbols: list[int]) -> str:
         *pairs, wanted = symbols
         return " ".join([*map("{}:{}".format, pairs[::2], pairs[1::2]), str(wanted)])
 
     def render(self, output: list[int]) -> str:
-        return super().render(output) or "not found"
+        return render_symbols(output) or "not found"
 
 
 class MemoryIndex(Task):

@@ -25,6 +25,12 @@ def crop(rows_BN: Tensor, lengths_B: Tensor) -> Tensor:
     return torch.where(columns(rows_BN) < lengths_B[:, None], rows_BN, BLANK)
 
 
+def sort_rows(rows_BN: Tensor) -> Tensor:
+    """The symbols of every row in ascending order, its trailing blanks still after them."""
+    blank_last_BN = torch.where(rows_BN == BLANK, torch.iinfo(rows_BN.dtype).max, rows_BN)
+    return crop(blank_last_BN.sort(dim=1).values, row_lengths(rows_BN))
+
+
 def take(rows_BN: Tensor, index_BM: Tensor) -> Tensor:
     """``rows[b, index[b, m]]``; an index outside the row reads its nearest cell, for the caller to mask."""
     return rows_BN.gather(1, index_BM.clamp(0, rows_BN.shape[1] - 1))

@@ -3,27 +3,17 @@
 # B = batch, N = width of the padded rows, P = N // 2 pairs
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from riffle.tasks.base import (
-    BLANK,
-    Split,
-    Task,
-    parse_number,
-    parse_pair,
-    parse_symbol,
-    render_chars,
-    render_symbols,
-    tokens,
-    trim,
-)
+from riffle.tasks.base import BLANK, Task, parse_number, parse_symbol, render_chars, render_symbols, tokens, trim
 from riffle.tasks.digits import propagate_carries
-from riffle.tasks.rows import columns, crop, randint, randint_below, row_lengths, take
-from riffle.tasks.worst_cases import symbol_splits
+from riffle.tasks.rows import columns, crop, randint, randint_below, row_lengths, sort_rows, take
+from riffle.tasks.worst_cases import SYMBOL_SPLITS
 
 
 class SymbolTask(Task):
@@ -32,6 +22,7 @@ class SymbolTask(Task):
     People type and read the symbols as numbers, ``7 3 9 1``; a blank inside an output is shown as ``_``.
     """
 
+    example: ClassVar[tuple[str, ...]] = ("7", "3", "9", "1")
     syntax = "type symbols as whole numbers separated by spaces, for example: 7 3 9 1"
     symbols: int = 12
     classes: int = 12
@@ -58,21 +49,26 @@ class SymbolTask(Task):
 
 
 class PairTask(SymbolTask):
-    """A task on key, value pairs: an input of length ``l`` holds ``l // 2`` of them, key and value side by side.
+    """A task on key, value pairs, typed ``3:9 1:4``; an input of length ``l`` holds ``l // 2``, each in two cells."""
 
-    People type and read ``3:9 1:4``.
-    """
-
+    example: ClassVar[tuple[str, ...]] = ("3:9", "1:4", "2:2")
     syntax = "type pairs key:value separated by spaces, for example: 3:9 1:4 2:2"
 
     def filled(self, lengths_B: Tensor) -> Tensor:
         return lengths_B // 2 * 2
 
+    def parse_pair(self, token: str) -> list[int]:
+        """A pair that was typed as ``key:value``."""
+        parts = token.split(":")
+        if len(parts) != 2:
+            raise ValueError(f"{token!r} is not a pair key:value; {self.syntax}")
+        return [parse_symbol(part, self.symbols - 1, self.syntax) for part in parts]
+
     def parse(self, words: Sequence[str]) -> list[int]:
-        pairs = [parse_pair(token, self.symbols - 1, self.syntax) for token in tokens(words)]
-        if not pairs:
+        symbols = [symbol for token in tokens(words) for symbol in self.parse_pair(token)]
+        if not symbols:
             raise ValueError(f"there is no pair in the input; {self.syntax}")
-        return [symbol for pair in pairs for symbol in pair]
+        return symbols
 
     def render(self, output: list[int]) -> str:
         shown = render_symbols(output).split()
@@ -84,7 +80,6 @@ class Identity(SymbolTask):
 
     name = "id"
     summary = "Copy the symbols."
-    example = ("7", "3", "9", "1")
 
     def answer(self, inputs_BN: Tensor) -> Tensor:
         return inputs_BN.clone()
@@ -98,7 +93,7 @@ class Reverse(SymbolTask):
 
     name = "reverse"
     summary = "Reverse the symbols."
-    example = ("7", "3", "9", "1")
+    splits = SYMBOL_SPLITS
 
     def answer(self, inputs_BN: Tensor) -> Tensor:
         lengths_B = row_lengths(inputs_BN)
@@ -106,10 +101,6 @@ class Reverse(SymbolTask):
 
     def solve(self, symbols: list[int]) -> list[int]:
         return symbols[::-1]
-
-    @property
-    def splits(self) -> Mapping[str, Split]:
-        return symbol_splits(self.symbols)
 
 
 class Duplicate(SymbolTask):
@@ -121,6 +112,7 @@ class Duplicate(SymbolTask):
 
     name = "duplicate"
     summary = "Write the symbols twice."
+    splits = SYMBOL_SPLITS
     example = ("7", "3", "9")
     reach = 2
 
@@ -138,17 +130,12 @@ class Duplicate(SymbolTask):
         symbols = super().parse(words)
         return symbols + [BLANK] * len(symbols)
 
-    @property
-    def splits(self) -> Mapping[str, Split]:
-        return symbol_splits(self.symbols)
-
 
 class ReversePairs(PairTask):
     """Give the pairs in reverse order, each pair as it is."""
 
     name = "rev2"
     summary = "Reverse the order of key, value pairs."
-    example = ("3:9", "1:4", "2:2")
 
     def answer(self, inputs_BN: Tensor) -> Tensor:
         lengths_B = row_lengths(inputs_BN)
@@ -166,7 +153,6 @@ class Left(SymbolTask):
 
     name = "left"
     summary = "Give the first symbol."
-    example = ("7", "3", "9", "1")
 
     def answer(self, inputs_BN: Tensor) -> Tensor:
         return torch.where(columns(inputs_BN) == 0, inputs_BN, BLANK)
@@ -180,7 +166,6 @@ class Right(SymbolTask):
 
     name = "right"
     summary = "Give the last symbol."
-    example = ("7", "3", "9", "1")
 
     def answer(self, inputs_BN: Tensor) -> Tensor:
         last_B1 = take(inputs_BN, row_lengths(inputs_BN)[:, None] - 1)
@@ -231,13 +216,9 @@ class Increment(SymbolTask):
         return crop(propagate_carries(sums_BN, self.symbols - 1) + 1, row_lengths(inputs_BN))
 
     def solve(self, symbols: list[int]) -> list[int]:
-        output = list(symbols)
-        for i, symbol in enumerate(symbols):
-            if symbol < self.symbols - 1:
-                output[i] = symbol + 1
-                break
-            output[i] = 1
-        return output
+        highest = self.symbols - 1
+        carries = next((i for i, symbol in enumerate(symbols) if symbol < highest), len(symbols))
+        return [1] * carries + [symbol + 1 for symbol in symbols[carries : carries + 1]] + symbols[carries + 1 :]
 
 
 class Sort(SymbolTask):
@@ -245,18 +226,13 @@ class Sort(SymbolTask):
 
     name = "sort"
     summary = "Sort the symbols in ascending order."
-    example = ("7", "3", "9", "1")
+    splits = SYMBOL_SPLITS
 
     def answer(self, inputs_BN: Tensor) -> Tensor:
-        blank_last_BN = torch.where(inputs_BN == BLANK, self.symbols, inputs_BN)
-        return crop(blank_last_BN.sort(dim=1).values, row_lengths(inputs_BN))
+        return sort_rows(inputs_BN)
 
     def solve(self, symbols: list[int]) -> list[int]:
         return sorted(symbols)
-
-    @property
-    def splits(self) -> Mapping[str, Split]:
-        return symbol_splits(self.symbols)
 
 
 class KeyValueSort(PairTask):
@@ -264,7 +240,6 @@ class KeyValueSort(PairTask):
 
     name = "kv-sort"
     summary = "Sort key, value pairs by their key."
-    example = ("3:9", "1:4", "2:2")
 
     def answer(self, inputs_BN: Tensor) -> Tensor:
         width = inputs_BN.shape[1]

@@ -12,24 +12,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from riffle.tasks.base import BLANK, SHOW_SPACE, Task, render_chars, tokens
-from riffle.tasks.rows import (
-    bernoulli,
-    columns,
-    crop,
-    first_column,
-    last_column_so_far,
-    randint,
-    row_lengths,
-    shift_right,
-    take,
-)
+from riffle.tasks.rows import bernoulli, columns, crop, last_column_so_far, randint, row_lengths, shift_right, take
 
 
 def dense_rank(keys_BN: Tensor) -> Tensor:
-    """Number the different keys of every row 0, 1, ... in ascending order."""
+    """Number the different keys of every row 1, 2, ... in ascending order."""
     sorted_BN, order_BN = keys_BN.sort(dim=1)
     fresh_BN = sorted_BN != shift_right(sorted_BN, fill=-1)
-    return torch.zeros_like(keys_BN).scatter(1, order_BN, fresh_BN.long().cumsum(dim=1) - 1)
+    return torch.zeros_like(keys_BN).scatter(1, order_BN, fresh_BN.long().cumsum(dim=1))
 
 
 def suffix_ranks(letters_BN: Tensor) -> Tensor:
@@ -42,24 +32,19 @@ def suffix_ranks(letters_BN: Tensor) -> Tensor:
     inside_BN = letters_BN != 0
     gap_from_end_BN = last_column_so_far(~inside_BN.flip(1))
     end_BN = letters_BN.shape[1] - 1 - gap_from_end_BN.flip(1)  # the first cell at or after this one that is no letter
-    ranks_BN = torch.where(inside_BN, dense_rank(letters_BN) + 1, 0)
+    ranks_BN = torch.where(inside_BN, dense_rank(letters_BN), 0)
     reach = 1
     while reach < letters_BN.shape[1]:
         further_BN = torch.where(column_N + reach < end_BN, take(ranks_BN, (column_N + reach).expand_as(ranks_BN)), 0)
-        ranks_BN = dense_rank(ranks_BN * (letters_BN.shape[1] + 2) + further_BN) + 1
-        ranks_BN = torch.where(inside_BN, ranks_BN, 0)
+        ranks_BN = torch.where(inside_BN, dense_rank(ranks_BN * (letters_BN.shape[1] + 2) + further_BN), 0)
         reach *= 2
     return ranks_BN
 
 
 def sort_words(rows_BN: Tensor, keys_BN: Tensor, divider: int, group_BN: Tensor | None = None) -> Tensor:
-    """Put the words of every row in dictionary order of their letters' keys; words with equal keys keep their order.
+    """Put the words of every row in dictionary order of their letters' keys, all at least 1; the sort is stable.
 
-    Args:
-        rows_BN: Words with one ``divider`` between them.
-        keys_BN: What a letter is compared by, at least 1; the keys of dividers and blanks are not used.
-        divider: The symbol between words.
-        group_BN: If given, words of a lower group (at their first letter) come first whatever their letters.
+    If groups are given, words of a lower group (at their first letter) come first whatever their letters.
     """
     width = rows_BN.shape[1]
     lengths_B = row_lengths(rows_BN)
@@ -130,12 +115,11 @@ class WordTask(Task):
 
     def parse_word(self, word: str) -> list[int]:
         """The letters of one typed word."""
+        letters = self.letters
         for letter in word:
-            if letter not in self.letters:
-                raise ValueError(
-                    f"letter {letter!r} in {word!r} is outside {self.letters[0]}..{self.letters[-1]}; {self.syntax}"
-                )
-        return [self.letters.index(letter) + 1 for letter in word]
+            if letter not in letters:
+                raise ValueError(f"letter {letter!r} in {word!r} is outside {letters[0]}..{letters[-1]}; {self.syntax}")
+        return [letters.index(letter) + 1 for letter in word]
 
     def render(self, output: list[int]) -> str:
         return render_chars(output, self.letters + self.punctuation)
@@ -202,7 +186,7 @@ class Merge(WordTask):
         divider_BN = words_BN == self.divider
         word_BN = divider_BN.long().cumsum(dim=1) - divider_BN.long()  # the number of the word a cell belongs to
         half_B1 = (divider_BN.sum(dim=1, keepdim=True) + 1) // 2
-        after_BN = columns(words_BN) - first_column(word_BN >= half_B1)[:, None]
+        after_BN = columns(words_BN) - (word_BN < half_B1).sum(dim=1, keepdim=True)
         rows_BN = take(words_BN, columns(words_BN) - torch.where(after_BN < 0, 0, 2))
         rows_BN = torch.where(after_BN == 0, self.middle, rows_BN)
         rows_BN = crop(torch.where(after_BN == 1, self.divider, rows_BN), lengths_B)

@@ -10,25 +10,13 @@ import torch
 from torch import Tensor
 
 from riffle.tasks.base import BLANK, Split
-from riffle.tasks.rows import bernoulli, columns, crop, first_column, randint, randint_below, take
+from riffle.tasks.rows import bernoulli, columns, crop, first_column, randint, randint_below, sort_rows, take
 
-
-def symbol_splits(symbols: int) -> dict[str, Split]:
-    """Symbols 1..symbols-1 that are all equal, in order, or in reverse order."""
-
-    def all_equal(rows_BN: Tensor, generator: torch.Generator) -> Tensor:
-        return torch.where(rows_BN == BLANK, BLANK, rows_BN[:, :1])
-
-    def ordered(rows_BN: Tensor, generator: torch.Generator) -> Tensor:
-        blank_BN = rows_BN == BLANK
-        return torch.where(blank_BN, symbols, rows_BN).sort(dim=1).values.masked_fill(blank_BN, BLANK)
-
-    def reverse_ordered(rows_BN: Tensor, generator: torch.Generator) -> Tensor:
-        return rows_BN.sort(dim=1, descending=True).values
-
-    return {"all-equal": all_equal, "sorted": ordered, "reversed": reverse_ordered}
-
-
+SYMBOL_SPLITS: dict[str, Split] = {
+    "all-equal": lambda rows_BN, generator: torch.where(rows_BN == BLANK, BLANK, rows_BN[:, :1]),
+    "sorted": lambda rows_BN, generator: sort_rows(rows_BN),
+    "reversed": lambda rows_BN, generator: rows_BN.sort(dim=1, descending=True).values,
+}
 Operands = Callable[[Tensor, Tensor, torch.Generator], tuple[Tensor, Tensor]]
 """The bits of two numbers per row, from their columns ``[B, N]``, the numbers of digits ``[B, 1]`` and a generator."""
 
@@ -61,35 +49,19 @@ def alternating(column_BN: Tensor, digits_B1: Tensor, generator: torch.Generator
     return a_BN, b_BN
 
 
-def constant(bit: int) -> Operands:
-    """Every bit of both numbers is ``bit``."""
-
-    def operands(column_BN: Tensor, digits_B1: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        bits_BN = torch.full_like(column_BN, bit)
-        return bits_BN, bits_BN
-
-    return operands
-
-
 def powers_of_two(column_BN: Tensor, digits_B1: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """One bit is set in each number."""
     a_BN, b_BN = ((column_BN == randint_below(digits_B1, generator)).long() for _ in range(2))
     return a_BN, b_BN
 
 
-ADDITION_CASES: dict[str, Operands] = {
-    "longest-carry": longest_carry,
-    "alternating-carries": alternating_carries,
-    "all-zero": constant(0),
-    "all-one": constant(1),
+BINARY_CASES: dict[str, Operands] = {
+    "all-zero": lambda column_BN, digits_B1, generator: (torch.zeros_like(column_BN), torch.zeros_like(column_BN)),
+    "all-one": lambda column_BN, digits_B1, generator: (torch.ones_like(column_BN), torch.ones_like(column_BN)),
     "powers-of-two": powers_of_two,
 }
-MULTIPLICATION_CASES: dict[str, Operands] = {
-    "all-zero": constant(0),
-    "all-one": constant(1),
-    "powers-of-two": powers_of_two,
-    "alternating": alternating,
-}
+ADDITION_CASES = {"longest-carry": longest_carry, "alternating-carries": alternating_carries, **BINARY_CASES}
+MULTIPLICATION_CASES = {**BINARY_CASES, "alternating": alternating}
 
 
 def binary_splits(cases: dict[str, Operands], separator: int) -> dict[str, Split]:

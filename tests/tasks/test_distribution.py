@@ -11,7 +11,7 @@ import torch
 
 from riffle.tasks import TASKS, Task
 from riffle.tasks.base import trim
-from riffle.tasks.brackets import draw_balanced, random_heights
+from riffle.tasks.brackets import random_heights
 from riffle.tasks.words import draw_words, split_words
 
 from .contract import seeded
@@ -64,8 +64,8 @@ def test_heights_are_a_walk_that_rises_from_zero() -> None:
 
 def test_balanced_brackets() -> None:
     rng = random.Random(0)
-    ours = draw_balanced(torch.full((DRAWS,), 6), 8, 2, seeded(1))
-    assert_same_distribution([tuple(trim(row)) for row in ours.tolist()], [tuple(nested(rng, 6)) for _ in range(DRAWS)])
+    ours = [row for row in draw(TASKS["dyck"], 6) if TASKS["dyck"].solve(list(row)) == [2]]
+    assert_same_distribution(ours, [tuple(nested(rng, 6)) for _ in range(DRAWS)])
 
 
 @pytest.mark.parametrize("length", [2, 7, 20])
