@@ -157,10 +157,10 @@ LAMBADA_BASELINES: Baselines = {
 """The baseline recipes for LAMBADA, some of which only read passages."""
 
 
-def with_model(config: RunConfig, kind: str) -> RunConfig:
-    """The same run with a model of the given kind, ours or a baseline."""
+def with_model(config: RunConfig, kind: str | None) -> RunConfig:
+    """The same run with a model of the given kind, ours or a baseline; None changes nothing."""
     ours = ModelConfig().kind
-    if kind == ours:
+    if kind in (None, ours):
         return config
     baselines = LAMBADA_BASELINES if isinstance(config, LambadaRunConfig) else BASELINES
     if kind not in baselines:

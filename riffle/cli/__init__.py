@@ -10,6 +10,7 @@ import threading
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from riffle.cli.bench import bench
 from riffle.cli.display import errors
@@ -53,33 +54,25 @@ def main() -> None:
     threading.excepthook = _report_thread_failure
     try:
         app()
-    except (ValueError, OSError, ImportError) as error:
-        if _debug:
+    except (ValueError, OSError, ImportError, RuntimeError) as error:
+        message = _sentence(error)
+        if _debug or message is None:
             raise
-        _exit_with(_sentence(error))
-    except RuntimeError as error:
+        errors.print(f"[bold red]error:[/] {escape(message)}", highlight=False, soft_wrap=True)
+        sys.exit(1)
+
+
+def _sentence(error: Exception) -> str | None:
+    """What an error says to the user; None for an error of the program."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror} ({error.filename})" if error.filename else error.strerror
+    if isinstance(error, RuntimeError) and not str(error).startswith("out of GPU memory"):
         # torch has no class of its own for a CPU that runs out of memory
-        if _debug or "memory" not in str(error):
-            raise
-        specific = str(error).startswith("out of GPU memory")  # such a message says what would fit
-        _exit_with(_sentence(error) if specific else "out of memory: choose shorter lengths or a smaller batch")
-
-
-def _exit_with(message: str) -> None:
-    errors.print(f"[bold red]error:[/] {message}", highlight=False, soft_wrap=True)
-    sys.exit(1)
+        return "out of memory: choose shorter lengths or a smaller batch" if "memory" in str(error) else None
+    return str(error)
 
 
 def _report_thread_failure(failure: threading.ExceptHookArgs) -> None:
     # TensorBoard's writer thread raises an error again at its next use, which reports it; once is enough.
     if _debug or not issubclass(failure.exc_type, OSError):
         threading.__excepthook__(failure)
-
-
-def _sentence(error: Exception) -> str:
-    from rich.markup import escape
-
-    if isinstance(error, OSError) and error.strerror:
-        where = f" ({error.filename})" if error.filename else ""
-        return escape(f"{error.strerror}{where}")
-    return escape(str(error))

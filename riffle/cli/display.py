@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
 
 if TYPE_CHECKING:
     from riffle.reproduce.claims import Claim
@@ -21,13 +23,10 @@ errors = Console(stderr=True)
 """Progress bars, notes and errors, on standard error, where they do not disturb ``--json``."""
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...; auto takes a GPU if there is one.")]
-RunFolder = Annotated[Path, typer.Argument(help="Folder of a run, as riffle train made it.", metavar="RUN")]
 
 
 def print_json(value: object) -> None:
     """Print a result for programs."""
-    import json
-
     print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
@@ -35,19 +34,24 @@ def choose_device(name: str) -> str:
     """The device that a name means; refuses one that this machine does not have."""
     import torch
 
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        device = None
-    if device is None or device.type not in ("cpu", "cuda"):
+        return "cuda" if gpus else "cpu"
+    device = re.fullmatch(r"(cpu|cuda)(?::(\d+))?", name)
+    if device is None:
         raise ValueError(f"unknown device {name!r}: use cpu, cuda, cuda:0 or auto")
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"device {name!r} was asked for, but torch sees no GPU here: use --device cpu")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ValueError(f"device {name!r} was asked for, but torch sees {torch.cuda.device_count()} GPUs here")
+    if device[1] == "cuda" and int(device[2] or 0) >= gpus:
+        seen = f"{gpus} GPUs here" if gpus else "no GPU here: use --device cpu"
+        raise ValueError(f"device {name!r} was asked for, but torch sees {seen}")
     return name
+
+
+def titled_table(title: str, *columns: str, left: Sequence[str] = ()) -> Table:
+    """An empty table of numbers, aligned to the right but for the columns named in ``left``."""
+    table = Table(title=title, title_justify="left", header_style="bold")
+    for column in columns:
+        table.add_column(column, justify="left" if column in left else "right")
+    return table
 
 
 def progress_bar(*columns: TextColumn) -> Progress:

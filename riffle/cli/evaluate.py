@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from riffle.cli.display import Device, Json, RunFolder, choose_device, errors, output, print_json, progress_bar
+from riffle.cli.display import Device, Json, choose_device, errors, output, print_json, progress_bar, titled_table
 from riffle.quantities import format_percent
 
 if TYPE_CHECKING:
     from riffle.train.evaluate import Score
+
+
+RunFolder = Annotated[Path, typer.Argument(help="Folder of a run, as riffle train made it.", metavar="RUN")]
 
 
 def evaluate(
@@ -37,6 +40,7 @@ def evaluate(
     of outputs without a wrong symbol. Up to the trained length, the examples are held out from training.
     """
     from dataclasses import asdict
+    from functools import partial
 
     import torch
 
@@ -57,16 +61,8 @@ def evaluate(
         refuse_too_heavy(model, sizes, examples)
     with progress_bar() as bar:
         job = bar.add_task(f"evaluating {task.name}", total=len(sizes) * len(splits) * examples)
-        scores = score(
-            model,
-            task,
-            sizes,
-            splits=splits,
-            examples=examples,
-            trained_length=longest,
-            seed=seed,
-            on_progress=lambda count: bar.advance(job, count),
-        )
+        sampling = {"examples": examples, "trained_length": longest, "seed": seed}
+        scores = score(model, task, sizes, splits=splits, **sampling, on_progress=partial(bar.advance, job))
     result = {
         "task": task.name,
         "run": str(run),
@@ -79,11 +75,9 @@ def evaluate(
     picture = plot or run / "accuracy.png"
     _plot_scores(picture, f"{task.name}: trained on length ≤ {longest}", scores, longest)
     if json:
-        print_json(result)
-        return
-    output.print(_score_table(f"{task.name}, trained on length ≤ {longest}", scores, longest))
-    if len(splits) > 1:
-        output.print(_worst_case_table(scores))
+        return print_json(result)
+    for table in _score_tables(f"{task.name}, trained on length ≤ {longest}", scores, longest):
+        output.print(table)
     errors.print(f"plot: {picture}   numbers: {run / 'evaluation.json'}", markup=False, soft_wrap=True)
 
 
@@ -98,32 +92,21 @@ def parse_lengths(text: str) -> list[int]:
     return lengths
 
 
-def _score_table(title: str, scores: Sequence[Score], trained_length: int) -> Table:
-    """Accuracy per length for uniform examples: symbols and whole sequences."""
-    table = Table(title=title, title_justify="left", header_style="bold")
-    for column in ("length", "x trained", "symbols right", "sequences right"):
-        table.add_column(column, justify="right")
+def _score_tables(title: str, scores: Sequence[Score], trained_length: int) -> list[Table]:
+    """Accuracy per length, of symbols and of whole sequences: of uniform examples, and of worst cases."""
+    splits = dict.fromkeys(score.split for score in scores if score.split != "uniform")
+    uniform = titled_table(title, "length", "x trained", "symbols right", "sequences right")
+    worst = titled_table("worst cases: symbols / sequences right", "length", *splits)
+    worst_rows: dict[int, list[str]] = {}
     for score in scores:
+        symbols, sequences = format_percent(score.symbol_accuracy), format_percent(score.sequence_accuracy)
         if score.split == "uniform":
-            accuracy = (format_percent(score.symbol_accuracy), format_percent(score.sequence_accuracy))
-            table.add_row(str(score.length), f"{score.length / trained_length:g}", *accuracy)
-    return table
-
-
-def _worst_case_table(scores: Sequence[Score]) -> Table:
-    """Accuracy per length for every worst case of a task, of symbols and of whole sequences."""
-    table = Table(title="worst cases: symbols / sequences right", title_justify="left", header_style="bold")
-    table.add_column("length", justify="right")
-    for split in dict.fromkeys(score.split for score in scores if score.split != "uniform"):
-        table.add_column(split, justify="right")
-    by_length: dict[int, list[str]] = {}
-    for score in scores:
-        if score.split != "uniform":
-            shown = f"{format_percent(score.symbol_accuracy)} / {format_percent(score.sequence_accuracy)}"
-            by_length.setdefault(score.length, []).append(shown)
-    for length, row in by_length.items():
-        table.add_row(str(length), *row)
-    return table
+            uniform.add_row(str(score.length), f"{score.length / trained_length:g}", symbols, sequences)
+        else:
+            worst_rows.setdefault(score.length, [str(score.length)]).append(f"{symbols} / {sequences}")
+    for row in worst_rows.values():
+        worst.add_row(*row)
+    return [uniform, worst] if splits else [uniform]
 
 
 def _plot_scores(path: Path, title: str, scores: Sequence[Score], trained_length: int) -> None:

@@ -31,8 +31,7 @@ def info(json: Json = False) -> None:
     ]
     facts = environment(torch.device("cpu"))
     if json:
-        print_json({**{key: facts[key] for key in ("versions", "platform", "threads")}, "devices": devices})
-        return
+        return print_json({**{key: facts[key] for key in ("versions", "platform", "threads")}, "devices": devices})
     table = Table(show_header=False)
     for package, version in facts["versions"].items():
         table.add_row(package, version)
@@ -59,8 +58,7 @@ def tasks(json: Json = False) -> None:
         for task in TASKS.values()
     ]
     if json:
-        print_json(rows)
-        return
+        return print_json(rows)
     table = Table("task", "what it does", "riffle solve TASK ...", "answer", header_style="bold")
     for row in rows:
         table.add_row(f"[bold]{row['task']}[/]", str(row["summary"]), str(row["example"]), str(row["answer"]))

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
-from riffle.cli.display import Device, Json, RunFolder, choose_device, errors, output, print_json, progress_bar
-from riffle.cli.evaluate import parse_lengths
+from riffle.cli.display import Device, Json, choose_device, errors, output, print_json, progress_bar, titled_table
+from riffle.cli.evaluate import RunFolder, parse_lengths
 from riffle.quantities import format_percent
 
 
@@ -42,6 +41,8 @@ def inspect(
     gates.png: the update gate of every layer. states.png: the output of every layer. dependence.png: how strongly each
     output depends on each input. errors.png: the share of wrong symbols by position, for growing lengths.
     """
+    from functools import partial
+
     import torch
 
     from riffle.inspect import dependence, errors_over_length, source_positions, strongest_source, trace
@@ -68,19 +69,11 @@ def inspect(
     folder = out or run / "inspect"
     folder.mkdir(parents=True, exist_ok=True)
     with progress_bar() as bar:
-        first = bar.add_task("what outputs depend on", total=len(symbols))
-        dependence_NN = dependence(
-            model, symbols_1N, probes=probes, seed=seed, on_progress=lambda rows: bar.advance(first, rows)
-        )
-        second = bar.add_task("where errors fall", total=len(sizes) * examples)
+        advance = partial(bar.advance, bar.add_task("what outputs depend on", total=len(symbols)))
+        dependence_NN = dependence(model, symbols_1N, probes=probes, seed=seed, on_progress=advance)
+        advance = partial(bar.advance, bar.add_task("where errors fall", total=len(sizes) * examples))
         rates = errors_over_length(
-            model,
-            task,
-            sizes,
-            examples=examples,
-            trained_length=longest,
-            seed=seed,
-            on_progress=lambda count: bar.advance(second, count),
+            model, task, sizes, examples=examples, trained_length=longest, seed=seed, on_progress=advance
         )
     figures = {
         "states": states_figure(traced),
@@ -119,22 +112,15 @@ def inspect(
         "figures": sorted(str(folder / f"{name}.png") for name in figures),
     }
     if json:
-        print_json(result)
-        return
-    output.print(_layer_table(f"{task.name}, {len(symbols)} symbols", result["layers"]))
+        return print_json(result)
+    columns = ("layer", "unit", "bit", "update gate", "", "state")
+    table = titled_table(f"{task.name}, {len(symbols)} symbols", *columns, left=("unit", ""))
+    for index, layer in enumerate(result["layers"]):
+        update = layer["update"]
+        gate = ("none", "") if update is None else (f"{update:.2f}", "█" * round(20 * update))
+        table.add_row(str(index), layer["unit"], str(layer["bit"]), *gate, f"{layer['state']:.2f}")
+    output.print(table)
     if routed:
         share = f"{format_percent(result['routed'])} of {len(routed)} outputs"
         output.print(f"{share} depend most on the input that the task moves there", highlight=False)
     errors.print(f"pictures: {', '.join(sorted(figures))} in {folder}", markup=False, soft_wrap=True, highlight=False)
-
-
-def _layer_table(title: str, layers: list[dict[str, Any]]) -> Table:
-    """The mean of the update gate and the mean absolute state, layer by layer."""
-    table = Table(title=title, title_justify="left", header_style="bold")
-    for column in ("layer", "unit", "bit", "update gate", "", "state"):
-        table.add_column(column, justify="left" if column in ("unit", "") else "right")
-    for index, layer in enumerate(layers):
-        update = layer["update"]
-        gate = ("none", "") if update is None else (f"{update:.2f}", "█" * round(20 * update))
-        table.add_row(str(index), layer["unit"], str(layer["bit"]), *gate, f"{layer['state']:.2f}")
-    return table

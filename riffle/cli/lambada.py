@@ -25,7 +25,6 @@ from riffle.cli.train import (
     Timeout,
     TrainMessages,
     bold_names,
-    print_config,
     train_run,
 )
 from riffle.lambada.sources import RECORD
@@ -102,28 +101,19 @@ def train(
     from riffle.train.run import Run
 
     folder = out or Path("runs") / (f"lambada-{model}" if model else "lambada")
-    named = {
-        "data.corpus": corpus,
-        "train.steps": steps,
-        "model.features": features,
-        "train.seed": seed,
-        "train.precision": precision,
-    }
+    named = {"data.corpus": corpus, "model.kind": model, "model.features": features}
+    named |= {"train.steps": steps, "train.seed": seed, "train.precision": precision}
     changes = [f"{name}={value}" for name, value in named.items() if value is not None] + (change or [])
-    if resume:
-        config = override(Run(folder).config, ([f"model.kind={model}"] if model else []) + changes)
-    else:
-        config = override(with_model(lambada(), model) if model else lambada(), changes)
-    if show:
-        print_config(config, json)
-        return
+    config = override(Run(folder).config if resume else with_model(lambada(), model), changes)
     messages = TrainMessages(
         command="riffle lambada train",
         metric="passages answered",
         score="{} in {}",
         next_step="Look closer: riffle lambada eval --run",
     )
-    train_run(config, folder, messages, resume=resume, device_name=device, graph=graph, timeout=timeout, json=json)
+    train_run(
+        config, folder, messages, show=show, resume=resume, device=device, graph=graph, timeout=timeout, json=json
+    )
 
 
 @app.command("eval")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 MAX_SHOWN = 32
-"""Up to this many messages, every switch is printed."""
+"""Messages up to which every switch is printed."""
 STRAIGHT, CROSSED = ("══", "══"), ("╲╱", "╱╲")  # noqa: RUF001 (they are drawn, not read)
 """A switch in two lines of text, one for each of its wires."""
 COLOURS = ("red", "green", "yellow", "blue", "magenta", "cyan")
@@ -57,47 +58,36 @@ def route(
         draw_route(ends, draw)
     verified = permutation_of(settings) == ends
     assert verified, "the looping algorithm failed"
-    switches, crossed = sum(map(len, settings)), sum(map(sum, settings))
+    top = len(settings) // 2
+    result: dict[str, Any] = {
+        "permutation": ends,
+        "layers": len(settings),
+        "switches": sum(map(len, settings)),
+        "crossed": sum(map(sum, settings)),
+        "bits": [top - abs(layer - top) for layer in range(len(settings))],  # riffle.shuffle would import torch
+        "settings": settings,
+        "verified": verified,
+        "drawing": None if draw is None else str(draw),
+    }
     if json:
-        print_json(
-            {
-                "permutation": ends,
-                "layers": len(settings),
-                "switches": switches,
-                "crossed": crossed,
-                "bits": _bits(settings),
-                "settings": settings,
-                "verified": verified,
-                "drawing": None if draw is None else str(draw),
-            }
-        )
-        return
+        return print_json(result)
     if len(ends) <= MAX_SHOWN:
-        output.print(_table(settings))
+        output.print(_table(settings, result["bits"]))
     else:
         errors.print(f"{len(ends)} messages are too many to show here: --json prints every setting", soft_wrap=True)
-    output.print(f"{len(settings)} layers, {switches} switches, {crossed} of them crossed", highlight=False)
+    output.print("{layers} layers, {switches} switches, {crossed} of them crossed".format(**result), highlight=False)
     errors.print("[green]verified[/]: with these settings, every message comes out at its place", soft_wrap=True)
     if draw is not None:
         errors.print(f"drawn to {escape(str(draw))}", highlight=False, soft_wrap=True)
 
 
-def _bits(settings: Settings) -> list[int]:
-    """The address bit of each layer, as in :func:`riffle.shuffle.schedule`, which would import torch."""
-    top = len(settings) // 2
-    return [top - abs(layer - top) for layer in range(len(settings))]
-
-
-def _table(settings: Settings) -> Table:
-    """A line for each wire: the message on it before every layer, and the setting of the switch there.
-
-    Above the switches stands the address bit of their layer.
-    """
+def _table(settings: Settings, bits: Sequence[int]) -> Table:
+    """A line for each wire: the message on it before every layer, its switch, and the layer's address bit on top."""
     from riffle.routing import wire_contents
 
     *before, out = wire_contents(settings, range(2 * len(settings[0])))
     table = Table(box=None, header_style="bold", padding=(0, 1, 0, 0), pad_edge=False)
-    for layer, bit in enumerate(_bits(settings)):
+    for layer, bit in enumerate(bits):
         table.add_column("bit" if layer == 0 else "", justify="right")
         table.add_column(str(bit))
     table.add_column("out", justify="right")

@@ -14,8 +14,6 @@ from riffle.cli.display import Device, Json, choose_device, errors, output, prin
 if TYPE_CHECKING:
     from torch import nn
 
-    from riffle.train.shipped import Predictor
-
 
 MAX_SHOWN = 200
 """Characters of the right answer that are shown beside a wrong one."""
@@ -54,20 +52,21 @@ def solve(
     riffle solve sort --input numbers.txt --stream --out sorted.txt
     """
     from dataclasses import asdict
+    from functools import partial
 
+    from riffle.quantities import parse_count
     from riffle.train.run import Run
     from riffle.train.shipped import find_trained_run, predict
     from riffle.train.shipped import solve as solve_with
 
     words = _input_words(symbols, input)
     trained = Run(run) if run else find_trained_run(task, runs)
-    answer = _streamed_answer(part, scratch) if stream else predict
-    solution = solve_with(task, words, trained, device=choose_device(device), predictor=answer)
+    predictor = partial(_predict_streamed, part=parse_count(part), scratch=scratch) if stream else predict
+    solution = solve_with(task, words, trained, device=choose_device(device), predictor=predictor)
     if out is not None:
         out.write_text(solution.output + "\n", encoding="utf-8")
     if json:
-        print_json(asdict(solution))
-        return
+        return print_json(asdict(solution))
     if out is None:
         output.print(solution.output, highlight=False, markup=False, soft_wrap=True)
     expected = solution.expected if len(solution.expected) <= MAX_SHOWN else f"{solution.expected[:MAX_SHOWN]}…"
@@ -90,20 +89,14 @@ def _input_words(symbols: list[str] | None, path: Path | None) -> list[str]:
     return words
 
 
-def _streamed_answer(part: str, scratch: Path | None) -> Predictor:
-    """A function with which a model answers part by part, behind a progress bar."""
+def _predict_streamed(model: nn.Module, symbols: list[int], *, part: int, scratch: Path | None) -> list[int]:
+    """The output of a model, computed part by part behind a progress bar."""
     from riffle.models.sequence import predict_streamed
-    from riffle.quantities import parse_count
 
-    cells = parse_count(part)
+    with progress_bar() as bar:
+        job = bar.add_task("parts", total=None)
 
-    def answer(model: nn.Module, symbols: list[int]) -> list[int]:
-        with progress_bar() as bar:
-            job = bar.add_task("parts", total=None)
+        def on_progress(done: int, parts: int) -> None:
+            bar.update(job, completed=done, total=parts)
 
-            def on_progress(done: int, parts: int) -> None:
-                bar.update(job, completed=done, total=parts)
-
-            return predict_streamed(model, symbols, part=cells, scratch=scratch, on_progress=on_progress)
-
-    return answer
+        return predict_streamed(model, symbols, part=part, scratch=scratch, on_progress=on_progress)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 from rich.progress import TextColumn
@@ -89,64 +89,37 @@ def train(
     With several GPUs: [bold]torchrun --nproc-per-node 8 -m riffle train TASK[/].
     Each process takes data.batch examples of every bin, so a step has 8 times as many.
     """
-    from dataclasses import replace
-
     from riffle.config import override
     from riffle.recipes import RECIPES, with_model
     from riffle.tasks import get_task
     from riffle.train.run import Run
 
     get_task(task)
-    folder = out or Path("runs") / (f"{task}-{model}" if model else task)
-    named = {"train.steps": steps, "model.features": features, "train.seed": seed, "train.precision": precision}
-    changes = [f"{name}={value}" for name, value in named.items() if value is not None] + (change or [])
-    if resume:
-        kind = [f"model.kind={model}"] if model else []
-        config = override(replace(Run(folder).config, task=task), kind + changes)
-    elif recipe not in RECIPES:
+    if recipe not in RECIPES and not resume:
         raise ValueError(f"unknown recipe {recipe!r}; choose one of {', '.join(RECIPES)}")
-    else:
-        config = RECIPES[recipe](task)
-        config = override(with_model(config, model) if model else config, changes)
-    if show:
-        print_config(config, json)
-        return
+    folder = out or Path("runs") / (f"{task}-{model}" if model else task)
+    named = {"task": task, "model.kind": model, "model.features": features}
+    named |= {"train.steps": steps, "train.seed": seed, "train.precision": precision}
+    changes = [f"{name}={value}" for name, value in named.items() if value is not None] + (change or [])
+    config = override(Run(folder).config if resume else with_model(RECIPES[recipe](task), model), changes)
     messages = TrainMessages(
         command=f"riffle train {task}",
         metric="symbols right on held-out examples",
         score="{} at {}",
         next_step="See how far it generalises: riffle eval",
     )
-    train_run(config, folder, messages, resume=resume, device_name=device, graph=graph, timeout=timeout, json=json)
+    train_run(
+        config, folder, messages, show=show, resume=resume, device=device, graph=graph, timeout=timeout, json=json
+    )
 
 
-def print_config(config: RunConfig, json: bool) -> None:
-    """Print every field with its value and meaning."""
-    from dataclasses import asdict
-
-    from riffle.config import fields
-
-    if json:
-        print_json(asdict(config))
-        return
-    table = Table("field", "value", "meaning", header_style="bold")
-    for name, (value, meaning) in fields(config).items():
-        table.add_row(name, ",".join(map(str, value)) if isinstance(value, tuple) else str(value), meaning)
-    output.print(table)
-
-
-@dataclass(frozen=True)
-class TrainMessages:
+class TrainMessages(NamedTuple):
     """The wording of a command's messages about its run."""
 
-    command: str
-    """The command without its options, with which a run is continued."""
-    metric: str
-    """What an evaluation measures."""
-    score: str
-    """Format of an accuracy and of the length or split that it belongs to."""
-    next_step: str
-    """What to do with a finished run; its folder is appended."""
+    command: str  # without its options
+    metric: str  # what an evaluation measures
+    score: str  # format of an accuracy and of the length or split that it belongs to
+    next_step: str  # what to do with a finished run; its folder is appended
 
     def resume_command(self, folder: Path, ranks: RankGroup) -> str:
         """The command that continues a run."""
@@ -159,40 +132,47 @@ def train_run(
     folder: Path,
     messages: TrainMessages,
     *,
+    show: bool,
     resume: bool,
-    device_name: str,
+    device: str,
     graph: bool,
     timeout: float,
     json: bool,
 ) -> None:
-    """Train a run, new or resumed, behind a progress bar, and print where it is."""
+    """Train a run, new or resumed, behind a progress bar, and print where it is; or only show its configuration."""
     import torch
 
+    from riffle.config import fields
     from riffle.kernels import resolve
     from riffle.train.distributed import RankGroup, RankLost, local_device
     from riffle.train.run import Run, read_metrics
 
-    device_name = choose_device(device_name)
-    device = local_device(device_name)
-    resolve(config.model.backend, torch.empty(0, device=device))  # refuses before a folder is made
-    ranks = RankGroup.from_environment(device, timeout=timeout)
+    if show and json:
+        return print_json(asdict(config))
+    if show:
+        table = Table("field", "value", "meaning", header_style="bold")
+        for name, (value, meaning) in fields(config).items():
+            table.add_row(name, ",".join(map(str, value)) if isinstance(value, tuple) else str(value), meaning)
+        return output.print(table)
+    device = choose_device(device)
+    local = local_device(device)
+    resolve(config.model.backend, torch.empty(0, device=local))  # refuses before a folder is made
+    ranks = RankGroup.from_environment(local, timeout=timeout)
     try:
         ranks.rank0_first(lambda: Run.resume(folder, config) if resume else Run.create(folder, config))
-        _train_with_progress(Run(folder), ranks, device, graph, messages)
+        _train_with_bar(Run(folder), ranks, local, graph, messages)
         ranks.close()
     except RankLost as lost:
         raise RankLost(f"{lost}. Continue with: {messages.resume_command(folder, ranks)}") from lost
     if json and ranks.is_rank0:
         metrics = read_metrics(folder)[-2:]
-        print_json({"task": config.task, "run": str(folder), "device": device_name, "metrics": metrics})
+        print_json({"task": config.task, "run": str(folder), "device": device, "metrics": metrics})
     elif ranks.is_rank0:
         kept = f" Kept are the weights after step {Run(folder).weights_step()}." if config.train.keep == "best" else ""
         errors.print(f"The run is in {folder}.{kept} {messages.next_step} {folder}", markup=False, soft_wrap=True)
 
 
-def _train_with_progress(
-    run: Run, ranks: RankGroup, device: torch.device, graph: bool, messages: TrainMessages
-) -> None:
+def _train_with_bar(run: Run, ranks: RankGroup, device: torch.device, graph: bool, messages: TrainMessages) -> None:
     """Train; of several processes, only rank 0 shows the progress bar and the evaluations."""
     from riffle.train.distributed import RankLost
     from riffle.train.loop import Interrupted, NonFiniteLoss
