@@ -29,18 +29,13 @@ COLUMN, BOX, STUB = 2.7, 1.05, 1.2
 INCH, NETWORK_DPI, FONT_SIZE = 0.36, 117.5, 10.5
 """Inches per unit, and pixels per inch: 1600 pixels for the paper's network of 16 cells and two blocks."""
 LEGEND_WIDTH = 4.6
-"""Width of an entry of the legend."""
 HALVES = {1: "forward half: unriffle", -1: "reverse half: riffle", 0: "last"}
 CENTRED: dict[str, Any] = {"ha": "center", "va": "center", "color": INK}
-TIMES = "\N{MULTIPLICATION SIGN}"
-
 MAX_MESSAGES = 64
 """With more messages, the lines of a drawing cannot be distinguished."""
 MESSAGE_COLOURS = ("#5a4aa0", "#3b6fb6", "#2a9a9a", "#4d9365", "#b59a1c", "#d9822b", "#c0455e", "#8a3a78")
-"""The colour map of the messages, from the first to the last that enters."""
 STRAIGHT = {"facecolor": "#ffffff", "edgecolor": "#b6bec8"}
 CROSSED = {"facecolor": "#dfe5ee", "edgecolor": "#5b6775"}
-FAINT = "#6e7781"
 
 
 def draw_network(k: int = 4, blocks: int = 2, sharing: Sharing = "block", *, path: str | Path) -> None:
@@ -83,16 +78,11 @@ def draw_network(k: int = 4, blocks: int = 2, sharing: Sharing = "block", *, pat
 
 
 def draw_route(permutation: Sequence[int], path: str | Path) -> None:
-    """Draw how the switches, set by :func:`riffle.routing.route`, carry out a permutation.
+    """Draw how the switches, set by :func:`riffle.routing.route`, carry out a permutation of up to 64 messages.
 
     Every message is a line of its own colour; switches that exchange their messages are filled.
-
-    Args:
-        permutation: The exit of each message; 2 to 64 of them.
-        path: The file to write: ``.svg``, ``.png`` or another suffix that matplotlib knows.
     """
-    settings = route(permutation)
-    cells = len(permutation)
+    settings, cells = route(permutation), len(permutation)
     if cells > MAX_MESSAGES:
         raise ValueError(f"a drawing shows up to {MAX_MESSAGES} messages, got {cells}")
     layers, positions = schedule(cells.bit_length() - 1), message_positions(settings)
@@ -117,7 +107,7 @@ def draw_route(permutation: Sequence[int], path: str | Path) -> None:
         axes.text(start, -1.0, "in", **CENTRED)
         axes.text(end, -1.0, "out", **CENTRED)
         for wire in range(cells):
-            axes.text(end + 0.75, wire, wire, ha="center", va="center_baseline", color=FAINT, size=8.5)
+            axes.text(end + 0.75, wire, wire, ha="center", va="center_baseline", color="#6e7781", size=8.5)
         _draw_captions(axes, layers, columns, cells, rule=0.7, text=1.2)
         save_figure(figure, Path(path), text_as_paths=True)
 
@@ -209,9 +199,10 @@ def _draw_blocks(axes: Any, layers: int, columns: list[float], cells: int, block
 
 
 def _legend(layers: Sequence[Layer], colours: dict[str, str]) -> list[Any]:
-    """The entries of the legend."""
     counts = Counter(layer.unit for layer in layers)
-    handles: list[Any] = [Patch(color=colours[unit], label=f"{unit} {TIMES}{count}") for unit, count in counts.items()]
+    handles: list[Any] = [
+        Patch(color=colours[unit], label=f"{unit} \N{MULTIPLICATION SIGN}{count}") for unit, count in counts.items()
+    ]
     if any(layer.shuffle for layer in layers):
         handles.append(Line2D([], [], color=WIRE, label="shuffle"))
     if any(layer.skip is not None for layer in layers):

@@ -21,19 +21,16 @@ LAST_COLOUR = "#c0455e"
 """Colour of the last layer, and of what stands out."""
 INK, WIRE, GRID = "#24292f", "#8b949e", "#d0d7de"
 """Colours of text, of wires and reference lines, and of faint rules."""
-STYLE: dict[str, Any] = {"font.family": "sans-serif", "text.color": INK}
-"""The rc settings of every figure."""
 DPI = 150
 METADATA: dict[str, dict[str, Any]] = {".svg": {"Date": None, "Creator": None}, ".png": {"Software": None}}
 """Leaves date and program version out of the files, so that the same figure gives the same bytes."""
-PNG_COLOURS = 128
 
 
 def style(font_size: float = 10, **extra: Any) -> AbstractContextManager[None]:
     """The rc settings to draw a figure in; ``**{"axes.titlesize": 11}`` adds others."""
     import matplotlib
 
-    settings: dict[Any, Any] = {**STYLE, "font.size": font_size, **extra}
+    settings: dict[Any, Any] = {"font.family": "sans-serif", "text.color": INK, "font.size": font_size, **extra}
     return matplotlib.rc_context(settings)
 
 
@@ -63,28 +60,19 @@ def unit_colours(units: Iterable[str]) -> dict[str, str]:
 
 
 def save_figure(figure: Figure, *paths: Path, dpi: float = DPI, text_as_paths: bool = False) -> None:
-    """Write a figure to every file given; a PNG gets a palette, which takes a third of the bytes.
+    """Write a figure to every file given; a PNG gets a palette of 128 colours, which takes a third of the bytes.
 
-    Args:
-        figure: The figure.
-        *paths: Files that end in ``.svg``, ``.png`` or another suffix that matplotlib knows.
-        dpi: Pixels per inch of a PNG.
-        text_as_paths: Whether an SVG draws its text as outlines, the same with every installed font. Otherwise the text
-            can be searched and copied, and the file is half as large.
+    ``text_as_paths`` makes an SVG draw its text as outlines, the same with every installed font. Otherwise the text can
+    be searched and copied, and the file is half as large.
     """
     import matplotlib
+    from PIL import Image
 
     fonttype = "path" if text_as_paths else "none"
     with matplotlib.rc_context({"svg.hashsalt": "riffle", "svg.fonttype": fonttype}):
         for path in paths:
             figure.savefig(path, dpi=dpi, metadata=METADATA.get(path.suffix))
             if path.suffix == ".png":
-                _reduce_colours(path)
-
-
-def _reduce_colours(path: Path) -> None:
-    from PIL import Image
-
-    with Image.open(path) as image:
-        indexed = image.convert("RGB").quantize(PNG_COLOURS, dither=Image.Dither.NONE)
-    indexed.save(path, optimize=True)
+                with Image.open(path) as image:
+                    indexed = image.convert("RGB").quantize(128, dither=Image.Dither.NONE)
+                indexed.save(path, optimize=True)

@@ -7,7 +7,6 @@ import re
 DASH = "\N{EN DASH}"
 """Stands for a value that was not measured."""
 EXPONENTS = {"": 0, "k": 3, "K": 3, "M": 6, "G": 9, "T": 12, "P": 15, "m": -3, "u": -6, "µ": -6, "n": -9}
-NUMBER = r"\s*(\d+\.?\d*|\.\d+)\s*"
 
 
 def format_percent(share: float) -> str:
@@ -94,10 +93,9 @@ def parse_bytes(text: str) -> float:
     >>> parse_bytes("400Gb"), parse_bytes("50GB/s"), parse_bytes("141GB")
     (50000000000.0, 50000000000.0, 141000000000.0)
     """
-    match = re.fullmatch(NUMBER + r"([kKMGTP]?)(b|B|bit|bits)(?:/s|ps)?\s*", text)
-    if not match:
-        raise ValueError(f"{text!r} is no number of bits or bytes: write 400Gb or 50GB")
-    return _scaled(match) / (1 if match[3] == "B" else 8)
+    unit = r"([kKMGTP]?)(?:b|B|bit|bits)(?:/s|ps)?"
+    number = _parse(text, unit, "number of bits or bytes: write 400Gb or 50GB")
+    return number if "B" in text else number / 8
 
 
 def parse_flops(text: str) -> float:
@@ -106,10 +104,8 @@ def parse_flops(text: str) -> float:
     >>> parse_flops("679T"), parse_flops("1.5PFLOP/s")
     (679000000000000.0, 1500000000000000.0)
     """
-    match = re.fullmatch(NUMBER + r"([kKMGTP]?)(?:FLOPs?|FLOPS)?(?:/s)?\s*", text)
-    if not match:
-        raise ValueError(f"{text!r} is no number of FLOP a second: write 679T or 679TFLOP/s")
-    return _scaled(match)
+    unit = r"([kKMGTP]?)(?:FLOPs?|FLOPS)?(?:/s)?"
+    return _parse(text, unit, "number of FLOP a second: write 679T or 679TFLOP/s")
 
 
 def parse_seconds(text: str) -> float:
@@ -118,12 +114,12 @@ def parse_seconds(text: str) -> float:
     >>> parse_seconds("5us"), parse_seconds("2ms")
     (5e-06, 0.002)
     """
-    match = re.fullmatch(NUMBER + r"([munµ]?)s\s*", text)
+    return _parse(text, r"([munµ]?)s", "time: write 5us or 2ms")
+
+
+def _parse(text: str, unit: str, expected: str) -> float:
+    """The number before a unit, with its SI prefix; one conversion, so it is rounded once."""
+    match = re.fullmatch(rf"\s*(\d+\.?\d*|\.\d+)\s*{unit}\s*", text)
     if not match:
-        raise ValueError(f"{text!r} is no time: write 5us or 2ms")
-    return _scaled(match)
-
-
-def _scaled(match: re.Match[str]) -> float:
-    """The number with its SI prefix; one conversion, so it is rounded once."""
+        raise ValueError(f"{text!r} is no {expected}")
     return float(f"{match[1]}e{EXPONENTS[match[2]]}")

@@ -15,8 +15,7 @@ path, 1 for exchange. Two messages that meet in a switch bring the same setting 
   setting in slot 0; the saturated tanh gives exactly -1 or 1, so errors do not accumulate;
 - the *update gate* is closed: the candidates are the output.
 
-Only the number of slots depends on the longest sequence. torch is imported on first use, since it takes ten times as
-long to import as ``riffle route`` takes to run.
+Only the number of slots depends on the longest sequence. torch is imported on first use, to keep ``riffle route`` quick.
 """
 
 # B = batch, N = 2**k messages, D = MESSAGE_BITS + 2 * k features per cell, E = 2 * D, L = 2 * k - 1 layers
@@ -92,8 +91,13 @@ def wire_contents(settings: Sequence[Sequence[bool]], items: Sequence[Item]) -> 
     c b a d
     c b d a
     """
-    layers, wires = len(settings), list(items)
-    _check_settings(settings, len(wires))
+    wires = list(items)
+    _check_length(len(wires))
+    layers, half = 2 * len(wires).bit_length() - 3, len(wires) // 2
+    widths = [len(layer) for layer in settings]
+    if widths != [half] * layers:
+        sizes = " and ".join(map(str, sorted(set(widths)))) or "none"
+        raise ValueError(f"{len(wires)} items need {layers} layers of {half} settings, got {len(widths)} of {sizes}")
     yield wires.copy()
     for number, layer in enumerate(settings):
         for q, exchange in enumerate(layer):
@@ -102,7 +106,6 @@ def wire_contents(settings: Sequence[Sequence[bool]], items: Sequence[Item]) -> 
         if number < layers // 2:  # unriffle
             wires = wires[::2] + wires[1::2]
         elif number < layers - 1:  # riffle
-            half = len(wires) // 2
             wires[::2], wires[1::2] = wires[:half], wires[half:]
         yield wires.copy()
 
@@ -260,15 +263,6 @@ def _check_length(cells: int) -> None:
         wider = max(2, 1 << cells.bit_length())
         remedy = f"; add messages that stay where they are, up to {wider}" if cells > 2 else ""
         raise ValueError(f"a Beneš network routes 2, 4, 8, ... messages, got {cells}{remedy}")
-
-
-def _check_settings(settings: Sequence[Sequence[bool]], cells: int) -> None:
-    _check_length(cells)
-    layers = 2 * (cells.bit_length() - 1) - 1
-    widths = [len(layer) for layer in settings]
-    if widths != [cells // 2] * layers:
-        sizes = " and ".join(map(str, sorted(set(widths)))) or "none"
-        raise ValueError(f"{cells} items need {layers} layers of {cells // 2} settings, got {len(widths)} of {sizes}")
 
 
 def _set_weights(unit: SwitchUnit) -> None:

@@ -9,7 +9,7 @@ to bfloat16, so that their results can be compared.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from torch.utils.checkpoint import checkpoint
 
 from riffle.bench.timing import graphed
 from riffle.bench.workloads import Form, Workload, WorkloadKind
+from riffle.config import override
 from riffle.nn.graphed import Graphed
 from riffle.nn.network import ShuffleExchange
 from riffle.nn.switch import PairUnit
@@ -42,13 +43,11 @@ CHECKED_ENCODER = 2**14
 """The longest input at which the encoder is compared with itself in float32, which would take minutes beyond."""
 
 
-@dataclass(frozen=True)
-class Job:
-    """A call to time, with access to what it computes."""
+class Job(NamedTuple):
+    """A call to time, and ``results``, which runs it once more and returns everything that is compared."""
 
     call: Callable[[], object]
     results: Callable[[], Results]
-    """Runs the call once more and returns everything that is compared."""
     graph: bool = False
     """Whether later calls replay a CUDA graph, which allocates no memory."""
     first_calls: int = 1
@@ -62,7 +61,6 @@ class JobKind(NamedTuple):
     reference: Callable[[Workload, torch.device], Results | None]
     """The reference results; None where computing them would take too long."""
     compared: str
-    """What is compared, for the result file."""
 
 
 def dtype_of(form: Form) -> torch.dtype:
@@ -128,19 +126,23 @@ def definition(net: ShuffleExchange, x_BND: Tensor) -> Tensor:
 
 
 def _inference(workload: Workload, form: Form, device: torch.device) -> Job:
-    net = make_network(workload, form, device).eval()
+    """One call of the network; the encoder computes its attention by FlashAttention."""
+    encoder = workload.kind == "encoder"
+    run: Any = (_make_encoder if encoder else make_network)(workload, form, device).eval()
     x_BND = make_cells(workload, form, device)
-    graph = workload.graph and form == "fused"
-    run: Callable[..., Tensor] = Graphed(net) if graph else net
+    graph = workload.graph and (device.type == "cuda" if encoder else form == "fused")
     if form == "compiled":
-        run = torch.compile(net, dynamic=False)
+        run = torch.compile(run, dynamic=False)
+    if graph:
+        run = Graphed(run)
 
+    # Not the stricter inference mode, which the compiler does not trace everywhere.
+    @torch.no_grad()
     def call() -> Tensor:
-        # Not the stricter inference mode, which the compiler does not trace everywhere.
-        with torch.no_grad():
-            return run(x_BND)
+        return run(x_BND)
 
-    return Job(call, lambda: {"output": call()}, graph)
+    timed = sdpa_kernel(SDPBackend.FLASH_ATTENTION)(call) if encoder else call
+    return Job(timed, lambda: {"output": timed()}, graph)
 
 
 def _inference_reference(workload: Workload, device: torch.device) -> Results:
@@ -171,18 +173,17 @@ def _backward(workload: Workload, form: Form, device: torch.device, *, reference
         clear_gradients()
         y_BND = run(x_BND)
         y_BND.backward(grad_BND)
-        gradients = {"input": x_BND.grad, "weight": net.get_parameter(WEIGHT).grad}
+        gradients = {GRADIENT + "input": _gradient(x_BND), GRADIENT + "weight": _gradient(net.get_parameter(WEIGHT))}
         clear_gradients()
-        return {"output": y_BND.detach(), **_named_gradients(gradients)}
+        return {"output": y_BND.detach(), **gradients}
 
     graph = workload.graph and form in ("fused", "fused-keep")
     return Job(graphed(call) if graph else call, results, graph)
 
 
-def _named_gradients(gradients: dict[str, Tensor | None]) -> Results:
-    results = {GRADIENT + name: gradient for name, gradient in gradients.items() if gradient is not None}
-    assert len(results) == len(gradients)
-    return results
+def _gradient(x: Tensor) -> Tensor:
+    assert x.grad is not None
+    return x.grad
 
 
 def _training(workload: Workload, form: Form, device: torch.device) -> Job:
@@ -198,10 +199,9 @@ def _checked_steps(workload: Workload, form: Form, device: torch.device, *, doub
     for _ in range(CHECKED_STEPS):
         step()
     names = {"embedding": "embedding.weight", "weight": f"network.{WEIGHT}"}
-    gradients = _named_gradients({short: step.model.get_parameter(name).grad for short, name in names.items()})
     # Copied, since a graph's memory goes with the step.
-    copies = {name: gradient.clone() for name, gradient in gradients.items()}
-    return {"loss": torch.tensor(step.pop_metrics().loss), **copies}
+    gradients = {GRADIENT + short: _gradient(step.model.get_parameter(name)).clone() for short, name in names.items()}
+    return {"loss": torch.tensor(step.pop_metrics().loss), **gradients}
 
 
 def _train_step(
@@ -209,20 +209,15 @@ def _train_step(
 ) -> TrainStep:
     """A step on sorting; to be ``checked`` on two bins, without dropout, at a learning rate that changes no weight."""
     config, lengths = paper("sort"), workload.lengths
-    model_config = replace(
-        config.model,
-        features=workload.features,
-        blocks=workload.blocks,
-        **_kernel_options(form),
-        dropout=0.0 if checked else config.model.dropout,
+    config = replace(
+        config,
+        model=replace(config.model, features=workload.features, blocks=workload.blocks, **_kernel_options(form)),
+        data=replace(config.data, bins=lengths, batch=workload.batch),
+        train=replace(config.train, precision="fp32" if form == "eager" else "bf16"),
     )
-    data = replace(config.data, bins=(lengths[0], lengths[-1]) if checked else lengths, batch=workload.batch)
-    train = replace(
-        config.train,
-        precision="fp32" if form == "eager" else "bf16",
-        learning_rate=1e-12 if checked else config.train.learning_rate,
-    )
-    config = replace(config, model=model_config, data=data, train=train)
+    if checked:
+        bins = f"data.bins={lengths[0]},{lengths[-1]}"
+        config = override(config, [bins, "model.dropout=0", "train.learning_rate=1e-12"])
     torch.manual_seed(0)
     objective = SymbolObjective(config)
     model = objective.build(config.model, device=device).train()
@@ -261,22 +256,6 @@ def _make_encoder(workload: Workload, form: Form, device: torch.device) -> nn.Mo
     return encoder.to(torch.bfloat16).to(dtype_of(form)).eval()
 
 
-def _encoder(workload: Workload, form: Form, device: torch.device) -> Job:
-    run: Any = _make_encoder(workload, form, device)
-    x_BND = make_cells(workload, form, device)
-    graph = workload.graph and device.type == "cuda"
-    if form == "compiled":
-        run = torch.compile(run, dynamic=False)
-    if graph:
-        run = Graphed(run)
-
-    def call() -> Tensor:
-        with torch.no_grad(), sdpa_kernel(SDPBackend.FLASH_ATTENTION):
-            return run(x_BND)
-
-    return Job(call, lambda: {"output": call()}, graph)
-
-
 def _encoder_reference(workload: Workload, device: torch.device) -> Results | None:
     if workload.lengths[0] > CHECKED_ENCODER:
         return None
@@ -298,7 +277,6 @@ JOBS: dict[WorkloadKind, JobKind] = {
         f"mean loss of {CHECKED_STEPS} steps of the first and last bin without dropout, gradients, with float64",
     ),
     "encoder": JobKind(
-        _encoder, _encoder_reference, f"the output, up to {CHECKED_ENCODER} cells, with the same encoder in float32"
+        _inference, _encoder_reference, f"the output, up to {CHECKED_ENCODER} cells, with the same encoder in float32"
     ),
 }
-"""How each kind of workload is run, its reference results, and what is compared."""

@@ -17,8 +17,6 @@ TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 2e-2}
 """The largest relative error of a result, in the Euclidean norm."""
 GRADIENT_TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 4e-2}
 """The same for a gradient, which has the rounding of both passes: eager PyTorch in bfloat16 has an error of 0.02."""
-CHUNK = 2**26
-"""Numbers compared at once, so that the comparison fits beside any workload."""
 OUT_OF_MEMORY = "out of memory"
 WRONG = "wrong result"
 
@@ -28,15 +26,14 @@ def compare(results: Results, reference: Results, dtype: torch.dtype) -> tuple[d
     assert results.keys() == reference.keys()
     errors = {name: relative_error(result, reference[name]) for name, result in results.items()}
     # A comparison with NaN is false, so a NaN does not pass.
-    passed = all(
-        error <= (GRADIENT_TOLERANCE if name.startswith(GRADIENT) else TOLERANCE)[dtype]
-        for name, error in errors.items()
-    )
-    return errors, passed
+    limits = {name: (GRADIENT_TOLERANCE if name.startswith(GRADIENT) else TOLERANCE)[dtype] for name in errors}
+    return errors, all(error <= limits[name] for name, error in errors.items())
 
 
-def relative_error(actual: Tensor, exact: Tensor, chunk: int = CHUNK) -> float:
+def relative_error(actual: Tensor, exact: Tensor, chunk: int = 2**26) -> float:
     """``|actual - exact| / |exact|`` in the Euclidean norm, in float64; the two may be on different devices.
+
+    A ``chunk`` of numbers is compared at once, so that the comparison fits beside any workload.
 
     >>> relative_error(torch.tensor([3.0, 4.5]), torch.tensor([3.0, 4.0]))
     0.1

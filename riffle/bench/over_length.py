@@ -37,7 +37,6 @@ class Series:
     """One line of a figure: a model at one kind of work, over lengths."""
 
     model: str
-    """Its name in the figure."""
     work: SeriesWork
     """Evaluation, or a forward and backward pass without dropout."""
     lengths: tuple[int, ...]
@@ -95,13 +94,7 @@ def measure_series(
 ) -> dict[str, Any]:
     """Measure a series up to the first length that does not fit or is expected to exceed the budget.
 
-    Args:
-        series: What to measure.
-        device: Where to measure.
-        budget: Seconds that one call may take, extrapolated from the two lengths before.
-        memory: Gigabytes of a GPU that may be used, None for all; see :func:`limit_memory`.
-        quick: Whether to take fewer repeats.
-        on_point: Called with the entry of every length.
+    ``budget`` is in seconds of one call, ``memory`` in gigabytes of a GPU, None for all; see :func:`limit_memory`.
     """
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     torch.manual_seed(0)
@@ -110,7 +103,9 @@ def measure_series(
     stopped = None
     free_memory(compiled=device.type == "cuda")
     with _attention_kernel(series.form, device):
-        module = _prepare(series.build(device, dtype), series.form, device)
+        module = series.build(device, dtype).eval()
+        if series.form == "compiled" and device.type == "cuda":
+            _compile_layers(module)
         for length in series.lengths:
             # The next length is expected to take longer than the last by the same factor as the last did.
             before, last = [0.0, 0.0, *(point["milliseconds"] for point in measured)][-2:]
@@ -144,17 +139,14 @@ class GraphMemoryError(Exception):
     """There is no memory to capture a call that, called without a graph, would measure launch overhead."""
 
 
-def _prepare(module: nn.Module, form: SeriesForm, device: torch.device) -> nn.Module:
-    """The module in evaluation mode; in compiled form the layers it repeats are compiled, for any length."""
-    module = module.eval()
-    if form == "compiled" and device.type == "cuda":
-        if isinstance(module, NeuralGPU):
-            module.unit.compile(dynamic=True)
-        elif isinstance(module, UniversalReader):
-            for stack in (module.encoder, module.decoder):
-                if stack is not None:
-                    stack.layer.compile(dynamic=True)
-    return module
+def _compile_layers(module: nn.Module) -> None:
+    """Compile the layers that a model repeats, for any length."""
+    if isinstance(module, NeuralGPU):
+        module.unit.compile(dynamic=True)
+    elif isinstance(module, UniversalReader):
+        for stack in (module.encoder, module.decoder):
+            if stack is not None:
+                stack.layer.compile(dynamic=True)
 
 
 def _measure_point(
@@ -170,12 +162,21 @@ def _measure_point(
     generator = torch.Generator(device).manual_seed(0)
     x_BN = torch.randint(1, series.symbols, (1, length), generator=generator, device=device)
     is_neural_gpu = isinstance(module, NeuralGPU)
+
+    @torch.no_grad()
+    def evaluate() -> Tensor:
+        return module(x_BN)
+
+    def train() -> None:
+        module.zero_grad(set_to_none=True)
+        module(x_BN).sum().backward()
+
     if isinstance(module, NeuralGPU) and device.type == "cuda" and series.work == "evaluation":
         call, graph = graphed_steps(module, x_BN), True
         peak = peak_bytes(call, device)
         first, _ = time_once(call, device)
     else:
-        call = _make_call(module, x_BN, series.work)
+        call = train if series.work == "training" else evaluate
         if first_length or not is_neural_gpu:
             call()  # compiles; the Neural GPU's step is compiled for all lengths at the first one
         first, peak = time_once(call, device)
@@ -190,18 +191,6 @@ def _measure_point(
             first, _ = time_once(call, device)
     timing = time_repeated(call, first, device, quick=quick)
     return {**timing.entry(), "peak_bytes": peak, "graph": graph}
-
-
-def _make_call(module: nn.Module, x_BN: Tensor, work: SeriesWork) -> Call:
-    @torch.no_grad()
-    def evaluate() -> Tensor:
-        return module(x_BN)
-
-    def train() -> None:
-        module.zero_grad(set_to_none=True)
-        module(x_BN).sum().backward()
-
-    return train if work == "training" else evaluate
 
 
 def _graph_fits(peak: int | None, memory: float | None, device: torch.device) -> bool:
@@ -248,11 +237,10 @@ def _attention_kernel(form: SeriesForm, device: torch.device) -> Iterator[None]:
                 yield
         finally:
             torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(before)
-    elif form == "compiled" and device.type == "cuda":
-        with sdpa_kernel([SDPBackend.FLASH_ATTENTION]):
-            yield
     else:
-        yield
+        flash = form == "compiled" and device.type == "cuda"
+        with sdpa_kernel([SDPBackend.FLASH_ATTENTION]) if flash else contextlib.nullcontext():
+            yield
 
 
 def limit_memory(gigabytes: float | None, device: torch.device) -> None:
@@ -260,5 +248,4 @@ def limit_memory(gigabytes: float | None, device: torch.device) -> None:
     if device.type == "cuda":
         total = torch.cuda.get_device_properties(device).total_memory
         share = 1.0 if gigabytes is None else min(1.0, gigabytes * 1e9 / total)
-        index = torch.cuda.current_device() if device.index is None else device.index  # it takes no plain "cuda"
-        torch.cuda.set_per_process_memory_fraction(share, index)
+        torch.cuda.set_per_process_memory_fraction(share, device.index)  # it takes no plain "cuda"

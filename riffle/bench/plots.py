@@ -16,12 +16,11 @@ from riffle.plots import INK, LAST_COLOUR, PALETTE, WIRE, new_figure, save_figur
 from riffle.quantities import format_length, format_milliseconds
 
 if TYPE_CHECKING:
-    from riffle.cost import Machine, ShardedCost, ShardedWork
+    from riffle.cost import Machine, ShardedWork
 
 FONT_SIZE, DPI = 14, 117.5
 SIZE = (1600 / DPI, 740 / DPI)
 """Inches; the text is still legible at half the size, the width of a page."""
-FLOOR = "its floor: FLOPs at a matrix product's rate"
 SHORTEST, LONGEST, MOST_RANKS = 20, 36, 10
 """Of the cost model's plot: address bits of the shortest and longest sequence, and of the largest number of devices."""
 
@@ -32,14 +31,20 @@ Line = tuple[str, dict[int, float], str, str]
 
 def draw_bench(record: Mapping[str, Any], *paths: Path) -> bool:
     """Draw time over length, beside its lower bound and beside attention; False if there is nothing to draw."""
-    panels = [section for section in ("curve", "attention") if _lines(record[section], section)]
+    panels = {section: lines for section in ("curve", "attention") if (lines := _lines(record[section], section))}
     if not panels:
         return False
     with style(FONT_SIZE):
         figure = new_figure(*SIZE)
-        for axes, section in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
-            _draw_lines(axes, _lines(record[section], section))
-            axes.set_title(_title(record[section]), color=INK, fontsize=FONT_SIZE)
+        for axes, (section, lines) in zip(
+            figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True
+        ):
+            _draw_lines(axes, lines)
+            rows = list(record[section].values())
+            dtype = next(entry["dtype"] for row in rows for entry in row["forms"].values() if "dtype" in entry)
+            blocks = f"{rows[0]['blocks']} block{'s' * (rows[0]['blocks'] > 1)}"
+            title = f"{rows[0]['features']} maps, {blocks}, batch 1, {dtype}"
+            axes.set_title(title, color=INK, fontsize=FONT_SIZE)
         figure.suptitle(record["device"], color=INK, fontsize=FONT_SIZE)
         save_figure(figure, *paths, dpi=DPI, text_as_paths=True)
     return True
@@ -50,7 +55,7 @@ def _lines(section: Mapping[str, Any], name: str) -> list[Line]:
     network = "curve" if name == "curve" else "ours"
     lines: list[Line] = [
         ("riffle", _by_length(section, network, "milliseconds"), PALETTE[0], "o-"),
-        (FLOOR, _by_length(section, network, "floor_milliseconds"), WIRE, "--"),
+        ("its floor: FLOPs at a matrix product's rate", _by_length(section, network, "floor_milliseconds"), WIRE, "--"),
     ]
     if name == "attention":
         encoder = _by_length(section, "encoder", "milliseconds")
@@ -69,15 +74,7 @@ def _by_length(section: Mapping[str, Any], prefix: str, number: str) -> dict[int
     return dict(sorted(numbers.items()))
 
 
-def _title(section: Mapping[str, Any]) -> str:
-    row = next(iter(section.values()))
-    dtype = next(entry["dtype"] for row in section.values() for entry in row["forms"].values() if "dtype" in entry)
-    return f"{row['features']} maps, {row['blocks']} block{'s' * (row['blocks'] > 1)}, batch 1, {dtype}"
-
-
 def _draw_lines(axes: Any, lines: list[Line]) -> None:
-    from matplotlib.ticker import NullLocator
-
     axes.set(xscale="log", yscale="log")
     slowest = max(list(times.values())[-1] for _, times, _, _ in lines)
     for label, times, colour, form in lines:
@@ -93,8 +90,7 @@ def _draw_lines(axes: Any, lines: list[Line]) -> None:
     bottom, top = axes.get_ylim()
     axes.set_ylim(bottom, top * (top / bottom) ** 0.2)  # room for the legend
     axes.yaxis.set_major_formatter(lambda value, _: format_milliseconds(value))
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_minor_locator(NullLocator())
+    axes.minorticks_off()
     axes.set_xlabel("cells", color=INK)
     axes.tick_params(colors=INK)
     style_axes(axes)
@@ -105,20 +101,22 @@ def draw_cost(path: Path, work: ShardedWork, machine: Machine) -> None:
     """Draw predicted time and share of communication up to 2^36 cells and 1,024 devices, those of ``work`` marked."""
     from riffle.cost import ShardedCost
 
-    def share(cost: ShardedCost) -> float:
-        return cost.communication_seconds / cost.seconds
+    def numbers(length: int, ranks: int) -> tuple[float, float, bool]:
+        cost = ShardedCost(replace(work, length=length, ranks=ranks), machine)
+        return cost.seconds, cost.communication_seconds / cost.seconds, cost.fits
 
     with style(FONT_SIZE):
         figure = new_figure(*SIZE)
         times, shares = figure.subplots(1, 2)
         for index, p in enumerate(range(0, MOST_RANKS + 1, 2)):
             lengths = [2**k for k in range(max(SHORTEST, 2 * p), LONGEST + 1)]
-            costs = [ShardedCost(replace(work, length=length, ranks=2**p), machine) for length in lengths]
-            _draw_costs(times, costs, [cost.seconds for cost in costs], PALETTE[index])
-            if p:
-                _draw_costs(shares, costs, [share(cost) for cost in costs], PALETTE[index])
-        cost = ShardedCost(work, machine)
-        for axes, value in ((times, cost.seconds), (shares, share(cost))):
+            *panels, fits = zip(*(numbers(length, 2**p) for length in lengths), strict=True)
+            label = f"{2**p:,} device{'s' * (p > 0)}"
+            for axes, values in zip((times, shares) if p else (times,), panels, strict=False):
+                fitting = [value if fit else float("nan") for value, fit in zip(values, fits, strict=True)]
+                axes.plot(lengths, values, ":", color=PALETTE[index], linewidth=1.5)
+                axes.plot(lengths, fitting, "-", color=PALETTE[index], linewidth=2.5, label=label)
+        for axes, value in zip((times, shares), numbers(work.length, work.ranks), strict=False):
             axes.plot([work.length], [value], "o", color=LAST_COLOUR, markersize=9, zorder=5)
             axes.set_xscale("log", base=2)
             axes.set(xlabel="cells")
@@ -130,14 +128,6 @@ def draw_cost(path: Path, work: ShardedWork, machine: Machine) -> None:
         title = f"{network}: solid where it fits, dotted where it does not"
         figure.suptitle(title, color=INK, fontsize=FONT_SIZE)
         save_figure(figure, path, dpi=DPI, text_as_paths=True)
-
-
-def _draw_costs(axes: Any, costs: list[ShardedCost], values: list[float], colour: str) -> None:
-    """A dotted line over length, solid as far as the memory of the devices reaches."""
-    ranks, lengths = costs[0].work.ranks, [cost.work.length for cost in costs]
-    fitting = [value if cost.fits else float("nan") for cost, value in zip(costs, values, strict=True)]
-    axes.plot(lengths, values, ":", color=colour, linewidth=1.5)
-    axes.plot(lengths, fitting, "-", color=colour, linewidth=2.5, label=f"{ranks:,} device{'s' * (ranks != 1)}")
 
 
 if __name__ == "__main__":

@@ -1,13 +1,11 @@
 """Two measurements of long sequences, printed as JSON.
 
-``torchrun --nproc-per-node 4 -m riffle.bench.scaling sequence-parallel`` compares the cost model with a forward pass of
-a sequence sharded over CPU processes. All ranks together first time a matrix product, a copy, small and large
-exchanges; from these rates the model predicts the time of the forward pass, which is then measured.
+``torchrun --nproc-per-node 4 -m riffle.bench.scaling sequence-parallel`` measures a forward pass of a sequence sharded
+over CPU processes, and predicts its time by the cost model from rates that all ranks measure together.
 
 ``python -m riffle.bench.scaling resident --log2 28 --maps 96 --out FILE`` measures a sequence that fills a GPU, in a
 single buffer that every layer overwrites. At 2^16 cells its output is compared with the network's definition in
-float32. At the full length it is timed and run once more, where in every layer some pairs of cells all over the buffer
-are recomputed by the unit in float32.
+float32; at the full length, some pairs of every layer with the unit in float32.
 """
 
 # B = batch, N = cells, on one rank or in the buffer, D = features per cell
@@ -46,8 +44,6 @@ WARM_UP_BITS = 20
 """Address bits of a run that compiles the kernels, for chunks of the size that longer sequences have."""
 PAIRS = 64
 """Pairs that are recomputed in every layer, the first and the last among them."""
-FILL_ROWS = 2**20
-"""Cells drawn at once, so that there is no second buffer beside the sequence."""
 
 app = typer.Typer(help="Measure long sequences.", pretty_exceptions_enable=False)
 
@@ -57,11 +53,7 @@ def measure_sequence_parallel(
 ) -> dict[str, Any]:
     """Predicted and measured seconds of a forward pass in float32 on CPUs, and their ratios.
 
-    Args:
-        group: The ranks, as many as ``work`` has.
-        work: The network and the sequence.
-        product: The size of the square matrices whose product is timed.
-        copied: Bytes that the timed copy reads.
+    ``product`` is the size of the square matrices whose product is timed, ``copied`` the bytes that a copy reads.
     """
     assert work.ranks == dist.get_world_size(group)
     machine = _measure_machine(group, work.ranks, product, copied)
@@ -69,9 +61,9 @@ def measure_sequence_parallel(
     net = ShuffleExchange(work.features, work.blocks, sharding=SequenceSharding(group), backend="reference")
     x_BND = torch.rand(work.batch, work.length // work.ranks, work.features)
     cost = ShardedCost(work, machine)
+    communication = 0.0
     with torch.no_grad():
         whole = _seconds(group, lambda: net(x_BND))
-        communication = 0.0
         if work.ranks > 1:
             communication = cost.exchanges * _seconds(group, lambda: exchange(x_BND, group), EXCHANGE_REPEATS)
     predicted = {"compute": cost.compute_seconds, "communication": cost.communication_seconds, "whole": cost.seconds}
@@ -156,9 +148,9 @@ def measure_resident(k: int, features: int, device: torch.device, dtype: torch.d
 
 
 def random_cells(k: int, features: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Cells within ±1, drawn in place."""
+    """Cells within ±1, drawn 2^20 at a time, so that there is no second buffer beside the sequence."""
     state_BND = torch.empty(1, 2**k, features, device=device, dtype=dtype)
-    for part_ND in state_BND[0].split(FILL_ROWS):
+    for part_ND in state_BND[0].split(2**20):
         part_ND.uniform_(-1, 1)
     return state_BND
 
@@ -175,17 +167,14 @@ def check_layers(net: ShuffleExchange, exact: ShuffleExchange, state_BND: Tensor
         drawn = torch.randint(cells, (PAIRS,), generator=generator).tolist()
         first = [address & ~(1 << layer.bit) for address in (0, cells - 1, *drawn[2:])]
         addresses = [address for low in first for address in (low, low | 1 << layer.bit)]
-        before_ND = _gather(state_BND, addresses).float()
+        # Cells are read one by one, so that the check relies on no kernel's index arithmetic.
+        before_ND = torch.stack([state_BND[0, address] for address in addresses]).float()
         overwrite_layer(state_BND, layer.bit, layer.unit, switch)
         with torch.enable_grad():
             expected_ND = exact[layer.unit](before_ND)
-        errors.append(relative_error(_gather(state_BND, addresses), expected_ND.detach()))
+        after_ND = torch.stack([state_BND[0, address] for address in addresses])
+        errors.append(relative_error(after_ND, expected_ND.detach()))
     return errors
-
-
-def _gather(state_BND: Tensor, addresses: list[int]) -> Tensor:
-    """Cells one after the other, read one by one, so that the check relies on no kernel's index arithmetic."""
-    return torch.stack([state_BND[0, address] for address in addresses])
 
 
 @app.command("sequence-parallel")

@@ -6,6 +6,7 @@ clock. A call can be captured as a CUDA graph, which is then timed without launc
 
 from __future__ import annotations
 
+import functools
 import gc
 import statistics
 import time
@@ -143,14 +144,8 @@ def free_memory(*, compiled: bool = False) -> None:
 
 def graphed(call: Call, warm_up: int = WARM_UP) -> Call:
     """The call as a CUDA graph: captured when it is first called, after ``warm_up`` runs, and replayed every time."""
-    graphs: list[torch.cuda.CUDAGraph] = []
-
-    def replay() -> None:
-        if not graphs:
-            graphs.append(capture(call, warm_up=warm_up)[0])
-        graphs[0].replay()
-
-    return replay
+    graph = functools.cache(lambda: capture(call, warm_up=warm_up)[0])
+    return lambda: graph().replay()
 
 
 class PeakRates(NamedTuple):
@@ -161,7 +156,6 @@ class PeakRates(NamedTuple):
     copy: float
     """Bytes per second read and written by a copy too large for any cache."""
     description: str
-    """What was run."""
 
     def floor(self, flops: int) -> float:
         """The milliseconds that these FLOPs take at the rate of the matrix product."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from riffle.quantities import format_length
 
@@ -19,11 +19,9 @@ FORMS: dict[Form, str] = {
     "fused": "the fused kernels in bfloat16",
     "fused-keep": "the fused kernels, keeping the gates for the backward pass",
 }
-"""Every implementation that is measured, with its description."""
 DEVICE_FORMS: dict[str, tuple[Form, ...]] = {"cuda": tuple(FORMS), "cpu": ("eager", "compiled")}
-"""The forms that a type of device can run."""
 Section = Literal["rows", "curve", "attention"]
-SECTIONS: tuple[Section, ...] = ("rows", "curve", "attention")
+SECTIONS: tuple[Section, ...] = get_args(Section)
 """Parts of the result file: the table, time over length, and the comparison with attention."""
 
 
@@ -32,16 +30,13 @@ class Workload:
     """A network, the shape of its input, and what is computed."""
 
     name: str
-    """Its name for ``--rows``."""
     kind: WorkloadKind
     features: int
-    """Feature maps per cell."""
     blocks: int
     """Beneš blocks; layers of an encoder."""
     lengths: tuple[int, ...]
     """Cells per sequence; a training step has a batch of each length."""
     batch: int = 1
-    """Sequences of each length."""
     graph: bool = False
     """Whether the fused form, or the encoder, is replayed as a CUDA graph: short ones would measure launch overhead."""
 
@@ -91,7 +86,6 @@ CURVE: dict[str, tuple[Workload, ...]] = {
         "cpu": (256, K, 4 * K, 16 * K),
     }.items()
 }
-"""Time over length."""
 ATTENTION: dict[str, tuple[tuple[Workload, Workload], ...]] = {
     device: tuple(
         (
@@ -121,17 +115,18 @@ def select_cases(
 ) -> list[Case]:
     """The measurements of a run, in order; an unknown name is refused with the list of names.
 
-    Args:
-        device: "cuda" or "cpu".
-        names: Workloads of the table, "curve" and "attention"; None for all.
-        forms: Forms for the table; None for all that the device runs, on a CPU for "eager" alone.
-        attention: False leaves out the comparison with attention, unless ``names`` has it.
+    ``names`` None takes all, the comparison with attention only if ``attention`` is set; ``forms`` of the table None
+    takes all that the device runs, on a CPU "eager" alone.
     """
-    selected = _checked("row", names, row_names(device), device)
+    selected = list(row_names(device) if names is None else names)
     if names is None and not attention:
         selected.remove("attention")
-    default_forms = DEVICE_FORMS[device] if device == "cuda" else ("eager",)
-    selected_forms = _checked("form", forms or default_forms, DEVICE_FORMS[device], device)
+    selected_forms = forms or (DEVICE_FORMS[device] if device == "cuda" else ("eager",))
+    checks = (("row", selected, row_names(device)), ("form", selected_forms, DEVICE_FORMS[device]))
+    for what, given, choices in checks:
+        for name in given:
+            if name not in choices:
+                raise ValueError(f"no {what} {name!r} on {device}; choose from {', '.join(choices)}")
     cases = [
         Case("rows", workload, form)
         for workload in WORKLOADS[device]
@@ -152,11 +147,3 @@ def select_cases(
 def row_names(device: str) -> tuple[str, ...]:
     """Every name that ``--rows`` takes on a type of device."""
     return (*(workload.name for workload in WORKLOADS[device]), "curve", "attention")
-
-
-def _checked(what: str, names: Sequence[str] | None, choices: Sequence[str], device: str) -> list[str]:
-    names = choices if names is None else names
-    for name in names:
-        if name not in choices:
-            raise ValueError(f"no {what} {name!r} on {device}; choose from {', '.join(choices)}")
-    return list(names)

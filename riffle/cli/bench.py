@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.table import Column, Table
 
 from riffle.bench.record import Record, format_error, format_time
 from riffle.bench.workloads import FORMS, row_names, select_cases
@@ -108,10 +108,8 @@ def _rates(record: Mapping[str, Any]) -> str:
 
 
 def _empty_table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", header_style="bold")
-    for column in columns:
-        table.add_column(column, justify="left" if column in ("row", "form") else "right")
-    return table
+    cells = (Column(name, justify="left" if name in ("row", "form") else "right") for name in columns)
+    return Table(*cells, title=title, title_justify="left", header_style="bold")
 
 
 def _table(rows: Mapping[str, Any]) -> Table:
@@ -128,8 +126,9 @@ def _table(rows: Mapping[str, Any]) -> Table:
 
 def _curve(rows: Mapping[str, Any]) -> Table:
     row = next(iter(rows.values()))
-    title = f"over length: {row['features']} maps, {row['blocks']} block"
-    table = _empty_table(title, "cells", "time", "floor", "error")
+    table = _empty_table(
+        f"over length: {row['features']} maps, {row['blocks']} block", "cells", "time", "floor", "error"
+    )
     for row in rows.values():
         for entry in row["forms"].values():
             floor = format_milliseconds(entry["floor_milliseconds"]) if "floor_milliseconds" in entry else ""
@@ -138,16 +137,12 @@ def _curve(rows: Mapping[str, Any]) -> Table:
 
 
 def _attention(rows: Mapping[str, Any]) -> Table:
-    """This network and the encoder, length by length."""
-    by_length: dict[int, dict[str, Mapping[str, Any]]] = {}
-    for name, row in rows.items():
-        for entry in row["forms"].values():
-            by_length.setdefault(row["lengths"][0], {})[name.partition("-")[0]] = entry
     title = f"against attention: {next(iter(rows.values()))['features']} maps"
     table = _empty_table(title, "cells", "this network", "encoder", "times as fast")
-    for length, entries in by_length.items():
-        both = [entries.get(name) for name in ("ours", "encoder")]
-        times = [entry["milliseconds"] for entry in both if entry and "milliseconds" in entry]
+    entries = {(name.partition("-")[0], row["lengths"][0]): row["forms"].values() for name, row in rows.items()}
+    for length in dict.fromkeys(length for _, length in entries):
+        both = [next(iter(entries.get((model, length), ())), {}) for model in ("ours", "encoder")]
+        times = [entry["milliseconds"] for entry in both if "milliseconds" in entry]
         ratio = f"{times[1] / times[0]:.2g}" if len(times) == 2 else ""
         table.add_row(format_length(length), *(escape(format_time(entry)) if entry else "" for entry in both), ratio)
     return table

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
+from rich.table import Column, Table
 
 from riffle.cli.display import Json, errors, output, print_json
-from riffle.quantities import format_bytes, format_milliseconds
+from riffle.quantities import format_bytes, format_milliseconds, parse_bytes, parse_count, parse_flops, parse_seconds
 
 if TYPE_CHECKING:
     from riffle.cost import ShardedCost
@@ -21,9 +22,7 @@ def plan(
     blocks: Annotated[int, typer.Option(help="Beneš blocks.")] = 1,
     gpus: Annotated[int, typer.Option(help="GPUs over which a sequence is spread, a power of two.")] = 1,
     batch: Annotated[int, typer.Option(help="Sequences at once.")] = 1,
-    link: Annotated[
-        str, typer.Option(help="Bandwidth at which a GPU sends: 400Gb/s (bits) or 50GB/s (bytes).")
-    ] = "400Gb",
+    link: Annotated[str, typer.Option(help="Bandwidth of a GPU's link: 400Gb/s (bits) or 50GB/s (bytes).")] = "400Gb",
     latency: Annotated[str, typer.Option(help="Latency per message: 5us.")] = "5us",
     flops: Annotated[
         str, typer.Option(help="FLOP a second of a large matrix product.", show_default="an H200's, measured")
@@ -33,7 +32,7 @@ def plan(
     ] = "4.24TB",
     gpu_memory: Annotated[str, typer.Option(help="Memory of a GPU.")] = "141GB",
     float32: Annotated[
-        bool, typer.Option("--float32", help="Count four bytes a number, not two; give --flops for it.")
+        bool, typer.Option("--float32", help="Four bytes a number, not two; give --flops for it.")
     ] = False,
     plot: Annotated[
         Path | None, typer.Option(help="Draw the forward time up to 2^36 cells and 1,024 GPUs into this file.")
@@ -44,19 +43,16 @@ def plan(
 
     For a forward pass, and for a forward and a backward one. docs/scaling.md derives the model; in it nothing overlaps.
     """
-    from dataclasses import replace
-
-    from riffle import quantities
     from riffle.cost import Machine, ShardedCost, ShardedWork
 
     machine = Machine(
-        flops=quantities.parse_flops(flops),
-        copy=quantities.parse_bytes(copy),
-        memory=quantities.parse_bytes(gpu_memory),
-        link=quantities.parse_bytes(link),
-        latency=quantities.parse_seconds(latency),
+        flops=parse_flops(flops),
+        copy=parse_bytes(copy),
+        memory=parse_bytes(gpu_memory),
+        link=parse_bytes(link),
+        latency=parse_seconds(latency),
     )
-    cells, itemsize = quantities.parse_count(length), 4 if float32 else 2
+    cells, itemsize = parse_count(length), 4 if float32 else 2
     work = ShardedWork(length=cells, features=maps, blocks=blocks, ranks=gpus, batch=batch, itemsize=itemsize)
     forward, training = (ShardedCost(replace(work, training=training), machine) for training in (False, True))
     if plot is not None:
@@ -78,7 +74,8 @@ def plan(
         errors.print(note, highlight=False, soft_wrap=True)
 
 
-def _numbers(cost: ShardedCost) -> dict[str, Any]:
+def _numbers(cost: ShardedCost) -> dict[str, float | None]:
+    names = ("product_seconds", "copy_seconds", "compute_seconds", "exchanges", "sent_bytes", "communication_seconds")
     return {
         "length": cost.work.length,
         "maps": cost.work.features,
@@ -90,13 +87,7 @@ def _numbers(cost: ShardedCost) -> dict[str, Any]:
         "memory_bytes": cost.memory_bytes,
         "fits": cost.fits,
         "fewest_gpus": cost.fewest_ranks,
-        "product_seconds": cost.product_seconds,
-        "copy_seconds": cost.copy_seconds,
-        "compute_seconds": cost.compute_seconds,
-        "exchanges": cost.exchanges,
-        "sent_bytes": cost.sent_bytes,
-        "communication_seconds": cost.communication_seconds,
-        "seconds": cost.seconds,
+        **{name: getattr(cost, name) for name in (*names, "seconds")},
     }
 
 
@@ -106,10 +97,8 @@ def _table(forward: ShardedCost, training: ShardedCost) -> Table:
         f"{work.length:,} cells, {work.features} maps, {work.blocks} block{'s' * (work.blocks != 1)} on {work.ranks:,} "
         f"GPU{'s' * (work.ranks != 1)}: {work.cells:,} cells each, {work.layers} layers"
     )
-    table = Table(title=title, title_justify="left", header_style="bold")
-    table.add_column("each GPU")
-    for name in ("forward", "forward and backward"):
-        table.add_column(name, justify="right")
+    columns = (Column(name, justify="right") for name in ("forward", "forward and backward"))
+    table = Table("each GPU", *columns, title=title, title_justify="left", header_style="bold")
     rows = {
         "memory": lambda cost: format_bytes(cost.memory_bytes) + ("" if cost.fits else " [red]does not fit[/]"),
         "fits on": lambda cost: "no number of GPUs" if cost.fewest_ranks is None else f"{cost.fewest_ranks:,} or more",

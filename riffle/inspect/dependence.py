@@ -104,14 +104,13 @@ def source_positions(task: Task, symbols: Sequence[int]) -> list[int | None] | N
     filled_N = torch.tensor(symbols) != BLANK
     position_N = torch.arange(len(symbols))
     digits = next(count for count in range(1, 64) if base**count >= len(symbols))
-    weight_S = base ** torch.arange(digits)
-    written_SN = position_N // weight_S[:, None] % base + 1
+    weight_S1 = base ** torch.arange(digits)[:, None]
+    written_SN = position_N // weight_S1 % base + 1
     mixed_RN = torch.randint(1, base + 1, (8, len(symbols)), generator=torch.Generator().manual_seed(0))
     inputs_TN = torch.cat((written_SN, mixed_RN)) * filled_N
     answers_TN = task.answer(inputs_TN)
-    source_N = ((answers_TN[:digits] - 1) * weight_S[:, None]).sum(dim=0)
     blank_N = (answers_TN == BLANK).any(dim=0)
-    source_N = torch.where(blank_N, 0, source_N)
+    source_N = torch.where(blank_N, 0, ((answers_TN[:digits] - 1) * weight_S1).sum(dim=0))
     if source_N.min() < 0 or source_N.max() >= len(symbols):
         return None
     if not torch.equal(torch.where(blank_N, BLANK, inputs_TN[:, source_N]), answers_TN):
@@ -123,7 +122,7 @@ def _directions(out_NC: Tensor, probes: int | None, seed: int) -> Tensor:
     """Orthogonal rows ``[S, C]``, so long that products with them keep the squared norm of a matrix on average."""
     classes = out_NC.shape[1]
     if probes is None or probes >= classes:
-        return torch.eye(classes, dtype=out_NC.dtype, device=out_NC.device)
+        return torch.eye(classes).to(out_NC)
     if probes < 1:
         raise ValueError(f"probes must be at least 1, got {probes}")
     normal_CS = torch.randn(classes, probes, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
@@ -165,24 +164,19 @@ def errors_over_length(
         for length in lengths:
             generator = torch.Generator(device).manual_seed(seed * 1_000_003 + length)
             draw = sample_held_out if length <= trained_length else type(task).sample
-            wrong_N, counted_N = torch.zeros(2, length, dtype=torch.int64, device=device).unbind()
+            counts_2N = torch.zeros(2, length, dtype=torch.int64, device=device)  # wrong symbols, counted symbols
             size = batch_rows(length, examples, device)
             for start in range(0, examples, size):
                 rows = min(size, examples - start)
                 inputs_BN, targets_BN = draw(task, rows, length, generator=generator)
                 outputs_BN = model(inputs_BN).argmax(dim=-1)
-                wrong_N += (outputs_BN != targets_BN).sum(dim=0)
-                counted_N += ((outputs_BN != BLANK) | (targets_BN != BLANK)).sum(dim=0)
+                counts_2N[0] += (outputs_BN != targets_BN).sum(dim=0)
+                counts_2N[1] += ((outputs_BN != BLANK) | (targets_BN != BLANK)).sum(dim=0)
                 on_progress(rows)
-            rates.append(_binned(wrong_N, bins) / _binned(counted_N, bins))
+            starts = [part * length // bins for part in range(bins)]
+            ends = [max(start + 1, (part + 1) * length // bins) for part, start in enumerate(starts)]
+            total_2N = F.pad(counts_2N.cumsum(1), (1, 0))
+            wrong, counted = (total_2N[:, ends] - total_2N[:, starts]).double()
+            rates.append(wrong / counted)
     model.train(was_training)
     return torch.stack(rates).cpu()
-
-
-def _binned(counts_N: Tensor, bins: int) -> Tensor:
-    """Sums over ``bins`` equal parts; parts of less than a position get the position they lie in."""
-    length = len(counts_N)
-    starts = [part * length // bins for part in range(bins)]
-    ends = [max(start + 1, (part + 1) * length // bins) for part, start in enumerate(starts)]
-    total = F.pad(counts_N.cumsum(0), (1, 0))
-    return (total[ends] - total[starts]).double()

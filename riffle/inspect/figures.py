@@ -19,10 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-WIDTH = 8.0
-"""Inches across a column of layers."""
-LAYER = 0.56
-"""Inches down for each layer."""
+WIDTH, LAYER = 8.0, 0.56
+"""Inches across a column of layers, and down for each of them."""
 FONT_SIZE = 9
 SETTINGS: dict[str, Any] = {
     "axes.labelcolor": INK,
@@ -36,10 +34,9 @@ SETTINGS: dict[str, Any] = {
 
 def gates_figure(trace: Trace, *, row: int = 0) -> Figure:
     """The update gate of every layer: an image of positions across and features down, dark where a cell is copied."""
-    images = [layer.update for layer in trace.layers]
-    if any(image is None for image in images):
+    shown = [layer.update[row] for layer in trace.layers if layer.update is not None]
+    if not shown:
         raise ValueError("the units of this network have no update gate")
-    shown = [image[row] for image in images if image is not None]
     return _column(trace, shown, "update gate: 1 copies a feature, 0 computes it anew", "mean", "cividis_r", (0, 1))
 
 
@@ -62,9 +59,8 @@ def dependence_figure(dependence_NN: Tensor, *, title: str = "what each output d
         norm = PowerNorm(0.5, 0, float(dependence_NN.max()))
         image = axes.imshow(_array(dependence_NN), cmap=_ink(), norm=norm, interpolation="nearest", aspect="equal")
         axes.set(title=title, xlabel="input position", ylabel="output position")
-        ticks = _ticks(length)
-        axes.set_xticks(ticks)
-        axes.set_yticks(ticks)
+        axes.set_xticks(_ticks(length))
+        axes.set_yticks(_ticks(length))
         label = "norm of the Jacobian's block"
         bar = figure.colorbar(image, ax=axes, shrink=0.75, pad=0.02, label=label, ticks=MaxNLocator(5))
         bar.outline.set_visible(False)
@@ -80,20 +76,12 @@ def errors_figure(
     with style(FONT_SIZE, **SETTINGS):
         figure = new_figure(WIDTH, 1.5 + 0.36 * len(lengths))
         axes = figure.add_subplot()
-        cmap = _ink().with_extremes(under="white", bad=GRID)
-        extent = (0, 1, len(lengths) - 0.5, -0.5)
-        image = axes.imshow(
-            _array(rates.clamp(min=1e-9)),
-            cmap=cmap,
-            norm=LogNorm(1e-4, 1),
-            extent=extent,
-            aspect="auto",
-            interpolation="nearest",
-        )
+        colours = {"cmap": _ink().with_extremes(under="white", bad=GRID), "norm": LogNorm(1e-4, 1)}
+        shape: dict[str, Any] = {"extent": (0, 1, len(lengths) - 0.5, -0.5), "aspect": "auto"}
+        image = axes.imshow(_array(rates.clamp(min=1e-9)), **colours, **shape, interpolation="nearest")
         for index in range(1, len(lengths)):
             axes.axhline(index - 0.5, color=GRID, linewidth=0.8)
-        mean = rates.nanmean(dim=1).tolist()
-        for index, rate in enumerate(mean):
+        for index, rate in enumerate(rates.nanmean(dim=1).tolist()):
             axes.text(1.015, index, f"{100 * rate:.2g}%", va="center", transform=axes.get_yaxis_transform())
         axes.text(1.015, -0.5, "mean", va="bottom", color="0.4", transform=axes.get_yaxis_transform())
         axes.set_yticks(range(len(lengths)), [str(length) for length in lengths])
@@ -109,6 +97,8 @@ def errors_figure(
 
 def _column(trace: Trace, shown: list[Tensor], title: str, number: str, cmap: str, limits: tuple[float, float]) -> Any:
     """One image ``[N, D]`` for each layer below the other, with the layer's unit and address bit beside it."""
+    from matplotlib.patches import Rectangle
+
     layers = [seen.layer for seen in trace.layers]
     colours = unit_colours(layer.unit for layer in layers)
     features_D = _order(trace)
@@ -125,7 +115,9 @@ def _column(trace: Trace, shown: list[Tensor], title: str, number: str, cmap: st
             axes.tick_params(left=False, labelleft=False, bottom=index == len(layers) - 1)
             axes.spines[:].set_visible(False)
             beside = {"transform": axes.transAxes, "va": "center"}
-            axes.add_patch(_swatch(axes, colours[layer.unit]))
+            # A bar in the colour that the unit has in the drawing of the network.
+            bar_place: dict[str, Any] = {"clip_on": False, "transform": axes.transAxes}
+            axes.add_patch(Rectangle((-0.022, 0.0), 0.012, 1.0, facecolor=colours[layer.unit], **bar_place))
             axes.text(-0.035, 0.66, layer.unit, ha="right", **beside)
             axes.text(-0.035, 0.26, f"bit {layer.bit}", ha="right", color="0.4", **beside)
             axes.text(1.012, 0.5, f"{float(image.float().abs().mean()):.2f}", ha="left", **beside)
@@ -147,13 +139,6 @@ def _order(trace: Trace) -> Tensor:
     mean_D = torch.stack(updates).mean(dim=0) if updates else torch.zeros(2 * half)
     first, second = (part.argsort(descending=True, stable=True) for part in mean_D.chunk(2))
     return torch.cat((first, second + half))
-
-
-def _swatch(axes: Any, colour: str) -> Any:
-    """A bar in the colour the unit has in the drawing of the network."""
-    from matplotlib.patches import Rectangle
-
-    return Rectangle((-0.022, 0.0), 0.012, 1.0, facecolor=colour, clip_on=False, transform=axes.transAxes)
 
 
 def _ink() -> Any:

@@ -3,7 +3,7 @@
 # B = batch, N = length, W = 2**k cells the network runs on, D = features per cell, P = pairs, E = 2 * D
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -54,9 +54,7 @@ class Trace:
 
 @torch.no_grad()
 def trace(net: nn.Module, x: Tensor, *, order: str = "in-place") -> Trace:
-    """Run a network as in evaluation mode and keep gates, candidates and state of every layer.
-
-    The units compute what they always compute: nothing is added to the module, nor does its own forward pass change.
+    """Run a network as in evaluation mode and keep gates, candidates and state of every layer; it is left unchanged.
 
     Args:
         net: A :class:`~riffle.ShuffleExchange`, or a :class:`~riffle.SequenceModel` for the network inside it.
@@ -72,9 +70,13 @@ def trace(net: nn.Module, x: Tensor, *, order: str = "in-place") -> Trace:
     traced: list[LayerTrace] = []
 
     def run_layer(index: int, layer: Layer, x_BWD: Tensor, skip_BWD: Tensor | None) -> tuple[Tensor, Tensor]:
-        seen = _trace_layer(layer, network[layer.unit], x_BWD, skip_BWD)
-        traced.append(_to_addresses(seen, k) if order == "in-place" else seen)
-        return SHUFFLES[layer.shuffle](seen.out), x_BWD
+        unit = network[layer.unit]
+        out_BWD = unit(x_BWD, skip_BWD)
+        seen = {"state": x_BWD, **_gates(unit, x_BWD, skip_BWD), "out": out_BWD}
+        if order == "in-place":
+            seen = {name: value if value is None else rotate(value, -layer.bit, k) for name, value in seen.items()}
+        traced.append(LayerTrace(layer=layer, **seen))
+        return SHUFFLES[layer.shuffle](out_BWD), x_BWD
 
     out_BWD = walk(network.layers(k), cells_BWD, run_layer)
     return Trace(tuple(traced), length, order, network.relabel(out_BWD)[:, :length])
@@ -96,7 +98,8 @@ def network_input(net: nn.Module, x: Tensor) -> tuple[ShuffleExchange, Tensor]:
     return network, network.relabel(x)
 
 
-def _trace_layer(layer: Layer, unit: PairUnit, state_BWD: Tensor, skip_BWD: Tensor | None) -> LayerTrace:
+def _gates(unit: PairUnit, state_BWD: Tensor, skip_BWD: Tensor | None) -> dict[str, Tensor | None]:
+    """Gates and candidates of a unit, by their names in :class:`LayerTrace`."""
     read_BWD = state_BWD
     if skip_BWD is not None:
         assert unit.skip_scale is not None
@@ -112,26 +115,7 @@ def _trace_layer(layer: Layer, unit: PairUnit, state_BWD: Tensor, skip_BWD: Tens
         candidate_BPE = unit.second(F.relu(unit.first(read_BPE)))
         if unit.update is not None:
             update_BPE, candidate_BPE = torch.sigmoid(unit.update(read_BPE)), candidate_BPE.tanh()
-    return LayerTrace(
-        layer=layer,
-        state=state_BWD,
-        reset=None if reset_BP2E is None else reset_BP2E.unflatten(-1, (2, -1)).flatten(1, 2),
-        update=None if update_BPE is None else _as_cells(update_BPE),
-        candidate=_as_cells(candidate_BPE),
-        swap=None if swap_BPE is None else _as_cells(swap_BPE),
-        out=unit(state_BWD, skip_BWD),
-    )
-
-
-def _as_cells(x_BPE: Tensor) -> Tensor:
-    return x_BPE.unflatten(-1, (2, -1)).flatten(1, 2)
-
-
-def _to_addresses(seen: LayerTrace, k: int) -> LayerTrace:
-    """Every cell back to where it entered the network."""
-    values = {
-        field.name: rotate(value, -seen.layer.bit, k)
-        for field in fields(seen)
-        if isinstance(value := getattr(seen, field.name), Tensor)
+    values = {"reset": reset_BP2E, "update": update_BPE, "candidate": candidate_BPE, "swap": swap_BPE}
+    return {
+        name: None if value is None else value.unflatten(-1, (2, -1)).flatten(1, 2) for name, value in values.items()
     }
-    return replace(seen, **values)  # type: ignore[arg-type]

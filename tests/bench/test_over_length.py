@@ -51,13 +51,12 @@ def test_a_series_stops_where_time_ends(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_the_limit_of_memory_names_a_gpu_by_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    set_to: list[tuple[float, int]] = []
+    set_to: list[tuple[float, int | None]] = []
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=44e9))
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
     monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda *given: set_to.append(given))
     limit_memory(11, torch.device("cuda"))
     limit_memory(None, torch.device("cuda:1"))
-    assert set_to == [(0.25, 3), (1.0, 1)]
+    assert set_to == [(0.25, None), (1.0, 1)]
 
 
 def test_slope() -> None:
