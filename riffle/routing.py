@@ -15,7 +15,7 @@ path, 1 for exchange. Two messages that meet in a switch bring the same setting 
   setting in slot 0; the saturated tanh gives exactly -1 or 1, so errors do not accumulate;
 - the *update gate* is closed: the candidates are the output.
 
-Only the number of slots depends on the longest sequence. torch is imported on first use, to keep ``riffle route`` quick.
+Only the number of slots depends on the longest sequence. torch is imported on first use: ``riffle route`` is quick.
 """
 
 # B = batch, N = 2**k messages, D = MESSAGE_BITS + 2 * k features per cell, E = 2 * D, L = 2 * k - 1 layers

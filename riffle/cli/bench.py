@@ -126,9 +126,8 @@ def _table(rows: Mapping[str, Any]) -> Table:
 
 def _curve(rows: Mapping[str, Any]) -> Table:
     row = next(iter(rows.values()))
-    table = _empty_table(
-        f"over length: {row['features']} maps, {row['blocks']} block", "cells", "time", "floor", "error"
-    )
+    title = f"over length: {row['features']} maps, {row['blocks']} block"
+    table = _empty_table(title, "cells", "time", "floor", "error")
     for row in rows.values():
         for entry in row["forms"].values():
             floor = format_milliseconds(entry["floor_milliseconds"]) if "floor_milliseconds" in entry else ""
@@ -139,9 +138,9 @@ def _curve(rows: Mapping[str, Any]) -> Table:
 def _attention(rows: Mapping[str, Any]) -> Table:
     title = f"against attention: {next(iter(rows.values()))['features']} maps"
     table = _empty_table(title, "cells", "this network", "encoder", "times as fast")
-    entries = {(name.partition("-")[0], row["lengths"][0]): row["forms"].values() for name, row in rows.items()}
-    for length in dict.fromkeys(length for _, length in entries):
-        both = [next(iter(entries.get((model, length), ())), {}) for model in ("ours", "encoder")]
+    entries = {name: next(iter(row["forms"].values())) for name, row in rows.items()}
+    for length in dict.fromkeys(row["lengths"][0] for row in rows.values()):
+        both = [entries.get(f"{model}-{length}", {}) for model in ("ours", "encoder")]
         times = [entry["milliseconds"] for entry in both if "milliseconds" in entry]
         ratio = f"{times[1] / times[0]:.2g}" if len(times) == 2 else ""
         table.add_row(format_length(length), *(escape(format_time(entry)) if entry else "" for entry in both), ratio)
