@@ -56,15 +56,8 @@ def titled_table(title: str, *columns: str, left: Sequence[str] = ()) -> Table:
 
 def progress_bar(*columns: TextColumn) -> Progress:
     """A progress bar on standard error."""
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=None),
-        MofNCompleteColumn(),
-        *columns,
-        TimeRemainingColumn(),
-        console=errors,
-        expand=True,
-    )
+    first = (TextColumn("{task.description}"), BarColumn(bar_width=None), MofNCompleteColumn())
+    return Progress(*first, *columns, TimeRemainingColumn(), console=errors, expand=True)
 
 
 def print_claims(claims: Sequence[Claim]) -> None:

@@ -1,23 +1,19 @@
-"""The page: its layout, and what each of its controls does. Gradio is an extra, so it is imported on first use."""
+"""The page: its layout, and what each of its controls does. Gradio is an extra: only the server imports this."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from html import escape
+from typing import Any
 
-import torch
+import gradio as gr
 
 from riffle.demo.lengths import LENGTHS, show_lengths
 from riffle.demo.routes import random_permutation, show_route
 from riffle.demo.server import LOGO
 from riffle.demo.solve import MAX_SYMBOLS, LoadedRun, RunCatalogue, answer, random_input, show_answer
-from riffle.demo.svg import escape, tag
+from riffle.demo.svg import tag
 from riffle.demo.switches import MAX_CELLS, layer_count, show_switches
-from riffle.tasks import get_task
-
-if TYPE_CHECKING:
-    import gradio as gr
-
 
 CONCURRENT = 2
 """Requests that are computed at the same time; the others wait in the queue."""
@@ -40,7 +36,9 @@ FOOTER = '<footer class="foot">Everything on this page is computed on the machin
 
 def build(catalogue: RunCatalogue) -> gr.Blocks:
     """The page for these models."""
-    import gradio as gr
+
+    def show_choice(visible: bool) -> Any:
+        return lambda: (gr.Row(visible=visible), gr.HTML(visible=visible))
 
     with gr.Blocks(title="riffle", analytics_enabled=False) as page:
         gr.HTML(HEADER)
@@ -49,23 +47,18 @@ def build(catalogue: RunCatalogue) -> gr.Blocks:
             task = gr.Dropdown(catalogue.tasks, value=first, label="Task", elem_id="task", scale=1, min_width=200)
             names = catalogue.names(first)
             model = gr.Dropdown(names, value=names[0], label="Trained model", elem_id="model", scale=2, min_width=260)
-        about = gr.HTML(_describe(catalogue.get(names[0])), elem_id="about")
+        trained = catalogue.get(names[0])
+        about = gr.HTML(_describe(trained), elem_id="about")
+        parts: list[Any] = [about]
         with gr.Tabs(elem_id="tabs"):
-            with gr.Tab("Solve", id="solve") as solve_tab:
-                solve_parts = _build_solve(catalogue, model)
-            with gr.Tab("Length", id="length") as length_tab:
-                length_parts = _build_length(catalogue, model)
-            with gr.Tab("Switches", id="switches") as switches_tab:
-                switches_parts = _build_switches(catalogue, model)
-            with gr.Tab("Route", id="route") as route_tab:
+            for name, build_tab in (("Solve", _build_solve), ("Length", _build_length), ("Switches", _build_switches)):
+                with gr.Tab(name, id=name.lower()) as tab:
+                    parts += build_tab(catalogue, model, trained)
+                tab.select(show_choice(True), None, [choice, about], queue=False, **QUIET)
+            with gr.Tab("Route", id="route") as tab:  # routing needs no model
                 _build_route()
+            tab.select(show_choice(False), None, [choice, about], queue=False, **QUIET)
         gr.HTML(FOOTER)
-
-        def show_choice(visible: bool) -> Any:
-            return lambda: (gr.Row(visible=visible), gr.HTML(visible=visible))
-
-        for tab in (solve_tab, length_tab, switches_tab, route_tab):  # routing needs no model
-            tab.select(show_choice(tab is not route_tab), None, [choice, about], queue=False, **QUIET)
 
         def choose_task(name: str) -> Any:
             names = catalogue.names(name)
@@ -85,20 +78,23 @@ def build(catalogue: RunCatalogue) -> gr.Blocks:
                 show_switches(trained, example, layers),
             )
 
-        parts = [about, *solve_parts, *length_parts, *switches_parts]
         chosen = task.change(choose_task, task, model, queue=False, **QUIET)
         chosen.then(choose_model, model, parts, **QUIET)
         model.input(choose_model, model, parts, **QUIET)
-        _build_api(catalogue)
+
+        def solve(model: str, text: str) -> dict:
+            try:
+                return asdict(answer(catalogue.get(model), text))
+            except (ValueError, OSError) as error:
+                return {"error": str(error)}
+
+        gr.api(solve, api_name="solve")  # for programs: what riffle solve --json prints
     page.state_session_capacity = SESSIONS
     page.queue(max_size=QUEUE_SIZE, default_concurrency_limit=CONCURRENT, api_open=True)
     return page
 
 
-def _build_solve(catalogue: RunCatalogue, model: gr.Dropdown) -> list[Any]:
-    import gradio as gr
-
-    trained = catalogue.get(str(model.value))
+def _build_solve(catalogue: RunCatalogue, model: gr.Dropdown, trained: LoadedRun) -> list[Any]:
     example = _example(trained)
     text = gr.Textbox(example, label="Input", elem_id="input", lines=2, max_lines=6, **_hint(trained))
     with gr.Row(elem_classes="actions"):
@@ -111,7 +107,7 @@ def _build_solve(catalogue: RunCatalogue, model: gr.Dropdown) -> list[Any]:
         return show_answer(catalogue.get(name), typed)
 
     def draw_input(name: str, cells: int) -> str:
-        return _random_input(catalogue.get(name), int(cells))
+        return random_input(catalogue.get(name).task, int(cells))
 
     for event in (go.click, text.submit):
         event(update_answer, [model, text], out, **BUSY)
@@ -119,10 +115,7 @@ def _build_solve(catalogue: RunCatalogue, model: gr.Dropdown) -> list[Any]:
     return [text, out]
 
 
-def _build_length(catalogue: RunCatalogue, model: gr.Dropdown) -> list[Any]:
-    import gradio as gr
-
-    trained = catalogue.get(str(model.value))
+def _build_length(catalogue: RunCatalogue, model: gr.Dropdown, trained: LoadedRun) -> list[Any]:
     gr.HTML(
         '<p class="lead">How far does it generalise? Choose a length: the model is tried on fresh examples of it.</p>'
     )
@@ -142,10 +135,7 @@ def _build_length(catalogue: RunCatalogue, model: gr.Dropdown) -> list[Any]:
     return [out]
 
 
-def _build_switches(catalogue: RunCatalogue, model: gr.Dropdown) -> list[Any]:
-    import gradio as gr
-
-    trained = catalogue.get(str(model.value))
+def _build_switches(catalogue: RunCatalogue, model: gr.Dropdown, trained: LoadedRun) -> list[Any]:
     example = _example(trained)
     layers = layer_count(trained, example)
     gr.HTML(
@@ -168,14 +158,12 @@ def _build_switches(catalogue: RunCatalogue, model: gr.Dropdown) -> list[Any]:
 
     # The text changes when it is typed, pasted or drawn at random.
     text.change(show_all_layers, [model, text], [layer, out], trigger_mode="always_last", **QUIET)
-    another.click(lambda name: _random_input(catalogue.get(name), FIRST_LENGTH), model, text, **QUIET)
+    another.click(lambda name: random_input(catalogue.get(name).task, FIRST_LENGTH), model, text, **QUIET)
     layer.input(show_layers, [model, text, layer], out, trigger_mode="always_last", **QUIET)
     return [text, layer, out]
 
 
 def _build_route() -> None:
-    import gradio as gr
-
     gr.HTML(
         '<p class="lead">The wiring can carry out every permutation. Type one: message 0 goes to the first number, '
         "message 1 to the second, and so on. Grey switches are crossed.</p>"
@@ -192,24 +180,11 @@ def _build_route() -> None:
     drawn.then(show_route, text, out, **QUIET)
 
 
-def _build_api(catalogue: RunCatalogue) -> None:
-    """``/solve`` for programs: what ``riffle solve --json`` prints."""
-    import gradio as gr
-
-    def solve(model: str, text: str) -> dict:
-        try:
-            return asdict(answer(catalogue.get(model), text))
-        except (ValueError, OSError) as error:
-            return {"error": str(error)}
-
-    gr.api(solve, api_name="solve")
-
-
 def _describe(trained: LoadedRun) -> str:
-    task, config = get_task(trained.config.task), trained.config.model
+    config = trained.config.model
     blocks = "1 Beneš block" if config.blocks == 1 else f"{config.blocks} Beneš blocks"
     facts = f"{config.features} feature maps, {blocks}, trained on lengths up to {trained.trained_length}"
-    return tag("p", f"<strong>{escape(task.summary)}</strong> <span>{escape(facts)}</span>", class_="about")
+    return tag("p", f"<strong>{escape(trained.task.summary)}</strong> <span>{escape(facts)}</span>", class_="about")
 
 
 def _slider(layers: int) -> dict[str, Any]:
@@ -218,16 +193,9 @@ def _slider(layers: int) -> dict[str, Any]:
 
 
 def _hint(trained: LoadedRun) -> dict[str, str]:
-    syntax = get_task(trained.config.task).syntax
+    syntax = trained.task.syntax
     return {"info": f"{syntax[:1].upper()}{syntax[1:]}. Up to {MAX_SYMBOLS} symbols."}
 
 
 def _example(trained: LoadedRun) -> str:
-    """The same input on every visit."""
-    return random_input(get_task(trained.config.task), FIRST_LENGTH, generator=torch.Generator().manual_seed(3))
-
-
-def _random_input(trained: LoadedRun, length: int) -> str:
-    generator = torch.Generator()
-    generator.seed()
-    return random_input(get_task(trained.config.task), length, generator=generator)
+    return random_input(trained.task, FIRST_LENGTH, seed=3)  # the same input on every visit

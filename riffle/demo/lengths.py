@@ -7,16 +7,15 @@ import json
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from html import escape
 
 import torch
 
 from riffle.demo.solve import LoadedRun
-from riffle.demo.svg import errors_as_markup, escape, tag
+from riffle.demo.svg import errors_as_markup, tag
 from riffle.quantities import format_length, format_percent
-from riffle.tasks import get_task
 from riffle.train.data import sample_held_out
-from riffle.train.evaluate import count_correct
+from riffle.train.evaluate import Score, count_correct
 
 LENGTHS = tuple(2**k for k in range(3, 13))
 """Lengths of the slider: 8 to 4096."""
@@ -27,44 +26,24 @@ EXAMPLES, SECONDS = 64, 0.7
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 760, 330, 52, 18, 18, 44
 
 
-@dataclass(frozen=True)
-class Point:
-    """Accuracy at one length."""
-
-    length: int
-    examples: int
-    symbols: float
-    """The share of right symbols."""
-    sequences: float
-    """The share of outputs without a wrong symbol."""
-    split: str = "uniform"
-    """Which examples: uniform, or a worst case of the task."""
-
-
-def evaluated_points(trained: LoadedRun) -> tuple[list[Point], list[Point]]:
-    """The scores in the run's evaluation.json, none without one.
-
-    Returns:
-        The uniform scores, and for every length the worst case with the fewest right symbols.
-    """
+def evaluated_points(trained: LoadedRun) -> tuple[list[Score], list[Score]]:
+    """The uniform scores of the run's evaluation, and for every length the worst case with the fewest right symbols."""
     try:
-        points = [
-            Point(s["length"], s["examples"], s["symbol_accuracy"], s["sequence_accuracy"], s["split"])
-            for s in json.loads((trained.folder / "evaluation.json").read_text())["scores"]
-        ]
+        content = json.loads((trained.folder / "evaluation.json").read_text())
+        points = [Score(**score) for score in content["scores"]]
     except (OSError, ValueError, KeyError, TypeError):
         return [], []
     points = sorted((point for point in points if point.length <= AXIS[-1]), key=lambda point: point.length)
-    hardest: dict[int, Point] = {}
+    hardest: dict[int, Score] = {}
     for point in points:
         if point.split != "uniform":
-            hardest[point.length] = min(hardest.get(point.length, point), point, key=lambda each: each.symbols)
+            hardest[point.length] = min(hardest.get(point.length, point), point, key=lambda each: each.symbol_accuracy)
     return [point for point in points if point.split == "uniform"], list(hardest.values())
 
 
-def measure(trained: LoadedRun, length: int, *, examples: int = EXAMPLES, seconds: float = SECONDS) -> Point:
+def measure(trained: LoadedRun, length: int, *, examples: int = EXAMPLES, seconds: float = SECONDS) -> Score:
     """Score a model on fresh examples, at least one batch, with the metrics of ``riffle eval``."""
-    task, model = get_task(trained.config.task), trained.model()
+    task, model = trained.task, trained.model()
     if length not in LENGTHS:
         raise ValueError(f"length {length} is none of {', '.join(map(str, LENGTHS))}")
     generator = torch.Generator().manual_seed(time.time_ns() % 2**62)
@@ -79,7 +58,7 @@ def measure(trained: LoadedRun, length: int, *, examples: int = EXAMPLES, second
             total = [a + int(b) for a, b in zip(total, counts, strict=True)]
             done += rows
     right, symbols, perfect, sequences = total
-    return Point(length, sequences, right / symbols if symbols else 1.0, perfect / sequences)
+    return Score(length, "uniform", sequences, right / symbols if symbols else 1.0, perfect / sequences)
 
 
 @errors_as_markup
@@ -92,17 +71,17 @@ def show_lengths(trained: LoadedRun, length: int, *, live: bool = True) -> str:
 
 
 def _draw(
-    points: Sequence[Point], hardest: Sequence[Point], measured: Point | None, chosen: int, trained_length: int
+    points: Sequence[Score], hardest: Sequence[Score], measured: Score | None, chosen: int, trained_length: int
 ) -> str:
     """Accuracy over length: symbols solid, sequences dashed, worst cases dotted, the measurement as diamonds."""
     parts = [_axes(trained_length), tag("path", d=f"M{_x(chosen):g} {TOP}V{HEIGHT - BOTTOM}", class_="chosen")]
     for name, line in (("hardest", hardest), ("sequences", points), ("symbols", points)):
-        shown = [(point, point.sequences if name == "sequences" else point.symbols) for point in line]
+        shown = [(point, point.sequence_accuracy if name == "sequences" else point.symbol_accuracy) for point in line]
         path = "L".join(f"{_x(point.length):.1f} {_y(share):.1f}" for point, share in shown)
         parts.append(tag("path", d=f"M{path}", class_=f"line {name}") if shown else "")
         parts += [_dot(point, share, name) for point, share in shown]
     if measured is not None:
-        for name, share in (("sequences", measured.sequences), ("symbols", measured.symbols)):
+        for name, share in (("sequences", measured.sequence_accuracy), ("symbols", measured.symbol_accuracy)):
             title = tag("title", f"just measured: {format_percent(share)} of {name} right")
             diamond = f"M{_x(measured.length):g} {_y(share) - 8:g}l8 8l-8 8l-8 -8z"
             parts.append(tag("path", title, d=diamond, class_=f"live {name}"))
@@ -124,7 +103,7 @@ def _axes(trained_length: int) -> str:
     return "".join(parts)
 
 
-def _dot(point: Point, share: float, name: str) -> str:
+def _dot(point: Score, share: float, name: str) -> str:
     metric = "sequences" if name == "sequences" else "symbols"
     inputs = "" if point.split == "uniform" else f"{point.split} "
     text = f"length {point.length}: {format_percent(share)} of {metric} right ({point.examples} {inputs}examples)"
@@ -141,7 +120,7 @@ def _y(share: float) -> float:
     return TOP + (1 - share) * (HEIGHT - TOP - BOTTOM)
 
 
-def _describe(trained: LoadedRun, points: Sequence[Point], hardest: Sequence[Point], measured: Point | None) -> str:
+def _describe(trained: LoadedRun, points: Sequence[Score], hardest: Sequence[Score], measured: Score | None) -> str:
     """The legend, the measurement in words, and where the curve comes from."""
     keys = {"symbols": "symbols right", "sequences": "whole sequences right"}
     keys |= {"hardest": "symbols right, worst case"} if hardest else {}
@@ -151,10 +130,10 @@ def _describe(trained: LoadedRun, points: Sequence[Point], hardest: Sequence[Poi
     if measured is not None:
         n, times = measured.examples, measured.length / trained.trained_length
         beyond = f", {times:g} times the longest it was trained on" if times > 1 else ""
+        symbols, sequences = format_percent(measured.symbol_accuracy), format_percent(measured.sequence_accuracy)
         facts.append(
-            f"<strong>Length {measured.length}{beyond}:</strong> {format_percent(measured.symbols)} of symbols and "
-            f"{format_percent(measured.sequences)} of whole sequences right, measured on {n} fresh "
-            f"example{'s' * (n > 1)}"
+            f"<strong>Length {measured.length}{beyond}:</strong> {symbols} of symbols and {sequences} of whole "
+            f"sequences right, measured on {n} fresh example{'s' * (n > 1)}"
         )
     if points:
         least, most = (of(point.examples for point in points) for of in (min, max))
@@ -163,4 +142,6 @@ def _describe(trained: LoadedRun, points: Sequence[Point], hardest: Sequence[Poi
     else:
         command = tag("code", escape(f"riffle eval {trained.folder}"))
         facts.append(f"This run has no evaluation yet: {command} draws the whole curve")
-    return legend + tag("p", " · ".join(facts), class_="facts", data_symbols=measured and f"{measured.symbols:.6f}")
+    return legend + tag(
+        "p", " · ".join(facts), class_="facts", data_symbols=measured and f"{measured.symbol_accuracy:.6f}"
+    )

@@ -117,8 +117,7 @@ def open_socket(host: str, port: int) -> socket.socket:
         if error.errno == errno.EADDRNOTAVAIL:
             raise ValueError(no_address) from None
         if error.errno == errno.EADDRINUSE:
-            remedy = "choose another one with --port, or any free one with --port 0"
-            raise ValueError(f"port {port} is taken: {remedy}") from None
+            raise ValueError(f"port {port} is taken: choose another one with --port, or --port 0 for any") from None
         raise
 
 

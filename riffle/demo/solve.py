@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 from functools import cached_property
+from html import escape
 from itertools import zip_longest
 from pathlib import Path
 
 import torch
 
-from riffle.demo.svg import errors_as_markup, escape, tag
+from riffle.demo.svg import errors_as_markup, tag
 from riffle.models.base import SymbolModel
 from riffle.tasks import TASKS, Task, get_task
 from riffle.tasks.base import trim
-from riffle.train.run import Run
+from riffle.train.run import Run, find_runs
 from riffle.train.shipped import SHIPPED, Solution, solve
 
 MAX_SYMBOLS = 4096
-"""The longest input."""
 MAX_CHARACTERS = 8 * MAX_SYMBOLS
-"""The longest text that is parsed at all."""
+"""The longest input, and the longest text that is parsed at all."""
 MISSING = "·"
 """Stands in the shorter one of two answers."""
 
@@ -35,6 +34,11 @@ class LoadedRun(Run):
         assert str(device) == "cpu", "the page computes on the CPU"
         return self._loaded_model
 
+    @cached_property
+    def task(self) -> Task:
+        """The task that the model solves."""
+        return get_task(self.config.task)
+
     @property
     def trained_length(self) -> int:
         """The longest input of the training."""
@@ -47,9 +51,9 @@ class RunCatalogue:
     def __init__(self, runs: Path, shipped: Path = SHIPPED) -> None:
         self.models: dict[str, LoadedRun] = {}
         for root in (runs, shipped):
-            for run in _usable_runs(root):
+            for run in find_runs(root, TASKS):
                 name = f"{run.config.task} (shipped)" if root == shipped else str(run.folder)
-                self.models[name] = run
+                self.models[name] = LoadedRun(run.folder)
         if not self.models:
             raise ValueError(f"no trained model below {runs}: train one with `riffle train reverse --recipe small`")
 
@@ -70,20 +74,10 @@ class RunCatalogue:
         return self.models[name]
 
 
-def _usable_runs(root: Path) -> list[LoadedRun]:
-    """The runs directly below a folder, without damaged ones, the most recently trained first."""
-    checkpoints = sorted(root.glob("*/checkpoint.safetensors"), key=lambda path: path.stat().st_mtime, reverse=True)
-    runs = []
-    for path in checkpoints:
-        with contextlib.suppress(OSError, ValueError):
-            run = LoadedRun(path.parent)
-            get_task(run.config.task)
-            runs.append(run)
-    return runs
-
-
-def random_input(task: Task, length: int, *, generator: torch.Generator) -> str:
+def random_input(task: Task, length: int, seed: int | None = None) -> str:
     """A random input as one would type it; the task's example if the length is too short for the task."""
+    generator = torch.Generator()
+    generator.seed() if seed is None else generator.manual_seed(seed)
     symbols = trim(task.sample(1, length, generator=generator).inputs[0].tolist())
     text = task.write(symbols)
     try:
@@ -107,7 +101,7 @@ def parse_input(task: Task, words: list[str], limit: int = MAX_SYMBOLS) -> list[
 def answer(trained: LoadedRun, text: str) -> Solution:
     """What ``riffle solve`` answers with this run; refuses an input over the page's limit."""
     words = text.split()
-    parse_input(get_task(trained.config.task), words)
+    parse_input(trained.task, words)
     return solve(trained.config.task, words, trained)
 
 
@@ -115,13 +109,12 @@ def answer(trained: LoadedRun, text: str) -> Solution:
 def show_answer(trained: LoadedRun, text: str) -> str:
     """The answer to an input, its wrong symbols marked."""
     solution = answer(trained, text)
-    pairs = compare(get_task(solution.task), solution.output, solution.expected)
+    pairs = compare(trained.task, solution.output, solution.expected)
     wrong = sum(got != right for got, right in pairs)
     cells = [tag("span", "<b>network</b><i>true answer</i>", class_="names")]
     for got, right in pairs:
-        cells.append(
-            tag("span", f"<b>{escape(got)}</b><i>{escape(right)}</i>", class_=None if got == right else "wrong")
-        )
+        mark = None if got == right else "wrong"
+        cells.append(tag("span", f"<b>{escape(got)}</b><i>{escape(right)}</i>", class_=mark))
     return tag(
         "section",
         [tag("p", verdict(solution.correct, wrong, len(pairs)), class_="verdict"), tag("div", cells, class_="cells")],
@@ -132,11 +125,7 @@ def show_answer(trained: LoadedRun, text: str) -> str:
 
 
 def verdict(correct: bool, wrong: int, symbols: int) -> str:
-    """One sentence about an answer.
-
-    >>> verdict(True, 0, 8), verdict(False, 2, 8)
-    ('Right: all 8 symbols.', 'Wrong: 2 of 8 symbols.')
-    """
+    """One sentence about an answer."""
     if correct:
         return f"Right: all {symbols} symbols." if symbols > 1 else "Right."
     if wrong == 0:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-import html
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import ParamSpec
 
 from riffle.shuffle import Layer
@@ -22,20 +22,15 @@ def tag(name: str, body: str | Iterable[str] = "", **attributes: object) -> str:
 
     The body is markup as it is, attributes are escaped; an attribute that is None is left out.
 
-    >>> tag("p", escape("a < b"), class_="note", data_wire=3)
+    >>> tag("p", "a &lt; b", class_="note", data_wire=3)
     '<p class="note" data-wire="3">a &lt; b</p>'
     """
     shown = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{html.escape(str(value))}"'
+        f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"'
         for key, value in attributes.items()
         if value is not None
     )
     return f"<{name}{shown}>{body if isinstance(body, str) else ''.join(body)}</{name}>"
-
-
-def escape(text: object) -> str:
-    """Text as markup."""
-    return html.escape(str(text))
 
 
 def errors_as_markup(function: Callable[P, str]) -> Callable[P, str]:
@@ -99,7 +94,7 @@ class Grid:
 
     def text(self, x: float, y: float, text: object, **attributes: object) -> str:
         """Centred text."""
-        return tag("text", escape(text), x=f"{x:g}", y=f"{y:g}", **attributes)
+        return tag("text", escape(str(text)), x=f"{x:g}", y=f"{y:g}", **attributes)
 
     def captions(self, layers: Sequence[Layer], chosen: int | None = None) -> str:
         """The number of every column above it, its address bit below."""

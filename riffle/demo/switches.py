@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from html import escape
 
 import torch
 
 from riffle.demo.solve import LoadedRun, parse_input
-from riffle.demo.svg import BOX, EDGE, PITCH, TOP, Grid, curve, errors_as_markup, escape, tag
+from riffle.demo.svg import BOX, EDGE, PITCH, TOP, Grid, curve, errors_as_markup, tag
 from riffle.drawings import shuffled_wires
 from riffle.inspect import Trace, trace
-from riffle.shuffle import Layer, bits
-from riffle.tasks import Task, get_task
+from riffle.shuffle import SHUFFLES, Layer, bits
+from riffle.tasks import Task
 
 MAX_CELLS = 32
 """With more cells, the drawing is too small to read."""
 SCALE = ("#46327e", "#365c8d", "#277f8e", "#1fa187", "#4ac16d", "#a0da39", "#fde725")
 """Colours from a gate of 0, which computes everything anew, to one of 1, which copies; safe for the colour-blind."""
-SHUFFLE_NAMES = {1: "unriffle", -1: "riffle"}
 
 
 def layer_count(trained: LoadedRun, text: str) -> int:
     """Layers of the network for an input; 1 for an invalid input."""
     try:
-        symbols = parse_input(get_task(trained.config.task), text.split(), MAX_CELLS)
+        symbols = parse_input(trained.task, text.split(), MAX_CELLS)
         return len(trained.model().network.layers(bits(len(trained.padded(symbols)))))  # type: ignore[union-attr, operator]
     except (ValueError, AttributeError):
         return 1
@@ -32,15 +32,13 @@ def layer_count(trained: LoadedRun, text: str) -> int:
 @errors_as_markup
 def show_switches(trained: LoadedRun, text: str, upto: int) -> str:
     """The network on one input, with the switches of the first ``upto`` layers coloured."""
-    task = get_task(trained.config.task)
-    symbols = parse_input(task, text.split(), MAX_CELLS)
-    model = trained.model()
+    symbols, model = parse_input(trained.task, text.split(), MAX_CELLS), trained.model()
     symbols_1N = torch.tensor([trained.padded(symbols)])
     traced = trace(model, symbols_1N, order="shuffled")
     with torch.inference_mode():
         outputs = model(symbols_1N).argmax(dim=-1)[0].tolist()
     upto = min(max(1, upto), len(traced.layers))
-    return _draw(task, symbols, outputs, traced, upto) + _describe(traced, upto)
+    return _draw(trained.task, symbols, outputs, traced, upto) + _describe(traced, upto)
 
 
 def mean_gates(traced: Trace) -> list[list[float] | None]:
@@ -134,7 +132,7 @@ def _describe(traced: Trace, upto: int) -> str:
         mean = sum(gates) / len(gates)
         facts.append(f"copies {mean:.0%} on average, {min(gates):.0%} to {max(gates):.0%} per switch")
     if layer.shuffle:
-        facts.append(f"followed by the shuffle {tag('code', SHUFFLE_NAMES[layer.shuffle])}")
+        facts.append(f"followed by the shuffle {tag('code', SHUFFLES[layer.shuffle].__name__)}")
     bar = tag("span", "", class_="bar", style=f"background: linear-gradient(to right, {', '.join(SCALE)})")
     legend = tag("div", f"computes anew {bar} copies", class_="legend")
     return tag("p", " · ".join(facts), class_="facts") + legend

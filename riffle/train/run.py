@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+from collections.abc import Container, Iterator
 from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
@@ -138,15 +139,19 @@ class Run:
             raise ValueError(f"{self.checkpoint} does not fit the model in {run.config_path}: {reason}") from None
 
 
-def find_run(task: str, root: Path) -> Run | None:
-    """The most recently trained run of a task directly below ``root``."""
+def find_runs(root: Path, tasks: Container[str]) -> Iterator[Run]:
+    """The runs of some tasks directly below ``root``, the most recently trained first."""
     checkpoints = sorted(root.glob("*/checkpoint.safetensors"), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in checkpoints:
-        with contextlib.suppress(FileNotFoundError, ValueError):  # skip damaged runs
+        with contextlib.suppress(OSError, ValueError):  # skip damaged runs
             run = Run(path.parent)
-            if run.config.task == task:
-                return run
-    return None
+            if run.config.task in tasks:
+                yield run
+
+
+def find_run(task: str, root: Path) -> Run | None:
+    """The most recently trained run of a task directly below ``root``."""
+    return next(find_runs(root, [task]), None)
 
 
 def record_environment(folder: Path, about: dict[str, Any]) -> None:

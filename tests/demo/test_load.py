@@ -10,7 +10,6 @@ from urllib.request import ProxyHandler, Request, build_opener
 
 import pytest
 
-from riffle.demo.app import SESSIONS
 from riffle.demo.solve import LoadedRun
 from riffle.train.shipped import SHIPPED, solve
 
@@ -47,6 +46,8 @@ def flood(server: Server) -> float:
 
 
 def test_a_flood_is_answered(server: Server) -> None:
+    from riffle.demo.app import SESSIONS
+
     assert 2 * REQUESTS > SESSIONS, "the first two floods do not fill the memory of visitors"
     seconds = [flood(server), flood(server)]
     before = server.memory()
