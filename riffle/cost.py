@@ -64,23 +64,19 @@ class MemoryModel:
     """What decides how many bytes a cell needs."""
 
     features: int
-    """Feature maps per cell."""
     blocks: int
-    """Beneš blocks."""
     skips: bool
     """Whether blocks are joined by skip connections."""
     benes: bool
     """Whether the second half of a block shuffles back."""
     dtype: torch.dtype
-    """In which the cells are computed."""
     fused: bool
-    """Whether the fused kernels compute them."""
+    """Whether the fused kernels compute the cells."""
     training: bool
     """Whether a backward pass follows."""
     recompute: bool = True
     """See :class:`~riffle.nn.network.ShuffleExchange`."""
     device: str = "cuda"
-    """The type of the device."""
 
     def bytes(self, batch: int, cells: int) -> int:
         """What ``batch`` sequences of ``cells`` cells need, their input included; an estimate."""

@@ -237,15 +237,9 @@ def overwrite_layer(
     skip_BND: Tensor | None = None,
     keep_BND: Tensor | None = None,
 ) -> None:
-    """One switch layer on the pairs that differ in address bit ``bit``.
+    """Overwrite contiguous cells by one switch layer on the pairs that differ in address bit ``bit``.
 
-    Args:
-        state_BND: The cells, contiguous, to be overwritten.
-        bit: The address bit.
-        unit: Which switch unit.
-        switch: The layer on adjacent pairs.
-        skip_BND: The cells the skip connection adds.
-        keep_BND: Takes the cells as they were; may be ``skip_BND``, since a chunk of that is read first.
+    ``keep_BND`` takes the cells as they were; it may be ``skip_BND``, since a chunk of that is read first.
     """
     state_chunks, skip_chunks, keep_chunks = (
         repeat(None) if x_BND is None else chunks(x_BND, bit) for x_BND in (state_BND, skip_BND, keep_BND)

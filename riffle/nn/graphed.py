@@ -1,4 +1,4 @@
-"""Answers without launch overhead: a module recorded once for each shape of its input, then replayed."""
+"""CUDA graphs: the one capture of this package, and :class:`Graphed`, a module replayed without launch overhead."""
 
 from __future__ import annotations
 

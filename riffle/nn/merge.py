@@ -89,9 +89,7 @@ class MergedLayer:
     """One switch layer of consecutive groups at once, and the shuffle after it, each group's in its own length."""
 
     unit: str
-    """Which switch unit."""
     shuffle: int
-    """The shuffle that follows, see :class:`~riffle.shuffle.Layer`."""
     first: int
     """The first group that takes part."""
     end: int
@@ -102,10 +100,7 @@ class MergedLayer:
 
 @lru_cache(maxsize=256)
 def merge(schedules: tuple[tuple[Layer, ...], ...]) -> tuple[MergedLayer, ...]:
-    """The layers of all groups in an order that serves each group's own, with as few merged layers as the longest has.
-
-    Args:
-        schedules: One for each group, longer sequences first.
+    """The layers of all groups, longer sequences first, in an order that serves each group's own.
 
     >>> from riffle.shuffle import schedule
     >>> for layer in merge((schedule(3), schedule(2))):
@@ -163,11 +158,7 @@ def _unit_runs(schedules: Sequence[tuple[Layer, ...]]) -> list[dict[int, int]]:
 
 
 class GroupedCells:
-    """The cells of all groups between layers, as pieces ``[C, D]`` that hold consecutive groups one after the other.
-
-    Args:
-        groups: The cells of each group.
-    """
+    """The cells of all groups between layers, as pieces ``[C, D]`` that hold consecutive groups one after the other."""
 
     def __init__(self, groups: list[Tensor]) -> None:
         self.sizes = [x_CD.shape[0] for x_CD in groups]

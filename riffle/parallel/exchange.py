@@ -30,10 +30,6 @@ def exchange(x_BND: Tensor, group: dist.ProcessGroup) -> Tensor:
 
     Part j of rank i becomes part i of rank j, so all but one of the P parts travel: ``B N D (1 - 1 / P)`` numbers leave
     each rank and as many arrive. Every rank of the group must call it, in the backward pass as well.
-
-    Args:
-        x_BND: The cells of this rank; N is a multiple of the number of ranks.
-        group: The ranks.
     """
     result: Tensor = _Exchange.apply(x_BND, group)
     return result
@@ -61,15 +57,11 @@ class RedistributionPlan:
     send_indices: Tensor
     """The indices of the cells that are sent, those for rank 0 first."""
     send_counts: list[int]
-    """How many go to each rank."""
     receive_indices: Tensor
     """The indices of the cells that arrive, those from rank 0 first."""
     receive_counts: list[int]
-    """How many come from each rank."""
     cells_before: int
-    """Cells of this rank before."""
     cells_after: int
-    """Cells of this rank after."""
     communicates: bool
     """Whether any cell of any rank changes its rank."""
 
@@ -80,13 +72,7 @@ class RedistributionPlan:
 
 
 def redistribute(x_CD: Tensor, plan: RedistributionPlan, group: dist.ProcessGroup) -> Tensor:
-    """The cells that arrive, zeros in all other places. Every rank must call it, in the backward pass as well.
-
-    Args:
-        x_CD: The cells of this rank.
-        plan: This rank's part of a plan on which all ranks agree.
-        group: The ranks.
-    """
+    """The cells that arrive, zeros in all other places. Every rank must call it, in the backward pass as well."""
     result: Tensor = _Redistribute.apply(x_CD, plan, group)
     return result
 
@@ -116,9 +102,7 @@ class RowGroup:
     k: int
     """They run at ``2**k`` cells."""
     rows: tuple[int, ...]
-    """Their indices in the batch."""
     ranks: int
-    """The number of ranks."""
 
     @property
     def spread(self) -> bool:
@@ -160,15 +144,7 @@ class RowSegment(NamedTuple):
 def plan_redistribution(
     sizes: Sequence[int], cells: int, rank: int, ranks: int, device: torch.device
 ) -> RedistributionPlan:
-    """From the input to where the groups run: there a rank's cells lie group after group, in the groups' shapes.
-
-    Args:
-        sizes: The length of every row.
-        cells: Cells of every row on a rank in the input.
-        rank: The rank whose part of the plan is wanted.
-        ranks: The number of ranks.
-        device: Where the cells are.
-    """
+    """From the input, with ``cells`` of every row on a rank, to where the groups run: one group after the other."""
     groups = group_rows(sizes, ranks)
     before = [_input_segments(len(sizes), cells, each) for each in range(ranks)]
     after = [_group_segments(groups, each) for each in range(ranks)]

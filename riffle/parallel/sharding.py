@@ -41,7 +41,6 @@ class ShardedLayer:
     """One switch layer as a rank runs it on the cells it holds."""
 
     unit: str
-    """Which switch unit."""
     bit: int
     """The bit of the place, not of the address, in which the two cells of a pair differ."""
     shuffle: int
@@ -54,11 +53,6 @@ class ShardedLayer:
 
 def shard_schedule(layers: tuple[Layer, ...], k: int, p: int) -> tuple[ShardedLayer, ...]:
     """The layers of a schedule of Beneš blocks on ``2**k`` cells as each of ``2**p`` ranks runs them.
-
-    Args:
-        layers: What :func:`riffle.shuffle.schedule` gives.
-        k: Address bits of the whole sequence.
-        p: Those that number the ranks, at most half of them.
 
     >>> from riffle.shuffle import schedule
     >>> [("exchange " if layer.exchange else "") + str(layer.bit) for layer in shard_schedule(schedule(5), 5, 2)]
