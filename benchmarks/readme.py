@@ -175,7 +175,7 @@ def resident(path: Path = ROOT / "benchmarks" / "results" / "resident.json") -> 
 
 def lambada(runs: Path = ROOT / "results" / "lambada", shipped: Path = ROOT / "riffle" / "weights" / "lambada") -> str:
     """Accuracy on LAMBADA: published on the test set, ours on the development set."""
-    rows = [(each.accuracy, f"{each.model}, test set", DASH) for each in PUBLISHED]
+    rows = [(accuracy, f"{model}, test set", DASH) for model, accuracy in PUBLISHED.items()]
     for path in sorted(runs.glob("lambada-*.json")):
         run = _read(path)
         for places in ("1 placement", "16 placements"):

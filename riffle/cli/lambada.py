@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from riffle.cli.display import Device, Json, choose_device, errors, output, print_json, progress_bar
@@ -32,7 +32,7 @@ from riffle.quantities import format_percent
 from riffle.recipes import LAMBADA_BASELINES
 
 if TYPE_CHECKING:
-    from riffle.lambada.evaluate import Candidate, PassageScore, TrainedReader
+    from riffle.lambada.evaluate import PassageScore, TrainedReader
 
 RunOption = Annotated[
     Path | None, typer.Option("--run", help="The trained run.", show_default="the newest in runs, else the shipped one")
@@ -40,16 +40,8 @@ RunOption = Annotated[
 Placements = Annotated[
     int, typer.Option(help="Places among the network's positions to average over; 1 is the middle.", min=1)
 ]
-BEST, OTHERS = "bold black on green", "bold green"
-"""How the most probable word and the next ones are highlighted in the passage."""
 
-app = typer.Typer(
-    name="lambada",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-    help="LAMBADA: read a passage and point at its last word.",
-)
+app = typer.Typer(name="lambada", no_args_is_help=True, help="LAMBADA: read a passage and point at its last word.")
 app.command(
     "prepare",
     epilog=f"What to download by hand: lambada-dataset.tar.gz (LAMBADA's novels and passages) from {RECORD}, for "
@@ -145,9 +137,8 @@ def evaluate(
     from riffle.lambada.evaluate import TrainedReader, find_reader, read_splits
     from riffle.train.shipped import SHIPPED
 
-    device_name = choose_device(device)
     trained = find_reader(run)
-    reader = TrainedReader(trained, device_name)
+    reader = TrainedReader(trained, choose_device(device))
     splits = read_splits(split or [], corpus or Path(reader.objective.config.data.corpus))
     result = _evaluate(reader, splits, placements)
     file = None if trained.folder.resolve().parent == SHIPPED.resolve() else trained.folder / "evaluation.json"
@@ -159,8 +150,8 @@ def evaluate(
     for name, parts in result["splits"].items():
         output.print(_score_table(f"{name}: {trained.folder}, step {trained.saved_step()}", parts))
     if file:
-        then = f"beside the paper's: riffle lambada report --run {trained.folder}"
-        errors.print(f"numbers: {file}   {then}", markup=False, soft_wrap=True)
+        report_command = f"riffle lambada report --run {trained.folder}"
+        errors.print(f"numbers: {file}   beside the paper's: {report_command}", markup=False, soft_wrap=True)
 
 
 @app.command()
@@ -191,11 +182,13 @@ def solve(
     if json:
         print_json({"run": str(trained.folder), "tokens": tokens, "words": [word._asdict() for word in best]})
         return
-    output.print(_highlighted(" ".join(text.split()), best), soft_wrap=True)
-    table = Table("word", header_style="bold")
-    table.add_column("probability", justify="right")
-    for candidate in best:
-        table.add_row(candidate.word, format_percent(candidate.probability))
+    highlighted = Text(" ".join(text.split()))
+    table = Table("word", Column("probability", justify="right"), header_style="bold")
+    for number, (word, probability, _) in enumerate(best):
+        style = "bold green" if number else "bold black on green"
+        highlighted.highlight_regex(rf"(?i)(?<!\w){re.escape(word)}(?!\w)", style)
+        table.add_row(word, format_percent(probability))
+    output.print(highlighted, soft_wrap=True)
     output.print(table)
     errors.print(f"by {trained.folder}, step {trained.saved_step()}", highlight=False, markup=False, soft_wrap=True)
 
@@ -215,18 +208,19 @@ def report(
     from riffle.lambada.evaluate import PUBLISHED, find_reader
 
     path = evaluation or find_reader(run).folder / "evaluation.json"
-    rows: list[dict[str, Any]] = [{**each._asdict(), "split": "test", "published": True} for each in PUBLISHED]
+    rows: list[dict[str, Any]] = [
+        {"model": model, "accuracy": accuracy, "split": "test", "published": True}
+        for model, accuracy in PUBLISHED.items()
+    ]
     rows += [{**row, "published": False} for row in _measured(path)]
     rows.sort(key=lambda row: row["accuracy"])
     if json:
         print_json(rows)
         return
-    table = Table("model", "split", title="LAMBADA", title_justify="left", header_style="bold")
-    table.add_column("passages", justify="right")
-    table.add_column("accuracy", justify="right")
+    numbers = (Column(name, justify="right") for name in ("passages", "accuracy"))
+    table = Table("model", "split", *numbers, title="LAMBADA", title_justify="left", header_style="bold")
     for row in rows:
-        passages = "" if row["published"] else f"{row['passages']:,}"
-        style = None if row["published"] else "bold green"
+        passages, style = ("", None) if row["published"] else (f"{row['passages']:,}", "bold green")
         table.add_row(row["model"], row["split"], passages, format_percent(row["accuracy"]), style=style)
     output.print(table)
     errors.print(f"this run: {path}; published figures are of the test set", markup=False, soft_wrap=True)
@@ -267,14 +261,12 @@ def _evaluate(reader: TrainedReader, splits: Mapping[str, list[list[str]]], plac
     """The content of evaluation.json, with a progress bar over the passages."""
     with progress_bar() as bar:
         job = bar.add_task("passages", total=sum(map(len, splits.values())))
-        return reader.report(splits, placements=placements, on_progress=lambda count: bar.advance(job, count))
+        return reader.report(splits, placements, lambda count: bar.advance(job, count))
 
 
 def _score_table(title: str, parts: dict[str, dict[str, PassageScore]]) -> Table:
-    table = Table(title=title, title_justify="left", header_style="bold")
-    table.add_column("")
-    for column in ("passages", "right by position", "right by word"):
-        table.add_column(column, justify="right")
+    numbers = (Column(name, justify="right") for name in ("passages", "right by position", "right by word"))
+    table = Table("", *numbers, title=title, title_justify="left", header_style="bold")
     for name, scores in parts.items():
         for label, score in scores.items():
             row = label if name == "passages" else f"{name} {label}"
@@ -284,27 +276,18 @@ def _score_table(title: str, parts: dict[str, dict[str, PassageScore]]) -> Table
     return table
 
 
-def _highlighted(text: str, best: Sequence[Candidate]) -> Text:
-    """The passage with the most probable words highlighted."""
-    highlighted = Text(text)
-    for number, candidate in enumerate(best):
-        highlighted.highlight_regex(rf"(?i)(?<!\w){re.escape(candidate.word)}(?!\w)", OTHERS if number else BEST)
-    return highlighted
-
-
 def _measured(path: Path) -> list[dict[str, Any]]:
     """The rows of an evaluation: every split by position and by word."""
-    from json import JSONDecodeError, loads
+    from riffle.files import read_json
 
+    if not path.exists():
+        raise ValueError(f"{path} does not exist: make it with riffle lambada eval")
     try:
-        splits = loads(path.read_text())["splits"]
+        scores = {split: parts["passages"]["all"] for split, parts in read_json(path)["splits"].items()}
         return [
-            {"model": f"this run, by {by}", "accuracy": scores["passages"]["all"][by], "split": split}
-            | {"passages": scores["passages"]["all"]["passages"]}
-            for split, scores in splits.items()
+            {"model": f"this run, by {by}", "accuracy": score[by], "split": split, "passages": score["passages"]}
+            for split, score in scores.items()
             for by in ("position", "word")
         ]
-    except FileNotFoundError:
-        raise ValueError(f"{path} does not exist: make it with riffle lambada eval") from None
-    except (JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is no evaluation of passages ({error!r}): make it with riffle lambada eval") from None

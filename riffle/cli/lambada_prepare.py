@@ -71,7 +71,7 @@ def prepare(
     from riffle.lambada.passages import PassageFilters
     from riffle.lambada.prepare import PrepareConfig
     from riffle.lambada.prepare import prepare as prepare_corpus
-    from riffle.lambada.sources import download_archive
+    from riffle.lambada.sources import download_archive, source_bytes
 
     check_replaceable(out, overwrite)  # before minutes of work
     if checksum is not None and download is None:
@@ -99,12 +99,10 @@ def prepare(
         overwrite=overwrite,
     )
     with progress_bar(TextColumn("MB, {task.fields[words]:.1f} million words")) as bar:
-        job = bar.add_task("novels", total=round(config.novel_bytes() / 1e6), words=0.0)
-
-        def on_progress(consumed: int, words: int) -> None:
-            bar.update(job, completed=round(consumed / 1e6), words=words / 1e6)
-
-        report = prepare_corpus(config, on_progress)
+        job = bar.add_task("novels", total=round(sum(map(source_bytes, config.novels)) / 1e6), words=0.0)
+        report = prepare_corpus(
+            config, lambda consumed, words: bar.update(job, completed=round(consumed / 1e6), words=words / 1e6)
+        )
     if json:
         print_json(report)
     else:

@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 
 from riffle.lambada.passages import (
     BookPassages,
+    Bools,
+    Ints,
     NgramIndex,
     PassageFilters,
     find_passages,
@@ -55,11 +57,7 @@ class Book:
 
 
 class BookParser:
-    """Tokenises novels and cuts passages out of them; caches the tokens of every chunk between two blanks.
-
-    Args:
-        filters: Which sentences become passages.
-        ngrams: N-grams of the evaluation passages, which no passage may contain.
+    """Tokenises novels and cuts passages without ``ngrams`` out of them; caches the tokens between two blanks.
 
     Examples::
 
@@ -93,26 +91,18 @@ class BookParser:
         index_of_id[used_V] = np.arange(len(used_V))
         tokens_T = index_of_id[ids_T]
         words = list(self._ids)
-        passages = self._find_passages(ids_T, tokens_T, begins_T, break_T)
+        passages = self._find_passages(ids_T, previous_occurrence(tokens_T), begins_T, break_T)
         return Book(name, [words[id_] for id_ in used_V], tokens_T, passages, len(chunks) - int(paragraph_T.sum()))
 
-    def _find_passages(
-        self,
-        ids_T: NDArray[np.int64],
-        tokens_T: NDArray[np.unsignedinteger],
-        begins_T: NDArray[np.bool_],
-        break_T: NDArray[np.bool_],
-    ) -> BookPassages:
+    def _find_passages(self, ids_T: Ints, previous_T: Ints, begins_T: Bools, break_T: Bools) -> BookPassages:
         flags_T = np.frombuffer(bytes(self._flags), dtype=np.uint8)[ids_T]
         end_T, closing_T, answer_T, function_T, word_T = (
             (flags_T & flag).astype(np.bool_) for flag in (_END, _CLOSING, _ANSWER, _FUNCTION, _WORD)
         )
         if not (begins_T & answer_T).sum() > _LEAST_CAPITALISED * answer_T.sum():
             begins_T = begins_T | answer_T | function_T  # a text without capitals: every word can begin a sentence
-        starts_S = sentence_starts(end_T, closing_T, begins_T, break_T) if len(tokens_T) else np.empty(0, np.int64)
-        found = find_passages(
-            starts_S, previous_occurrence(tokens_T), end_T | closing_T, answer_T, function_T, self.filters
-        )
+        starts_S = sentence_starts(end_T, closing_T, begins_T, break_T)
+        found = find_passages(starts_S, previous_T, end_T | closing_T, answer_T, function_T, self.filters)
         begin, last = self.ngrams.find(np.array(self._hashes, dtype=np.uint64)[ids_T], word_T)
 
         def without_overlap(examples: NDArray[np.void]) -> NDArray[np.void]:
@@ -133,19 +123,14 @@ class BookParser:
         capital = first.isupper() or first.isdigit()
         codes = []
         for token in tokenise_chunk(chunk):
-            begins = token in _OPENING or capital
+            id_ = self._ids.setdefault(token, len(self._ids))
+            if id_ == len(self._flags):  # a new word
+                flags = _END * (token in END_MARKS) + _CLOSING * (token in CLOSING_MARKS) + _WORD * is_word(token)
+                self._flags.append(flags + _ANSWER * can_be_answer(token) + _FUNCTION * (token in FUNCTION_WORDS))
+                self._hashes.append(word_hash(token))
+            codes.append(2 * id_ + (token in _OPENING or capital))
             capital = capital and token in _OPENING  # the capital letter belongs to the first word
-            codes.append(2 * self._word_id(token) + begins)
         return tuple(codes)
-
-    def _word_id(self, word: str) -> int:
-        id_ = self._ids.setdefault(word, len(self._ids))
-        if id_ == len(self._flags):
-            flags = _END * (word in END_MARKS) + _CLOSING * (word in CLOSING_MARKS)
-            flags += _ANSWER * can_be_answer(word) + _FUNCTION * (word in FUNCTION_WORDS) + _WORD * is_word(word)
-            self._flags.append(flags)
-            self._hashes.append(word_hash(word))
-        return id_
 
 
 def can_be_answer(token: str) -> bool:

@@ -31,7 +31,7 @@ from riffle.lambada.passages import EXAMPLE_DTYPE
 FORMAT = "riffle-lambada-1"
 POSITIONS = 128
 """Positions of the paper's model, which reads the last 127 tokens before the answer."""
-RANK_CLASSES = {"1-100": 100, "101-1,000": 1_000, "1,001-10,000": 10_000, "10,001-100,000": 100_000, "rarer": None}
+RANK_CLASSES = {"1-100": 100, "101-1,000": 1_000, "1,001-10,000": 10_000, "10,001-100,000": 100_000, "rarer": 1 << 62}
 """Frequency classes of words: the largest rank of each."""
 _TOKENS_AT_ONCE, _EXAMPLES_AT_ONCE = 1 << 22, 1 << 15
 
@@ -70,11 +70,10 @@ class Corpus:
     @cached_property
     def words(self) -> list[str]:
         """The distinct words, most common first; a token is an index into them."""
-        words = (self.folder / "words.txt").read_text(encoding="utf-8").split("\n")[:-1]
+        path = self.folder / "words.txt"
+        words = path.read_text(encoding="utf-8").split("\n")[:-1]
         if len(words) != len(self.counts):
-            raise ValueError(
-                f"{self.folder}/words.txt has {len(words)} words, not {len(self.counts)}: prepare it again"
-            )
+            raise ValueError(f"{path} has {len(words)} words, not {len(self.counts)}: prepare it again")
         return words
 
     @cached_property
@@ -143,11 +142,7 @@ def check_replaceable(out: Path, overwrite: bool) -> None:
 
 
 class CorpusWriter:
-    """Writes the token stream of a corpus, whose words can be ranked only after all texts were counted.
-
-    Args:
-        folder: The corpus's folder.
-    """
+    """Writes the token stream of a corpus, whose words can be ranked only after all texts were counted."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.length = folder, 0
@@ -157,13 +152,7 @@ class CorpusWriter:
         self._raw = self._raw_path.open("wb")
 
     def append(self, words: Sequence[str], tokens_T: NDArray[np.integer], *, counted: bool = True) -> int:
-        """Append tokens, given as indices into ``words``, and return the position of the first.
-
-        Args:
-            words: The distinct words.
-            tokens_T: The tokens.
-            counted: Whether they count towards the frequency of their words.
-        """
+        """Append tokens, indices into ``words``, and return the position of the first; ``counted`` by frequency."""
         ids = self._ids
         id_V = np.array([ids.setdefault(word, len(ids)) for word in words], dtype=np.int32)
         if len(ids) > len(self._counts):
@@ -206,12 +195,7 @@ def write_examples(folder: Path, splits: Mapping[str, NDArray[np.void]], about: 
 
 
 def corpus_statistics(corpus: Corpus, known_V: NDArray[np.bool_]) -> dict[str, Any]:
-    """Token and word counts of a corpus, and for each split how long its passages are and which answers they have.
-
-    Args:
-        corpus: The corpus.
-        known_V: Which of its words are in the vocabulary.
-    """
+    """Token and word counts of a corpus with these known words; length and answers of the passages of each split."""
     tokens = int(corpus.counts.sum())
     return {
         "tokens": tokens,
@@ -228,8 +212,8 @@ def _split_statistics(corpus: Corpus, split: str, known_V: NDArray[np.bool_]) ->
     answers_E = corpus.tokens[examples["start"] + examples["length"] - 1]
     distance_E = _answer_distances(corpus.tokens, examples)
     unknown_E, answerable_E = ~known_V[answers_E], (distance_E > 0) & (distance_E < POSITIONS)
-    limits = [limit for limit in RANK_CLASSES.values() if limit is not None]
-    classes = np.bincount(np.searchsorted(limits, answers_E, side="right"), minlength=len(RANK_CLASSES))
+    class_E = np.searchsorted(list(RANK_CLASSES.values()), answers_E, side="right")
+    classes = np.bincount(class_E, minlength=len(RANK_CLASSES)).tolist()
     return {
         "passages": len(examples),
         "mean length": float(examples["length"].mean()),
@@ -238,7 +222,7 @@ def _split_statistics(corpus: Corpus, split: str, known_V: NDArray[np.bool_]) ->
         "answerable": float(answerable_E.mean()),
         "unknown answers": float(unknown_E.mean()),
         "answerable unknown answers": float((unknown_E & answerable_E).mean()),
-        "answers by rank": {name: int(count) for name, count in zip(RANK_CLASSES, classes, strict=True)},
+        "answers by rank": dict(zip(RANK_CLASSES, classes, strict=True)),
     }
 
 

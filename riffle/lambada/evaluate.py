@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from riffle.environment import environment
 from riffle.files import read_json, write_json
 from riffle.lambada.corpus import RANK_CLASSES, Corpus
 from riffle.lambada.passages import TokenisedPassages, read_evaluation
-from riffle.lambada.pointing import Predictions
+from riffle.lambada.pointing import OnProgress, Predictions, predict
 from riffle.lambada.tokens import is_word, tokenise
 from riffle.lambada.train import VOCABULARY_FILE, WORD_CLASSIFIERS, make_lambada_objective
 from riffle.lambada.vectors import WordVectors, write_vectors
@@ -29,27 +29,19 @@ from riffle.train.checkpoint import add_prefix, quantize, write_checkpoint
 from riffle.train.run import Run, find_run
 from riffle.train.shipped import SHIPPED
 
-
-class Published(NamedTuple):
-    """A published accuracy on LAMBADA's test set."""
-
-    model: str
-    accuracy: float
-
-
-PUBLISHED = (
-    Published("random word of the passage", 0.016),
-    Published("Gated-Attention Reader", 0.490),
-    Published("Universal Transformer, 6 fixed steps", 0.5216),
-    Published("Shuffle-Exchange, the paper", 0.5228),
-    Published("Residual Shuffle-Exchange, 2021", 0.5434),
-    Published("Dhingra et al., 2018", 0.5569),
-    Published("Universal Transformer, dynamic halting", 0.5625),
-    Published("bound of choosing a word from the passage", 0.81),
-    Published("human", 0.860),
-)
-"""Published accuracies, the lowest first."""
-DISTANCE_CLASSES = {"1-10": 10, "11-25": 25, "26-50": 50, "51 and more": None}
+PUBLISHED = {
+    "random word of the passage": 0.016,
+    "Gated-Attention Reader": 0.490,
+    "Universal Transformer, 6 fixed steps": 0.5216,
+    "Shuffle-Exchange, the paper": 0.5228,
+    "Residual Shuffle-Exchange, 2021": 0.5434,
+    "Dhingra et al., 2018": 0.5569,
+    "Universal Transformer, dynamic halting": 0.5625,
+    "bound of choosing a word from the passage": 0.81,
+    "human": 0.860,
+}
+"""Published accuracies on LAMBADA's test set, the lowest first."""
+DISTANCE_CLASSES = {"1-10": 10, "11-25": 25, "26-50": 50, "51 and more": 1 << 62}
 """Classes of the distance in words from the last occurrence of the answer to the end of the passage."""
 PassageScore = dict[str, float]
 """The number of ``passages``, and the accuracy on them by ``position`` and by ``word``."""
@@ -62,9 +54,7 @@ _BLANK = re.compile(r"(?<!\S)_{2,}(?!\w)")
 def breakdown(predictions: Predictions, rank_E: Tensor) -> dict[str, dict[str, PassageScore]]:
     """Accuracy on all passages, and by the rank and the distance of the answer; empty classes are left out.
 
-    Args:
-        predictions: The predictions of a model.
-        rank_E: The rank of every answer among the model's words by frequency, from 0; negative for unknown words.
+    The rank is that among the model's words by frequency, from 0; it is negative for unknown words.
     """
     in_passage_E = predictions.distance > 0
     parts = {
@@ -78,11 +68,10 @@ def breakdown(predictions: Predictions, rank_E: Tensor) -> dict[str, dict[str, P
     }
 
 
-def _classify(number_E: Tensor, limits: Mapping[str, int | None]) -> dict[str, Tensor]:
+def _classify(number_E: Tensor, limits: Mapping[str, int]) -> dict[str, Tensor]:
     """Which numbers belong to each class, given the upper limits of the classes; negative ones belong to none."""
-    borders = torch.tensor([limit for limit in limits.values() if limit is not None], device=number_E.device)
-    class_E = torch.bucketize(number_E, borders, right=True).masked_fill(number_E < 0, -1)
-    return {label: class_E == index for index, label in enumerate(limits)}
+    class_E = torch.bucketize(number_E, torch.tensor(list(limits.values())), right=True)
+    return {label: (class_E == index) & (number_E >= 0) for index, label in enumerate(limits)}
 
 
 def _score(predictions: Predictions, class_E: Tensor) -> PassageScore:
@@ -118,28 +107,14 @@ def read_question(text: str) -> list[str]:
 
 
 def candidates(tokens: Sequence[str], probabilities: Mapping[str, float], most: int) -> list[Candidate]:
-    """The most probable words, punctuation left out.
-
-    Args:
-        tokens: The passage.
-        probabilities: The probability of each word.
-        most: The largest number of candidates.
-    """
+    """At most ``most`` of the most probable words after the tokens of a passage, punctuation left out."""
     best = sorted(filter(is_word, probabilities), key=lambda word: -probabilities[word])[:most]
     positions = {word: [index for index, token in enumerate(tokens) if token == word] for word in best}
     return [Candidate(word, probabilities[word], positions[word]) for word in best]
 
 
 class TrainedReader:
-    """The trained model of a run on LAMBADA.
-
-    Args:
-        run: The run.
-        device: The device of the model.
-
-    Raises:
-        ValueError: The run is of another task, or its vocabulary is not the one its weights were trained with.
-    """
+    """The trained model of a run on LAMBADA; refuses one of another task or with another vocabulary."""
 
     def __init__(self, run: Run, device: Any = "cpu") -> None:
         if not isinstance(run.config, LambadaRunConfig):
@@ -152,36 +127,21 @@ class TrainedReader:
         self.objective = make_lambada_objective(run.config, run.folder, device)
 
     def evaluate(
-        self,
-        passages: TokenisedPassages,
-        *,
-        placements: int = 1,
-        on_progress: Callable[[int], None] = lambda examples: None,
+        self, passages: TokenisedPassages, placements: int = 1, on_progress: OnProgress = lambda passages: None
     ) -> dict[str, dict[str, PassageScore]]:
-        """Accuracy on passages whose last word is the answer, see :func:`breakdown`.
-
-        Args:
-            passages: The passages; one longer than the network's positions is cut to its last tokens.
-            placements: Placements among the positions over which probabilities are averaged.
-            on_progress: Called with the number of passages just answered.
-        """
-        dataset = self.objective.dataset_from_tokens(passages)
-        predictions = self.objective.predict(self.model, dataset, placements=placements, on_progress=on_progress)
-        rank_V = dataset.lookup_V.cpu() - self.objective.vocabulary.first_known
+        """Accuracy on passages whose last word is the answer, averaged over placements, see :func:`breakdown`."""
+        objective, dataset = self.objective, self.objective.dataset_from_tokens(passages)
+        predictions = predict(
+            self.model, dataset, objective.predict_rows, placements=placements, on_progress=on_progress
+        )
+        rank_V = dataset.lookup_V.cpu() - objective.vocabulary.first_known
         return breakdown(predictions, rank_V[predictions.answers])
 
     def report(
-        self,
-        splits: Mapping[str, TokenisedPassages],
-        *,
-        placements: int = 1,
-        on_progress: Callable[[int], None] = lambda examples: None,
+        self, splits: Mapping[str, TokenisedPassages], placements: int, on_progress: OnProgress
     ) -> dict[str, Any]:
         """The content of evaluation.json: the accuracy on every split, and how it was measured."""
-        scores = {
-            name: self.evaluate(passages, placements=placements, on_progress=on_progress)
-            for name, passages in splits.items()
-        }
+        scores = {name: self.evaluate(passages, placements, on_progress) for name, passages in splits.items()}
         return {
             "task": self.run.config.task,
             "run": str(self.run.folder),
@@ -209,43 +169,31 @@ def find_reader(folder: Path | None) -> Run:
 
 
 def read_splits(names: Sequence[str], corpus: Path) -> dict[str, TokenisedPassages]:
-    """The passages of files and of splits of a prepared corpus, by name.
+    """The passages of files (one a line, the answer last) and of splits of a prepared corpus, by name.
 
-    Args:
-        names: Files with one passage a line, the answer last, and names of splits; if there are none, all splits of
-            the corpus that are not trained on.
-        corpus: The folder of the corpus that the splits belong to.
+    Without names: all splits of the corpus that are not trained on.
     """
-    files = [Path(name) for name in names if Path(name).exists()]
+    passages = read_evaluation(Path(name) for name in names if Path(name).exists())
     splits = [name for name in names if not Path(name).exists()]
-    passages = read_evaluation(files)
-    if splits or not names:
-        prepared = _open_corpus(corpus, splits)
-        for name in splits or prepared.held_out:
-            examples = [prepared.passage(example) for example in prepared.examples(name)]
-            if name in passages or not examples:
-                reason = "is the name of a file as well" if name in passages else "has no passages"
-                raise ValueError(f"{name!r} {reason}")
-            passages[name] = [[*context, answer] for context, answer in examples]
-    return passages
-
-
-def _open_corpus(folder: Path, splits: Sequence[str]) -> Corpus:
+    if names and not splits:
+        return passages
     try:
-        return Corpus(folder)
+        prepared = Corpus(corpus)
     except ValueError as error:
         asked = f"{', '.join(splits)} is no file" if splits else "no passages were named"
         raise ValueError(f"{asked}, and {error}; or give a file of passages with --split") from None
+    for name in splits or prepared.held_out:
+        examples = [prepared.passage(example) for example in prepared.examples(name)]
+        if name in passages or not examples:
+            raise ValueError(f"{name!r} {'is the name of a file as well' if name in passages else 'has no passages'}")
+        passages[name] = [[*context, answer] for context, answer in examples]
+    return passages
 
 
 def ship_reader(run: Run, folder: Path, words: int | None = None) -> Run:
     """Write a run as a small folder: weights in int8, word vectors in 4 bits, without evaluation and model card.
 
-    Args:
-        run: A run with frozen word vectors whose model points.
-        folder: The folder to write.
-        words: The number of words to keep, the most common ones, or all; the others become unknown words, which can
-            still be pointed at.
+    Only the most common ``words`` are kept, if given; the others become unknown words, which can still be pointed at.
     """
     reader = TrainedReader(run)
     config, objective = reader.objective.config, reader.objective
@@ -273,44 +221,38 @@ def reader_model_card(run: Run) -> str:
     config = run.config
     assert isinstance(config, LambadaRunConfig)
     model, data = config.model, config.data
-    lines = [
+    paragraphs = [
         f"# {config.task}",
-        "",
         f"Weights of a network ({model.kind}) that finds the last word of a passage by pointing at an earlier "
         f"occurrence of it: {model.features} feature maps, {model.blocks} Beneš "
         f"{'blocks' if model.blocks > 1 else 'block'}, {data.bins[0]} positions, "
         f"{run.saved_step()} steps of {data.batch} passages. Matrices are rounded to int8, the "
         f"vectors of the {data.words:,} most common words to 4 bits.",
     ]
-    record = read_json(run.folder / "environment.json")
-    if record:
-        lines += ["", f"Trained on: {record['device']}, torch {record['versions']['torch']}."]
-        lines += [f"Commit: {record['commit']}."] if record["commit"] else []
-        lines += ["", "Training command:", "", "```", shlex.join(record["command"]), "```"]
-    lines += [
-        "",
+    if record := read_json(run.folder / "environment.json"):
+        commit = f"\nCommit: {record['commit']}." if record["commit"] else ""
+        paragraphs += [
+            f"Trained on: {record['device']}, torch {record['versions']['torch']}.{commit}",
+            "Training command:",
+            f"```\n{shlex.join(record['command'])}\n```",
+        ]
+    paragraphs += [
         "Data: passages of English novels and pretrained word vectors, as riffle lambada prepare made them; "
         f"{format_percent(data.within)} of the examples end inside a sentence.",
-        *_accuracy(read_json(run.folder / "evaluation.json")),
-        "",
+    ]
+    if evaluation := read_json(run.folder / "evaluation.json"):
+        scores = {split: parts["passages"]["all"] for split, parts in evaluation["splits"].items()}
+        rows = [
+            f"| {split} | {score['passages']} | {format_percent(score['position'])} | {format_percent(score['word'])} |"
+            for split, score in scores.items()
+        ]
+        table = "\n".join(["| set | passages | by position | by word |", "|---|---:|---:|---:|", *rows])
+        paragraphs += ["Accuracy of these files, over all passages of each set:", table]
+    paragraphs += [
         "Limits:",
-        "",
         "- Only a word of the passage can be found, among its last "
-        f"{data.bins[0] - 1} tokens; about a fifth of LAMBADA's passages end with another.",
-        "- English novels are all it has seen, in lower case: names are told from words by nothing but their context.",
+        f"{data.bins[0] - 1} tokens; about a fifth of LAMBADA's passages end with another.\n"
+        "- English novels are all it has seen, in lower case: names are told from words by nothing but their context.\n"
         "- Words beyond the known ones are told apart within a passage, but nothing else is known about them.",
     ]
-    return "\n".join(lines) + "\n"
-
-
-def _accuracy(evaluation: Any) -> list[str]:
-    """The lines of the accuracy table, none without an evaluation."""
-    if not evaluation:
-        return []
-    head = ["", "Accuracy of these files, over all passages of each set:", ""]
-    rows = [
-        f"| {name} | {score['passages']} | {format_percent(score['position'])} | {format_percent(score['word'])} |"
-        for name, parts in evaluation["splits"].items()
-        for score in [parts["passages"]["all"]]
-    ]
-    return [*head, "| set | passages | by position | by word |", "|---|---:|---:|---:|", *rows]
+    return "\n\n".join(paragraphs) + "\n"

@@ -73,14 +73,9 @@ class BookPassages:
 def sentence_starts(end_T: Bools, closing_T: Bools, begins_T: Bools, break_T: Bools) -> Ints:
     """The first token of every sentence, int64 ``[S]``.
 
-    A sentence ends at an end mark and the closing marks after it if the next token can begin a sentence, and at the end
-    of a paragraph.
-
-    Args:
-        end_T: End marks.
-        closing_T: Closing marks.
-        begins_T: Tokens that can begin a sentence: capitalised words, opening marks, numbers.
-        break_T: The first token of every paragraph.
+    A sentence ends at an end mark and the closing marks after it if the next token can begin a sentence (``begins_T``:
+    capitalised words, opening marks, numbers), and at the end of a paragraph, before the first token of the next
+    (``break_T``).
     """
     # Whether a sentence has ended before a token is decided by the last token that is no closing mark.
     decisive_T = np.maximum.accumulate(np.where(closing_T, 0, np.arange(len(end_T))))
@@ -109,13 +104,7 @@ def find_passages(
 ) -> BookPassages:
     """The passages of a book that pass the filters.
 
-    Args:
-        starts_S: The first token of every sentence.
-        previous_T: The previous occurrence of every word, see :func:`previous_occurrence`.
-        mark_T: End marks and closing marks, which may follow an answer.
-        word_T: Tokens that can be an answer.
-        function_T: Function words.
-        filters: What to leave out.
+    ``mark_T`` are the marks that may follow an answer, ``word_T`` the tokens that can be one.
     """
     tokens = len(previous_T)
     ends_S = np.append(starts_S[1:], tokens)[: len(starts_S)]
@@ -224,10 +213,6 @@ def word_hash(word: str) -> int:
 class NgramIndex:
     """The n-grams of some passages. Punctuation is skipped, because editions differ in it.
 
-    Args:
-        passages: The passages, as tokens; one of fewer than ``n`` words has no n-gram.
-        n: Words of an n-gram.
-
     Examples::
 
         >>> ngrams = NgramIndex(["a cat sat on the mat".split()], n=3)
@@ -253,12 +238,7 @@ class NgramIndex:
         self._prefixes[self._sorted >> np.uint64(64 - _PREFIX_BITS)] = True
 
     def find(self, hash_T: Hashes, word_T: Bools) -> tuple[Ints, Ints]:
-        """The first and the last token of every n-gram of a text that is in the index.
-
-        Args:
-            hash_T: The hashes of the text's tokens, see :func:`word_hash`.
-            word_T: Which of them are words, see :func:`~riffle.lambada.tokens.is_word`.
-        """
+        """The first and the last token of every n-gram in the index, from :func:`word_hash` of a text's tokens."""
         if not len(self._sorted):
             return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
         words = np.flatnonzero(word_T)

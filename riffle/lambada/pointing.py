@@ -22,8 +22,9 @@ NO_WORD = -1
 NEVER_FORGOTTEN = 1000
 """The most common words of the corpus, which ``forget`` never treats as out-of-vocabulary."""
 MASKED_SCORE = torch.finfo(torch.float32).min
-"""The score of a position that cannot be pointed at."""
 Label = Literal["even", "sum"]
+OnProgress = Callable[[int], None]
+"""Called with the number of passages just answered."""
 
 
 class PassageBatch(NamedTuple):
@@ -52,14 +53,8 @@ class PassageBatch(NamedTuple):
 class PassageDataset:
     """Passages in a stream of corpus tokens on a device, sampled at random or taken by index.
 
-    Args:
-        stream_T: The tokens: indices of corpus words, the most common first.
-        examples: The passages in the stream, see :data:`riffle.lambada.passages.EXAMPLE_DTYPE`.
-        vocabulary: The words the model knows.
-        lookup_V: The result of ``vocabulary.lookup`` for the corpus words.
-        positions: Positions of the network; of a longer passage the last words are kept.
-        flatten: Examples are sampled with weight (frequency of their answer) ** -flatten: 0 for uniformly, 1 for every
-            answer equally often.
+    Of a passage longer than the network's ``positions`` the last words are kept. Examples are sampled with weight
+    (frequency of their answer) ** -flatten: 0 for uniformly, 1 for every answer equally often.
     """
 
     def __init__(
@@ -94,23 +89,19 @@ class PassageDataset:
         return len(self.context_E)
 
     def sample(self, batch: int, *, forget: float = 0.0, generator: torch.Generator) -> PassageBatch:
-        """Random examples at random positions; can be captured in a CUDA graph.
+        """Random examples at random positions, with a share ``forget`` of their rarer words out-of-vocabulary.
 
-        Args:
-            batch: Number of examples.
-            forget: Share of a passage's rarer words that are treated as out-of-vocabulary.
-            generator: The source of randomness.
+        Can be captured in a CUDA graph.
         """
         random_2B = torch.rand(2, batch, generator=generator, device=generator.device, dtype=torch.float64)
         example_B, offset_B = random_2B.unbind()
         rows_B = torch.searchsorted(self.cumulative_weights_E, example_B).clamp(max=len(self) - 1)
         offsets_B = self.positions - self.context_E[rows_B]  # how many there are to choose from
         before_B = (offset_B * offsets_B).long().minimum(offsets_B - 1)
-        forgotten_BN = None
-        if forget:
-            size = (batch, self.positions)
-            forgotten_BN = torch.rand(size, generator=generator, device=generator.device) < forget
-        return self._place(rows_B, before_B, forgotten_BN)
+        if not forget:
+            return self._place(rows_B, before_B)
+        random_BN = torch.rand(batch, self.positions, generator=generator, device=generator.device)
+        return self._place(rows_B, before_B, random_BN < forget)
 
     def batch(self, rows_B: Tensor, share: float = 0.5) -> PassageBatch:
         """The examples of these indices, with this share of the free positions before them; 0.5 is the middle."""
@@ -133,14 +124,10 @@ class PassageDataset:
 
 
 def pointer_loss(score_BN: Tensor, batch: PassageBatch, label_smoothing: float = 0.0, label: Label = "even") -> Tensor:
-    """Softmax cross entropy of every passage over its positions, ``[B]``.
+    """Softmax cross entropy of every passage over its positions, ``[B]``; smoothing spreads labels over the context.
 
-    Args:
-        score_BN: The logits of the positions.
-        batch: The passages.
-        label_smoothing: Probability of the label that is spread over all positions of the context.
-        label: "even": the label is spread evenly over the occurrences of the answer, as in the paper. "sum": the
-            negative logarithm of the sum of their probabilities.
+    With ``label`` "even" the label is spread evenly over the occurrences of the answer, as in the paper; with "sum" the
+    loss is the negative logarithm of the sum of their probabilities.
     """
     is_answer_BN, log_BN = batch.is_answer, _log_probability(score_BN, batch.pointable)
     if label == "even":
@@ -151,23 +138,20 @@ def pointer_loss(score_BN: Tensor, batch: PassageBatch, label_smoothing: float =
 
 
 class ContextProbabilities(NamedTuple):
-    """The probabilities of the context's words, backwards: the word just before the answer first."""
+    """The probabilities of the context's words, ``[B, N - 1]``, backwards: the word just before the answer first."""
 
     words: Tensor
-    """The corpus words, ``[B, N - 1]``; :data:`NO_WORD` beyond the first of the passage."""
+    """The corpus words; :data:`NO_WORD` beyond the first of the passage."""
     by_position: Tensor
-    """The probability of every position, ``[B, N - 1]``."""
     by_word: Tensor
-    """The probability of every position's word, ``[B, N - 1]``: the sum over its occurrences."""
+    """The probability of every position's word: the sum over its occurrences."""
     answers: Tensor
-    """The answers, ``[B]``."""
 
 
 class Predictions(NamedTuple):
     """A model's answers to examples; each field ``[E]``."""
 
     answers: Tensor
-    """The correct words."""
     by_position: Tensor
     """The words at the most probable positions."""
     by_word: Tensor
@@ -219,27 +203,18 @@ def predict_by_pointing(model: nn.Module, dataset: PassageDataset, rows_B: Tenso
 def predict(
     model: nn.Module,
     dataset: PassageDataset,
+    predict_rows: Callable[[nn.Module, PassageDataset, Tensor, int], Predictions] = predict_by_pointing,
     *,
     placements: int = 1,
     batch: int = 256,
-    on_progress: Callable[[int], None] = lambda examples: None,
-    answer: Callable[[nn.Module, PassageDataset, Tensor, int], Predictions] = predict_by_pointing,
+    on_progress: OnProgress = lambda passages: None,
 ) -> Predictions:
-    """A model's answers to all examples of a dataset.
-
-    Args:
-        model: The model; its training mode is left as it was.
-        dataset: The passages.
-        placements: Placements among the positions over which probabilities are averaged; 1 is the middle.
-        batch: Passages at once.
-        on_progress: Called with the number of passages just answered.
-        answer: Gives the answers to the examples of some rows; by default the model's scores point at positions.
-    """
+    """A model's answers to all examples of a dataset, ``batch`` at once; its training mode is left as it was."""
     was_training = model.training
     model.eval()
     parts = []
     for rows_B in torch.arange(len(dataset), device=dataset.stream_T.device).split(batch):
-        parts.append(answer(model, dataset, rows_B, placements))
+        parts.append(predict_rows(model, dataset, rows_B, placements))
         on_progress(len(rows_B))
     model.train(was_training)
     return Predictions(*(torch.cat(column).cpu() for column in zip(*parts, strict=True)))

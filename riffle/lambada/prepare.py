@@ -75,10 +75,6 @@ class PrepareConfig:
         if self.max_per_answer is not None and self.max_per_answer < 1:
             raise ValueError(f"most is {self.max_per_answer}: give at least 1, or nothing for no limit")
 
-    def novel_bytes(self) -> int:
-        """Bytes of the novels on disk, the total of the progress bar."""
-        return sum(map(source_bytes, self.novels))
-
     def settings(self) -> dict[str, Any]:
         """The settings that decide the result, for ``corpus.json``; file names in place of paths."""
         names = {key: [path.name for path in getattr(self, key)] for key in ("novels", "passages", "evaluation")}

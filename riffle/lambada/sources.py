@@ -93,13 +93,7 @@ def damaged_file(name: object, error: Exception) -> ValueError:
 
 
 def download_archive(folder: Path, checksum: str | None) -> Path:
-    """LAMBADA's archive in ``folder``, downloaded if it is not there; its checksum is verified in either case.
-
-    Args:
-        folder: Where the archive is kept.
-        checksum: ``md5:`` or ``sha256:`` and the digits that the page of the record shows. Required: no verified
-            checksum is built in.
-    """
+    """LAMBADA's archive in ``folder``, downloaded if it is not there; its checksum is verified in either case."""
     if checksum is None:
         raise ValueError(
             f"the archive is not downloaded without its checksum: give the one that {RECORD} shows, "

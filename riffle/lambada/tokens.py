@@ -19,21 +19,12 @@ ABBREVIATIONS = _word_set(
     "co corp inc ltd vs etc alex wm jos"
 )
 """Words that keep their full stop, as single letters do: ``a.m.``, ``j.``"""
-CONTRACTIONS = {
-    "cannot": ("can", "not"),
-    "gonna": ("gon", "na"),
-    "wanna": ("wan", "na"),
-    "gotta": ("got", "ta"),
-    "gimme": ("gim", "me"),
-    "lemme": ("lem", "me"),
-    "'tis": ("'t", "is"),
-    "'twas": ("'t", "was"),
-}
-"""Words that the Penn Treebank splits in two."""
+_PAIRS = ("can not", "gon na", "wan na", "got ta", "gim me", "lem me", "'t is", "'t was")
+CONTRACTIONS = {pair.replace(" ", ""): tuple(pair.split()) for pair in _PAIRS}
+"""Words that the Penn Treebank splits in two, such as ``cannot``."""
 ELISIONS = _word_set("'em 'cause 'n 'bout 'til 'round 'tis 'twas 't 's 'm 'd 're 'll 've")
 """Words that begin with an apostrophe, which would otherwise open a quotation."""
 END_MARKS = frozenset({".", "?", "!", "...", "?!", "!?", "!!", "??", "!!!", "???"})
-"""Tokens that can end a sentence."""
 CLOSING_MARKS = frozenset({"''", "'", "-rrb-", "-rsb-", "-rcb-"})
 """Closing quotation marks and brackets, which belong to the sentence before them."""
 FUNCTION_WORDS = _word_set("""

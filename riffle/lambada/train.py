@@ -7,7 +7,7 @@ Importing this module registers them with :mod:`riffle.train`; whatever opens a 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +25,7 @@ from riffle.lambada.pointing import (
     context_probabilities,
     pointer_loss,
     predict,
+    predict_by_pointing,
 )
 from riffle.lambada.vectors import WordVectors, load_vectors, write_vectors
 from riffle.lambada.vocabulary import FrozenWords, LearnedWords, Vocabulary, choose_vocabulary
@@ -54,11 +55,7 @@ class ReaderAlphabets(NamedTuple):
 class PointerObjective:
     """Point at an earlier occurrence of a passage's last word.
 
-    Args:
-        config: The configuration of the run.
-        folder: The run's folder, where the vocabulary is kept; without one it is taken from the corpus.
-        device: The device of the passages.
-        ranks: The ranks that train together.
+    The vocabulary is kept in the run's ``folder``; without one it is taken from the corpus.
     """
 
     def __init__(
@@ -149,23 +146,18 @@ class PointerObjective:
     def evaluate(self, model: WordModel) -> dict[str, float]:
         """Accuracy by position on the validation split and the evaluation sets."""
         with autocast(self.config.train.precision, self.device):
-            datasets = {split: self.dataset(split) for split in self.corpus.held_out}
-            return {split: self.predict(model, dataset).accuracy["position"] for split, dataset in datasets.items()}
+            predictions = {
+                split: predict(model, self.dataset(split), self.predict_rows) for split in self.corpus.held_out
+            }
+        return {split: predicted.accuracy["position"] for split, predicted in predictions.items()}
 
-    def predict(
-        self,
-        model: WordModel,
-        dataset: PassageDataset,
-        *,
-        placements: int = 1,
-        on_progress: Callable[[int], None] = lambda examples: None,
-    ) -> Predictions:
-        """A model's predictions for all passages, see :func:`riffle.lambada.pointing.predict`."""
-        return predict(model, dataset, placements=placements, on_progress=on_progress)
+    def predict_rows(self, model: nn.Module, dataset: PassageDataset, rows_B: Tensor, placements: int) -> Predictions:
+        """A model's predictions for some passages of a dataset, see :func:`riffle.lambada.pointing.predict`."""
+        return predict_by_pointing(model, dataset, rows_B, placements)
 
     @torch.inference_mode()
     def next_word_probabilities(self, model: WordModel, tokens: Sequence[str], placements: int = 1) -> dict[str, float]:
-        """The probability of every word that a model can choose to follow the tokens: here those among them."""
+        """The probability of every word that a model can choose to follow the tokens: these, or all known words."""
         row_B = torch.zeros(1, dtype=torch.int64, device=self.device)
         context = context_probabilities(model, self.dataset_from_tokens([[*tokens, ""]]), row_B, placements)
         # Counted back from the end, as far as the network has positions.
@@ -203,7 +195,6 @@ class WordObjective(PointerObjective):
     """Classify a passage's last word among all known words; see :class:`PointerObjective`."""
 
     def build(self, config: ModelConfig, **factory: Any) -> WordModel:
-        """A model with initial weights."""
         reader = build_reader(config, ReaderAlphabets(classes=len(self.vocabulary.known)), **factory)
         return WordModel(self.build_embedding(config, **factory), reader, word_dropout=self.config.data.word_dropout)
 
@@ -222,36 +213,23 @@ class WordObjective(PointerObjective):
         """Which passages can be trained on: those whose answer is a known word."""
         return self._lookup[batch.answers.long()] >= 0
 
-    def predict(
-        self,
-        model: nn.Module,
-        dataset: PassageDataset,
-        *,
-        placements: int = 1,
-        on_progress: Callable[[int], None] = lambda examples: None,
-    ) -> Predictions:
-        """A model's predictions for all passages; those by position and by word are the same."""
-        class_W = self._classes(dataset.lookup_V)
+    def predict_rows(self, model: nn.Module, dataset: PassageDataset, rows_B: Tensor, placements: int) -> Predictions:
+        """Predictions by position and by word are the same."""
+        batch, class_W = dataset.batch(rows_B), self._classes(dataset.lookup_V)
         # The inverse: the dataset's word of each class, which most classes do not have.
         word_V = class_W.new_full((len(self.vocabulary.known),), UNKNOWN_CLASS)
         known_W = (class_W != UNKNOWN_CLASS).nonzero()[:, 0]
         word_V[class_W[known_W]] = known_W
-
-        def classify(model: nn.Module, dataset: PassageDataset, rows_B: Tensor, placements: int) -> Predictions:
-            batch = dataset.batch(rows_B)
-            probability_BV = self._probabilities(model, dataset, rows_B, placements)
-            predicted_B = word_V[probability_BV.argmax(dim=1)]
-            class_B1 = class_W[batch.answers.long()][:, None]
-            right_B1 = probability_BV.gather(1, class_B1.clamp(min=0)) * (class_B1 != UNKNOWN_CLASS)
-            last_B = (batch.is_answer * torch.arange(1, self.positions + 1, device=rows_B.device)).amax(dim=1)
-            distance_B = torch.where(last_B > 0, batch.mask_position + 1 - last_B, 0)
-            return Predictions(batch.answers, predicted_B, predicted_B, right_B1[:, 0], distance_B)
-
-        return predict(model, dataset, placements=placements, on_progress=on_progress, answer=classify)
+        probability_BV = self._probabilities(model, dataset, rows_B, placements)
+        predicted_B = word_V[probability_BV.argmax(dim=1)]
+        class_B1 = class_W[batch.answers.long()][:, None]
+        right_B1 = probability_BV.gather(1, class_B1.clamp(min=0)) * (class_B1 != UNKNOWN_CLASS)
+        last_B = (batch.is_answer * torch.arange(1, self.positions + 1, device=rows_B.device)).amax(dim=1)
+        distance_B = torch.where(last_B > 0, batch.mask_position + 1 - last_B, 0)
+        return Predictions(batch.answers, predicted_B, predicted_B, right_B1[:, 0], distance_B)
 
     @torch.inference_mode()
     def next_word_probabilities(self, model: nn.Module, tokens: Sequence[str], placements: int = 1) -> dict[str, float]:
-        """The probability of every known word to follow the tokens."""
         row_B = torch.zeros(1, dtype=torch.int64, device=self.device)
         probability_BV = self._probabilities(model, self.dataset_from_tokens([[*tokens, ""]]), row_B, placements)
         return dict(zip(self.vocabulary.known, probability_BV[0].tolist(), strict=True))

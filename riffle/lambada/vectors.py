@@ -78,14 +78,10 @@ def load_vectors(path: Path, cache: Path | None = None, workers: int = 1) -> Wor
 def write_vectors(
     path: Path, vectors: WordVectors, source: str = "", *, quantize_for: NDArray[np.float32] | None = None
 ) -> None:
-    """Write vectors as safetensors, atomically.
+    """Write vectors and what they were made from as safetensors, atomically.
 
-    Args:
-        path: The file.
-        vectors: The words and their vectors.
-        source: What they were made from; :func:`read_vectors` returns it.
-        quantize_for: The matrix ``[O, D]`` of the linear map that reads the vectors, to write them in 4 bits: ``q4``
-            uint8 ``[V, D / 2]``, two numbers in each byte, and ``scale`` float32 ``[V]``. Half precision without.
+    They are written in half precision or, given the matrix ``[O, D]`` of the linear map that reads them, in 4 bits:
+    ``q4`` uint8 ``[V, D / 2]``, two numbers in each byte, and ``scale`` float32 ``[V]``.
     """
     words = np.frombuffer("\n".join(vectors.words).encode(), dtype=np.uint8)
     if quantize_for is None:
@@ -118,11 +114,7 @@ def quantize_vectors(
 ) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
     """Vectors as whole numbers from -7 to 7, int8 ``[V, D]``, and one scale each, float32 ``[V]``, by GPTQ.
 
-    Of several clipping limits, each vector takes the one with the smallest error after the multiplication.
-
-    Args:
-        table_VD: The vectors.
-        weight_OD: The matrix that vectors are multiplied with.
+    Of several clipping limits, each vector takes the one with the smallest error after multiplication by ``weight_OD``.
     """
     # GPTQ: the Cholesky factor of the inverse Hessian says how later numbers compensate for an earlier one's error.
     hessian_DD = weight_OD.T.astype(np.float64) @ weight_OD

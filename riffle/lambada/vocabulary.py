@@ -61,9 +61,6 @@ class Vocabulary:
     def __len__(self) -> int:
         return self.first_known + len(self.known)
 
-    def __contains__(self, word: str) -> bool:
-        return word in self._ids
-
     @property
     def first_known(self) -> int:
         """The id of the first known word."""
@@ -116,10 +113,7 @@ class Vocabulary:
 def choose_vocabulary(corpus: Corpus, size: int, *, pretrained: bool = True) -> WordVectors:
     """The most common words of a corpus, most common first, with their vectors.
 
-    Args:
-        corpus: The corpus, with a table of vectors if ``pretrained``.
-        size: Most words.
-        pretrained: Whether only words with a pretrained vector are chosen; without, vectors have no dimensions.
+    If ``pretrained``, only words with a pretrained vector are chosen; otherwise vectors have no dimensions.
     """
     if not pretrained:
         words = corpus.words[:size]

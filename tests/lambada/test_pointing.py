@@ -99,7 +99,7 @@ def test_a_forgotten_word_is_forgotten_throughout_its_passage(texts: list[list[s
         patch.setattr(pointing, "NEVER_FORGOTTEN", kept)
         generator = torch.Generator().manual_seed(seed)
         batch = PassageDataset.from_tokens(texts, WORDS, POSITIONS).sample(6, forget=0.5, generator=generator)
-    known = {number: WORDS.encode([word])[0] for word, number in numbers(texts).items() if word in WORDS}
+    known = {number: WORDS.encode([word])[0] for word, number in numbers(texts).items() if word in KNOWN}
     for ids, words, _, _ in rows(batch):
         pairs = {(word, number) for word, number in zip(words, ids, strict=True) if word != NO_WORD}
         assert len(pairs) == len({word for word, _ in pairs}), "one id for every word"
