@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -65,8 +66,6 @@ def prepare(
     The folder holds one stream of tokens and an index of passages for train, validation (other books) and every
     evaluation file. It appears only when everything is done.
     """
-    import os
-
     from riffle.lambada.corpus import check_replaceable
     from riffle.lambada.passages import PassageFilters
     from riffle.lambada.prepare import PrepareConfig

@@ -164,23 +164,18 @@ class CorpusWriter:
         return begin
 
     def finish(self) -> None:
-        """Write ``tokens.npy``, ``words.txt`` and ``counts.npy``.
-
-        Words of equal count are in alphabetical order, so the result does not depend on the order of the texts.
-        """
+        """Write ``tokens.npy``, ``words.txt`` and ``counts.npy``; words of equal count in alphabetical order."""
         self._raw.close()
         words, counts = list(self._ids), self._counts[: len(self._ids)]
-        order = sorted(range(len(words)), key=lambda id_: (-counts[id_], words[id_]))
+        order = sorted(range(len(words)), key=lambda id_: (-counts[id_], words[id_]))  # whatever the order of texts
         rank_V = np.empty(len(words), dtype=np.int32)
         rank_V[order] = np.arange(len(words), dtype=np.int32)
-        if self.length:
-            raw_T = np.memmap(self._raw_path, dtype=np.int32, mode="r")
-            path, shape = self.folder / "tokens.npy", (self.length,)
-            tokens_T = np.lib.format.open_memmap(path, mode="w+", dtype=np.int32, shape=shape)
-            for begin in range(0, self.length, _TOKENS_AT_ONCE):
-                tokens_T[begin : begin + _TOKENS_AT_ONCE] = rank_V[raw_T[begin : begin + _TOKENS_AT_ONCE]]
-            tokens_T.flush()
-            del tokens_T, raw_T
+        raw_T = np.memmap(self._raw_path, dtype=np.int32, mode="r")
+        tokens_T = np.lib.format.open_memmap(self.folder / "tokens.npy", mode="w+", dtype=np.int32, shape=raw_T.shape)
+        for begin in range(0, self.length, _TOKENS_AT_ONCE):
+            tokens_T[begin : begin + _TOKENS_AT_ONCE] = rank_V[raw_T[begin : begin + _TOKENS_AT_ONCE]]
+        tokens_T.flush()
+        del tokens_T, raw_T
         self._raw_path.unlink()
         (self.folder / "words.txt").write_text("".join(f"{words[id_]}\n" for id_ in order), encoding="utf-8")
         np.save(self.folder / "counts.npy", counts[order])

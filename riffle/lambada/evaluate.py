@@ -46,16 +46,12 @@ DISTANCE_CLASSES = {"1-10": 10, "11-25": 25, "26-50": 50, "51 and more": 1 << 62
 PassageScore = dict[str, float]
 """The number of ``passages``, and the accuracy on them by ``position`` and by ``word``."""
 RUNS = Path("runs")
-"""The folder in which runs are looked for."""
 _BLANK_AT_END = re.compile(r"(?<!\S)_{2,}\W*$")
 _BLANK = re.compile(r"(?<!\S)_{2,}(?!\w)")
 
 
 def breakdown(predictions: Predictions, rank_E: Tensor) -> dict[str, dict[str, PassageScore]]:
-    """Accuracy on all passages, and by the rank and the distance of the answer; empty classes are left out.
-
-    The rank is that among the model's words by frequency, from 0; it is negative for unknown words.
-    """
+    """Accuracy on all passages, and on those whose answer is of a class of rank (-1 if unknown) or of distance."""
     in_passage_E = predictions.distance > 0
     parts = {
         "passages": {"all": torch.ones_like(in_passage_E), "answer in passage": in_passage_E},
@@ -131,9 +127,7 @@ class TrainedReader:
     ) -> dict[str, dict[str, PassageScore]]:
         """Accuracy on passages whose last word is the answer, averaged over placements, see :func:`breakdown`."""
         objective, dataset = self.objective, self.objective.dataset_from_tokens(passages)
-        predictions = predict(
-            self.model, dataset, objective.predict_rows, placements=placements, on_progress=on_progress
-        )
+        predictions = predict(self.model, dataset, objective.predict_rows, placements, on_progress=on_progress)
         rank_V = dataset.lookup_V.cpu() - objective.vocabulary.first_known
         return breakdown(predictions, rank_V[predictions.answers])
 
@@ -169,10 +163,7 @@ def find_reader(folder: Path | None) -> Run:
 
 
 def read_splits(names: Sequence[str], corpus: Path) -> dict[str, TokenisedPassages]:
-    """The passages of files (one a line, the answer last) and of splits of a prepared corpus, by name.
-
-    Without names: all splits of the corpus that are not trained on.
-    """
+    """The passages of files and of splits of a prepared corpus, by name; without names, of all held-out splits."""
     passages = read_evaluation(Path(name) for name in names if Path(name).exists())
     splits = [name for name in names if not Path(name).exists()]
     if names and not splits:

@@ -73,9 +73,8 @@ class BookPassages:
 def sentence_starts(end_T: Bools, closing_T: Bools, begins_T: Bools, break_T: Bools) -> Ints:
     """The first token of every sentence, int64 ``[S]``.
 
-    A sentence ends at an end mark and the closing marks after it if the next token can begin a sentence (``begins_T``:
-    capitalised words, opening marks, numbers), and at the end of a paragraph, before the first token of the next
-    (``break_T``).
+    A sentence ends at an end mark and the closing marks after it if the next token can begin a sentence (a capitalised
+    word, an opening mark, a number), and at a paragraph's end.
     """
     # Whether a sentence has ended before a token is decided by the last token that is no closing mark.
     decisive_T = np.maximum.accumulate(np.where(closing_T, 0, np.arange(len(end_T))))
@@ -102,10 +101,7 @@ def previous_occurrence(ids_T: NDArray[np.integer]) -> Ints:
 def find_passages(
     starts_S: Ints, previous_T: Ints, mark_T: Bools, word_T: Bools, function_T: Bools, filters: PassageFilters
 ) -> BookPassages:
-    """The passages of a book that pass the filters.
-
-    ``mark_T`` are the marks that may follow an answer, ``word_T`` the tokens that can be one.
-    """
+    """The passages of a book that pass the filters; marks may follow an answer, only words can be one."""
     tokens = len(previous_T)
     ends_S = np.append(starts_S[1:], tokens)[: len(starts_S)]
     # The answer is the last token of a sentence that is no mark; -1 or an earlier sentence's if there are only marks.
@@ -152,10 +148,7 @@ def _examples(begin_E: Ints, answer_E: Ints, target_E: Ints) -> NDArray[np.void]
 
 
 def read_passages(text: SourceText) -> TokenisedPassages:
-    """The passages of a file; empty lines are skipped.
-
-    A file without a capital letter is taken as tokenised and split at blanks, any other is tokenised.
-    """
+    """The passages of a file, one a line; a file without a capital letter is taken as already tokenised."""
     content = text.read()
     split = str.split if content == content.lower() else tokenise
     passages = [split(line) for line in content.split("\n") if line.strip()]

@@ -89,10 +89,7 @@ class PassageDataset:
         return len(self.context_E)
 
     def sample(self, batch: int, *, forget: float = 0.0, generator: torch.Generator) -> PassageBatch:
-        """Random examples at random positions, with a share ``forget`` of their rarer words out-of-vocabulary.
-
-        Can be captured in a CUDA graph.
-        """
+        """Random examples at random positions, a share ``forget`` of their rarer words OOV; fit for a CUDA graph."""
         random_2B = torch.rand(2, batch, generator=generator, device=generator.device, dtype=torch.float64)
         example_B, offset_B = random_2B.unbind()
         rows_B = torch.searchsorted(self.cumulative_weights_E, example_B).clamp(max=len(self) - 1)
@@ -204,8 +201,8 @@ def predict(
     model: nn.Module,
     dataset: PassageDataset,
     predict_rows: Callable[[nn.Module, PassageDataset, Tensor, int], Predictions] = predict_by_pointing,
-    *,
     placements: int = 1,
+    *,
     batch: int = 256,
     on_progress: OnProgress = lambda passages: None,
 ) -> Predictions:

@@ -100,9 +100,7 @@ def prepare(config: PrepareConfig, on_progress: Progress = lambda consumed, word
         splits = _split_by_book(books, config.validation)
         splits["train"] = np.concatenate([splits["train"], _add_passages(writer, given, counted=True)])
         if not len(splits["train"]):
-            raise ValueError(
-                f"no training passage was found in {len(books)} books: give more text or loosen the filters"
-            )
+            raise ValueError(f"no training passage was found in {len(books)} books: give more text or loosen filters")
         for split, passages in evaluation.items():
             splits[split] = _add_passages(writer, passages, counted=False)
         writer.finish()

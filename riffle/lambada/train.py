@@ -53,10 +53,7 @@ class ReaderAlphabets(NamedTuple):
 
 
 class PointerObjective:
-    """Point at an earlier occurrence of a passage's last word.
-
-    The vocabulary is kept in the run's ``folder``; without one it is taken from the corpus.
-    """
+    """Point at an earlier occurrence of a passage's last word; the vocabulary is kept in the run's ``folder``."""
 
     def __init__(
         self,

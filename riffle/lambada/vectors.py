@@ -67,9 +67,8 @@ def load_vectors(path: Path, cache: Path | None = None, workers: int = 1) -> Wor
     elif path.name.endswith(TEXTS):
         vectors = _lower_case(*_read_text(path, workers))
     else:
-        raise ValueError(
-            f"{path} is no word table: the endings {', '.join((*TEXTS, '.npz', '.safetensors'))} are known"
-        )
+        endings = ", ".join((*TEXTS, ".npz", ".safetensors"))
+        raise ValueError(f"{path} is no word table: the endings {endings} are known")
     if cache is not None:
         write_vectors(cache, vectors, source)
     return vectors

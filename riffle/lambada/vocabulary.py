@@ -111,10 +111,7 @@ class Vocabulary:
 
 
 def choose_vocabulary(corpus: Corpus, size: int, *, pretrained: bool = True) -> WordVectors:
-    """The most common words of a corpus, most common first, with their vectors.
-
-    If ``pretrained``, only words with a pretrained vector are chosen; otherwise vectors have no dimensions.
-    """
+    """The most common words of a corpus, in order, with their pretrained vectors or with vectors of no dimensions."""
     if not pretrained:
         words = corpus.words[:size]
         return WordVectors(words, np.empty((len(words), 0), dtype=np.float16))
