@@ -12,7 +12,7 @@ import typer
 from rich.table import Column, Table
 from rich.text import Text
 
-from riffle.cli.display import Device, Json, choose_device, errors, output, print_json, progress_bar
+from riffle.cli.display import Device, Json, choose_device, errors, output, print_json, progress_bar, titled_table
 from riffle.cli.lambada_prepare import prepare
 from riffle.cli.train import (
     Features,
@@ -32,7 +32,7 @@ from riffle.quantities import format_percent
 from riffle.recipes import LAMBADA_BASELINES
 
 if TYPE_CHECKING:
-    from riffle.lambada.evaluate import PassageScore, TrainedReader
+    from riffle.lambada.evaluate import TrainedReader
 
 RunOption = Annotated[
     Path | None, typer.Option("--run", help="The trained run.", show_default="the newest in runs, else the shipped one")
@@ -145,10 +145,17 @@ def evaluate(
     if file:
         write_json(file, result)
     if json:
-        print_json(result)
-        return
-    for name, parts in result["splits"].items():
-        output.print(_score_table(f"{name}: {trained.folder}, step {trained.saved_step()}", parts))
+        return print_json(result)
+    for split_name, parts in result["splits"].items():
+        title = f"{split_name}: {trained.folder}, step {trained.saved_step()}"
+        table = titled_table(title, "", "passages", "right by position", "right by word", left=("",))
+        for part, scores in parts.items():
+            for label, score in scores.items():
+                accuracies = (format_percent(score[by]) for by in ("position", "word"))
+                row = label if part == "passages" else f"{part} {label}"
+                table.add_row(row, f"{score['passages']:,}", *accuracies)
+            table.add_section()
+        output.print(table)
     if file:
         report_command = f"riffle lambada report --run {trained.folder}"
         errors.print(f"numbers: {file}   beside the paper's: {report_command}", markup=False, soft_wrap=True)
@@ -180,8 +187,7 @@ def solve(
     reader = TrainedReader(trained, choose_device(device))
     best = candidates(tokens, reader.next_word_probabilities(tokens, placements), top)
     if json:
-        print_json({"run": str(trained.folder), "tokens": tokens, "words": [word._asdict() for word in best]})
-        return
+        return print_json({"run": str(trained.folder), "tokens": tokens, "words": [word._asdict() for word in best]})
     highlighted = Text(" ".join(text.split()))
     table = Table("word", Column("probability", justify="right"), header_style="bold")
     for number, (word, probability, _) in enumerate(best):
@@ -215,10 +221,8 @@ def report(
     rows += [{**row, "published": False} for row in _measured(path)]
     rows.sort(key=lambda row: row["accuracy"])
     if json:
-        print_json(rows)
-        return
-    numbers = (Column(name, justify="right") for name in ("passages", "accuracy"))
-    table = Table("model", "split", *numbers, title="LAMBADA", title_justify="left", header_style="bold")
+        return print_json(rows)
+    table = titled_table("LAMBADA", "model", "split", "passages", "accuracy", left=("model", "split"))
     for row in rows:
         passages, style = ("", None) if row["published"] else (f"{row['passages']:,}", "bold green")
         table.add_row(row["model"], row["split"], passages, format_percent(row["accuracy"]), style=style)
@@ -262,18 +266,6 @@ def _evaluate(reader: TrainedReader, splits: Mapping[str, list[list[str]]], plac
     with progress_bar() as bar:
         job = bar.add_task("passages", total=sum(map(len, splits.values())))
         return reader.report(splits, placements, lambda count: bar.advance(job, count))
-
-
-def _score_table(title: str, parts: dict[str, dict[str, PassageScore]]) -> Table:
-    numbers = (Column(name, justify="right") for name in ("passages", "right by position", "right by word"))
-    table = Table("", *numbers, title=title, title_justify="left", header_style="bold")
-    for name, scores in parts.items():
-        for label, score in scores.items():
-            row = label if name == "passages" else f"{name} {label}"
-            accuracies = (format_percent(score[by]) for by in ("position", "word"))
-            table.add_row(row, f"{score['passages']:,}", *accuracies)
-        table.add_section()
-    return table
 
 
 def _measured(path: Path) -> list[dict[str, Any]]:

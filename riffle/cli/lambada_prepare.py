@@ -103,10 +103,9 @@ def prepare(
             config, lambda consumed, words: bar.update(job, completed=round(consumed / 1e6), words=words / 1e6)
         )
     if json:
-        print_json(report)
-    else:
-        _print_report(report)
-        errors.print(f"The corpus is in {out}.", markup=False, soft_wrap=True)
+        return print_json(report)
+    _print_report(report)
+    errors.print(f"The corpus is in {out}.", markup=False, soft_wrap=True)
 
 
 def _print_report(report: dict[str, Any]) -> None:

@@ -139,8 +139,7 @@ def can_be_answer(token: str) -> bool:
 
 
 def _split_chunks(text: str) -> list[str]:
-    """The text split at blanks, with :data:`_PARAGRAPH` where a paragraph ends: at a line end, or, where lines are
-    wrapped, at an empty line."""
+    """The text split at blanks, and a mark where a paragraph ends: at a line end or, in wrapped text, an empty line."""
     text = join_ellipses(text.replace(_PARAGRAPH, " ").replace("\r\n", "\n"))
     lengths = [len(line) for line in text.split("\n", 2000)[:2000]]
     wrapped = "\n\n" in text and sorted(lengths)[len(lengths) * 99 // 100] < 100

@@ -40,10 +40,7 @@ class Corpus:
     """Reads what ``riffle lambada prepare`` wrote.
 
     Args:
-        folder: The folder it wrote.
-
-    Raises:
-        ValueError: The folder holds no finished corpus.
+        folder: The folder it wrote; one without a finished corpus is a ``ValueError``.
     """
 
     def __init__(self, folder: Path) -> None:

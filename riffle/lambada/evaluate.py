@@ -45,7 +45,6 @@ DISTANCE_CLASSES = {"1-10": 10, "11-25": 25, "26-50": 50, "51 and more": 1 << 62
 """Classes of the distance in words from the last occurrence of the answer to the end of the passage."""
 PassageScore = dict[str, float]
 """The number of ``passages``, and the accuracy on them by ``position`` and by ``word``."""
-RUNS = Path("runs")
 _BLANK_AT_END = re.compile(r"(?<!\S)_{2,}\W*$")
 _BLANK = re.compile(r"(?<!\S)_{2,}(?!\w)")
 
@@ -118,8 +117,7 @@ class TrainedReader:
                 f"{run.folder} was trained to {run.config.task!r}, not to read passages: "
                 "train one with riffle lambada train"
             )
-        self.run = run
-        self.model = run.model(device)
+        self.run, self.model = run, run.model(device)
         self.objective = make_lambada_objective(run.config, run.folder, device)
 
     def evaluate(
@@ -152,13 +150,11 @@ class TrainedReader:
 
 
 def find_reader(folder: Path | None) -> Run:
-    """The run in a folder, or else the newest LAMBADA run below :data:`RUNS`, or else the shipped one."""
+    """The run in a folder, or else the newest LAMBADA run below ``runs``, or else the shipped one."""
     task = LambadaRunConfig().task
-    run = Run(folder) if folder else find_run(task, RUNS) or find_run(task, SHIPPED)
+    run = Run(folder) if folder else find_run(task, Path("runs")) or find_run(task, SHIPPED)
     if run is None:
-        raise ValueError(
-            f"no run below {RUNS} reads passages: train one with riffle lambada train, or name one by --run"
-        )
+        raise ValueError("no run below runs reads passages: train one with riffle lambada train, or name one by --run")
     return run
 
 

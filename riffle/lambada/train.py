@@ -143,10 +143,8 @@ class PointerObjective:
     def evaluate(self, model: WordModel) -> dict[str, float]:
         """Accuracy by position on the validation split and the evaluation sets."""
         with autocast(self.config.train.precision, self.device):
-            predictions = {
-                split: predict(model, self.dataset(split), self.predict_rows) for split in self.corpus.held_out
-            }
-        return {split: predicted.accuracy["position"] for split, predicted in predictions.items()}
+            by_split = {split: predict(model, self.dataset(split), self.predict_rows) for split in self.corpus.held_out}
+        return {split: predictions.accuracy["position"] for split, predictions in by_split.items()}
 
     def predict_rows(self, model: nn.Module, dataset: PassageDataset, rows_B: Tensor, placements: int) -> Predictions:
         """A model's predictions for some passages of a dataset, see :func:`riffle.lambada.pointing.predict`."""

@@ -26,7 +26,6 @@ FIRST_OOV = 2
 PLAIN_MARKS = {"``": '"', "''": '"', "`": "'", "-lrb-": "(", "-rrb-": ")", "-lsb-": "[", "-rsb-": "]", "--": "—"}
 """Penn Treebank marks as plain text has them, for word tables that were trained on plain text."""
 STATISTICS_WORDS = 1000
-"""The most common words, whose vectors give the mean and deviation of the random OOV vectors."""
 
 
 class Vocabulary:
@@ -168,7 +167,7 @@ class FrozenWords(nn.Module):
         known = torch.from_numpy(vectors.table[: len(vocabulary.known)])
         width = known.shape[1]
         generator = torch.Generator().manual_seed(0)
-        # Only the most common words count, so that a shortened table gives the same OOV vectors.
+        # Statistics of the most common words only, so that a shortened table gives the same OOV vectors.
         deviation, mean = torch.std_mean(known[:STATISTICS_WORDS].float(), dim=0, correction=0)
         oov = torch.randn(vocabulary.oov_ids, width, generator=generator) * deviation + mean
         special = torch.zeros(FIRST_OOV, width)  # the learned vector of the mask is added in forward
