@@ -27,10 +27,7 @@ def _summaries(kind: str) -> str:
 def reproduce(
     name: Annotated[
         str | None,
-        typer.Argument(
-            help=f"Timing: {_summaries('timing')}. Learning: {_summaries('learning')}.",
-            metavar="NAME",
-        ),
+        typer.Argument(help=f"Timing: {_summaries('timing')}. Learning: {_summaries('learning')}.", metavar="NAME"),
     ] = None,
     report: Annotated[bool, typer.Option("--report", help=f"Measure nothing: write {PAGE} from all results.")] = False,
     draw: Annotated[
@@ -63,9 +60,7 @@ def reproduce(
     ] = None,
     memory: Annotated[
         float | None,
-        typer.Option(
-            help="Timing: gigabytes of the GPU that may be used; the paper's had 11.", min=1, show_default="all"
-        ),
+        typer.Option(help="Timing: gigabytes of the GPU to use; the paper's had 11.", min=1, show_default="all"),
     ] = None,
     budget: Annotated[
         float, typer.Option(help="Timing: seconds that one call may take; longer lengths are left out.", min=0.01)
@@ -75,14 +70,12 @@ def reproduce(
     ] = None,
     change: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set", help="Learning: change a field of all runs, e.g. --set train.steps=5000.", metavar="KEY=VALUE"
-        ),
+        typer.Option("--set", help="Learning: change a field of all runs, e.g. train.steps=5000.", metavar="KEY=VALUE"),
     ] = None,
     at_once: Annotated[
         int | None,
         typer.Option(
-            help="Learning: runs at the same time on each device.", min=1, show_default="6 on a GPU, all cores of a CPU"
+            help="Learning: runs at once on each device.", min=1, show_default="6 on a GPU, all cores of a CPU"
         ),
     ] = None,
     minutes: Annotated[
@@ -177,12 +170,13 @@ def _timing_table(results: dict[str, Any]) -> Table:
     for series in all_series:
         table.add_column(f"{series['model']}\n{series['work']}", justify="right")
     for length in sorted({point["length"] for series in all_series for point in series["points"]}):
-        cells = []
-        for series in all_series:
-            point = next((point for point in series["points"] if point["length"] == length), None)
-            peak = f"\n{format_bytes(point['peak_bytes'])}" if point and point["peak_bytes"] is not None else ""
-            cells.append(f"{format_milliseconds(point['milliseconds'])}{peak}" if point else "")
-        table.add_row(str(length), *cells)
+        points = [next((p for p in series["points"] if p["length"] == length), None) for series in all_series]
+        table.add_row(str(length), *(_timing_cell(point) if point else "" for point in points))
     table.add_section()
     table.add_row("slope", *("" if series["slope"] is None else f"{series['slope']:.2f}" for series in all_series))
     return table
+
+
+def _timing_cell(point: dict[str, Any]) -> str:
+    peak = "" if point["peak_bytes"] is None else f"\n{format_bytes(point['peak_bytes'])}"
+    return f"{format_milliseconds(point['milliseconds'])}{peak}"

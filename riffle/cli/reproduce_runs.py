@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import shlex
 import signal
+import statistics
 import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
@@ -18,10 +19,13 @@ from riffle.cli.display import choose_device, errors, progress_bar
 from riffle.quantities import format_wait
 
 if TYPE_CHECKING:
+    from riffle.bench.over_length import Series
     from riffle.reproduce.figure import LearningFigure, TimingFigure
     from riffle.reproduce.jobs import RunJob, RunUpdate
+    from riffle.reproduce.specs import RunSpec
 
 
+T = TypeVar("T", "RunSpec", "Series")
 AT_ONCE = 6
 """Runs at the same time on a GPU, which one small network does not fill."""
 
@@ -48,29 +52,24 @@ def measure_series(figure: TimingFigure, options: ReproduceOptions) -> None:
     """Measure the series of a timing figure."""
     import torch
 
-    from riffle.reproduce.figure import TimingRecord
+    from riffle.reproduce.figure import measure_timing
 
-    all_series = figure.series(options.quick)
-    names = _select("series", [series.name for series in all_series], options.only, "; ")
-    selected = [series for series in all_series if series.name in names]
-    record = TimingRecord(
-        figure,
-        options.results,
-        torch.device(choose_device(",".join(options.devices))),
-        memory=options.memory,
-        budget=options.budget,
-        quick=options.quick,
-        commit=options.commit,
-        keep_others=bool(options.only),
-    )
+    selected = _select("series", figure.series(options.quick), options.only, "; ")
     with progress_bar() as bar:
         task = bar.add_task(figure.name, total=sum(len(series.lengths) for series in selected))
-        for series in selected:
-
-            def on_point(point: dict[str, Any], name: str = series.name) -> None:
-                bar.update(task, advance=1, description=f"{name}, {point['length']}")
-
-            measured = record.measure(series, on_point)
+        measurements = measure_timing(
+            figure,
+            selected,
+            options.results,
+            torch.device(choose_device(",".join(options.devices))),
+            memory=options.memory,
+            budget=options.budget,
+            quick=options.quick,
+            commit=options.commit,
+            keep_others=bool(options.only),
+            on_point=lambda series, point: bar.update(task, advance=1, description=f"{series.name}, {point['length']}"),
+        )
+        for series, measured in measurements:
             lengths = len(measured["points"])
             bar.advance(task, len(series.lengths) - lengths)
             stopped = f"; {measured['stopped']}" if measured["stopped"] else ""
@@ -94,8 +93,7 @@ def train_runs(figure: LearningFigure, options: ReproduceOptions) -> int:
         replace(spec, config=override(spec.config, options.changes))
         for spec in figure.specs(quick=options.quick, runs=options.runs)
     ]
-    names = _select("run", [spec.name for spec in specs], options.only, ", ")
-    specs = [spec for spec in specs if spec.name in names]
+    specs = _select("run", specs, options.only, ", ")
     provenance = {
         "command": shlex.join(["riffle", *sys.argv[1:]]),
         "commit": options.commit or commit(),
@@ -104,18 +102,13 @@ def train_runs(figure: LearningFigure, options: ReproduceOptions) -> int:
     }
     jobs = pending_jobs(specs, options.results, options.work, provenance)
     progress = RunProgress(jobs, at_once * len(devices))
-    errors.print(
-        f"{figure.name}: {len(specs)} runs, {len(specs) - len(jobs)} finished before; {progress.describe_left()}",
-        highlight=False,
-    )
+    finished = f"{len(specs)} runs, {len(specs) - len(jobs)} finished before"
+    errors.print(f"{figure.name}: {finished}; {progress.describe_left()}", highlight=False)
     if not jobs:
         return 0
     hardware = [device_name(torch.device(device)) for device in devices]
-    time_record = record_time(
-        options.results / figure.name / "time.json",
-        {**provenance, "hardware": hardware, "steps": sum(progress.steps_left.values())},
-        progress.ended,
-    )
+    origin = {**provenance, "hardware": hardware, "steps": sum(progress.steps_left.values())}
+    time_record = record_time(options.results / figure.name / "time.json", origin, progress.ended)
     with time_record, multi_process_service(on_gpu and at_once > 1) as variables, progress.bar:
         stopped = run_jobs(
             jobs,
@@ -131,37 +124,25 @@ def train_runs(figure: LearningFigure, options: ReproduceOptions) -> int:
     return 128 + stopped if stopped else int(progress.ended["failed"] > 0)
 
 
-def _select(kind: str, names: Sequence[str], only: Sequence[str], separator: str) -> set[str]:
-    """The names of runs or series with one of the texts of ``--only`` in them."""
-    selected = {name for name in names if not only or any(text in name for text in only)}
+def _select(kind: str, candidates: Sequence[T], only: Sequence[str], separator: str) -> list[T]:
+    """The runs or series with one of the texts of ``--only`` in their name."""
+    selected = [each for each in candidates if not only or any(text in each.name for text in only)]
     if not selected:
-        raise ValueError(f"--only {','.join(only)} leaves no {kind} of {separator.join(names)}")
+        names = separator.join(each.name for each in candidates)
+        raise ValueError(f"--only {','.join(only)} leaves no {kind} of {names}")
     return selected
 
 
 class RunProgress:
-    """A progress bar over all runs and one for each that is training, with an estimate of the time left.
-
-    Args:
-        jobs: The runs.
-        at_once: How many of them train at the same time.
-    """
+    """A progress bar over all runs and one for each that is training, with an estimate of the time left."""
 
     def __init__(self, jobs: Sequence[RunJob], at_once: int) -> None:
-        self.bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=None),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[note]}"),
-            console=errors,
-            expand=True,
-        )
+        description, note = TextColumn("{task.description}"), TextColumn("{task.fields[note]}")
+        self.bar = Progress(description, BarColumn(None), MofNCompleteColumn(), note, console=errors, expand=True)
         self.at_once = at_once
         self.steps_left = {job.spec.name: job.spec.config.train.steps - job.step for job in jobs}
         self.groups = {job.spec.name: job.spec.group for job in jobs}
         self.rates = {job.spec.group: job.rate for job in jobs if job.rate is not None}
-        self.estimate_printed = bool(self.rates)
-        self.updates: Counter[str] = Counter()
         self.ended: Counter[str] = Counter()
         """Numbers of runs that finished, stopped and failed."""
         self.run_bars: dict[str, TaskID] = {}
@@ -169,23 +150,22 @@ class RunProgress:
         self.total_bar = self.bar.add_task("all runs", total=self.total, note="")
 
     def describe_left(self) -> str:
-        """Steps left, and the time they take where a rate is known."""
-        from riffle.reproduce.runner import estimate_seconds
-
-        left = [(self.groups[name], steps) for name, steps in self.steps_left.items()]
-        seconds = estimate_seconds(left, self.rates, self.at_once)
-        time = f", about {format_wait(seconds)}" if seconds else ""
-        return f"{sum(self.steps_left.values()):,} steps to go{time}"
+        """Steps left, and the time they take where a rate is known: at least that of the longest run."""
+        left = sum(self.steps_left.values())
+        if not (self.rates and left):
+            return f"{left:,} steps to go"
+        mean_rate = statistics.harmonic_mean(list(self.rates.values()))  # for groups without a rate
+        times = [steps / self.rates.get(self.groups[name], mean_rate) for name, steps in self.steps_left.items()]
+        return f"{left:,} steps to go, about {format_wait(max(sum(times) / self.at_once, *times))}"
 
     def on_update(self, job: RunJob, update: RunUpdate) -> None:
         """Show an update of a run."""
         name = job.spec.name
         if update.kind == "step":
-            self.updates[name] += 1
-            if self.updates[name] > 1:  # the first steps also load and compile
+            if name in self.run_bars:  # the first steps also load and compile
+                is_first_rate = not self.rates
                 self.rates[job.spec.group] = update.rate
-                if not self.estimate_printed:
-                    self.estimate_printed = True
+                if is_first_rate:
                     self._print(self.describe_left())
             self._show(job, update.step, f"{update.rate:.0f} steps/s")
         elif update.kind == "measuring":

@@ -16,7 +16,6 @@ class Entry(NamedTuple):
     """A figure in the list: what ``riffle reproduce --help`` shows without importing the figure, and with it torch."""
 
     kind: Literal["timing", "learning"]
-    """Whether it measures time over length, or trains networks."""
     module: str
     """Module below ``riffle.reproduce.figures`` that defines it, under its name in capitals."""
     summary: str

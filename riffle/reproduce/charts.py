@@ -16,20 +16,19 @@ if TYPE_CHECKING:
 
 
 LINE_COLOURS = (PALETTE[0], PALETTE[2], PALETTE[4], PALETTE[6], LAST_COLOUR, INK, WIRE)
+WORK_STYLES = {"evaluation": "-o", "training": "--s"}
 
 
 @dataclass(frozen=True)
 class Line:
-    """A group of runs, or a curve of the paper."""
+    """A group of runs, or a dotted curve of the paper; ``colour`` is an index, the same in all panels."""
 
     label: str
     points: Sequence[Point]
     paper: float | None = None
     """The paper's final accuracy, drawn as a cross at the last point."""
     colour: int = 0
-    """Index of its colour, the same in all panels."""
     dotted: bool = False
-    """Whether it is dotted, as the paper's curves are."""
 
 
 def lines_figure(heading: str, panels: Mapping[str, Sequence[Line]], *, lengths: bool = False) -> Figure:
@@ -56,9 +55,8 @@ def title(text: str, results: Sequence[Result]) -> str:
 
 
 def _draw_lines(axes: Axes, name: str, lines: Sequence[Line], lengths: bool) -> None:
-    for line in lines:
-        if not line.points:
-            continue
+    drawn = [line for line in lines if line.points]
+    for line in drawn:
         colour = LINE_COLOURS[line.colour % len(LINE_COLOURS)]
         xs, means, lows, highs = (list(numbers) for numbers in zip(*line.points, strict=True))
         marker = "o" if lengths and not line.dotted else None
@@ -69,13 +67,9 @@ def _draw_lines(axes: Axes, name: str, lines: Sequence[Line], lengths: bool) -> 
     if lengths:
         axes.set_xscale("log", base=2)
     axes.set(title=name, xlabel="length" if lengths else "step", ylabel="symbols right", ylim=(-0.02, 1.03))
-    if any(line.points for line in lines):
+    if drawn:
         axes.legend(frameon=False, fontsize=8, loc="best")
     style_axes(axes)
-
-
-MODEL_COLOURS = (PALETTE[0], PALETTE[2], PALETTE[4], PALETTE[6])
-LINE_STYLES: dict[str, str] = {"evaluation": "-o", "training": "--s"}
 
 
 def timing_figure(results: Mapping[str, Any], title: str) -> Figure:
@@ -96,25 +90,19 @@ def timing_figure(results: Mapping[str, Any], title: str) -> Figure:
     return figure
 
 
-def _draw_series(axes: Axes, results: Mapping[str, Any], number: str, scale: float, label: str) -> None:
+def _draw_series(axes: Axes, results: Mapping[str, Any], number: str, scale: float, ylabel: str) -> None:
     models = dict.fromkeys(series["model"] for series in results["series"])
-    colours = dict(zip(models, MODEL_COLOURS, strict=False))
+    colours = dict(zip(models, LINE_COLOURS, strict=False))
     for series in results["series"]:
         model, work = series["model"], series["work"]
         by_length = points(results, model, work, number)
         if not by_length:
             continue
         growth = slope(by_length)
-        exponent = f", n^{growth:.2f}" if growth is not None else ""
-        axes.plot(
-            list(by_length),
-            [value * scale for value in by_length.values()],
-            LINE_STYLES[work],
-            color=colours[model],
-            markersize=4,
-            label=f"{model}, {work}{exponent}",
-        )
+        label = f"{model}, {work}" + (f", n^{growth:.2f}" if growth is not None else "")
+        values = [value * scale for value in by_length.values()]
+        axes.plot(list(by_length), values, WORK_STYLES[work], color=colours[model], markersize=4, label=label)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    axes.set(xlabel="length", ylabel=label)
+    axes.set(xlabel="length", ylabel=ylabel)
     style_axes(axes)

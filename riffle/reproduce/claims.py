@@ -17,16 +17,14 @@ EXACT = 0.0005
 
 
 class Claim(NamedTuple):
-    """A statement and whether the results support it."""
+    """A statement and whether it holds: None where the results are not sufficient to decide."""
 
     statement: str
     holds: bool | None
-    """None where the results are not sufficient to decide."""
     evidence: str
     paper: float | None = None
     """The paper's accuracy, or the goal, where the statement is about one."""
     ours: float | None = None
-    """The accuracy measured."""
     spread: float | None = None
     """Standard deviation of :attr:`ours` over runs."""
 
@@ -77,11 +75,7 @@ def at_least_as_good(statement: str, ours: Sequence[float], baseline: Sequence[f
 
 
 def format_paper(accuracy: float) -> str:
-    """An accuracy of the paper, with the digits it is known to.
-
-    >>> format_paper(0.69), format_paper(0.963)
-    ('69%', '96.3%')
-    """
+    """An accuracy of the paper, with the digits it is known to: 69%, 96.3%."""
     return f"{100 * accuracy:g}%"
 
 
@@ -91,14 +85,13 @@ def count_runs(number: int) -> str:
 
 
 class Goal(NamedTuple):
-    """An accuracy to reach at a length by networks trained on lengths up to 64, or to 128 for products."""
+    """An accuracy to reach at a length, by the mean or the best run, trained on lengths up to 64, products to 128."""
 
     task: str
     length: int
     at_least: float
     metric: str = "symbol_accuracy"
     best: bool = False
-    """Whether the best run counts, in place of the mean."""
 
 
 GOALS = (
@@ -118,27 +111,24 @@ GOALS = (
 
 
 def judge_goals(results: Sequence[Result]) -> list[Claim]:
-    """Every goal as a claim, judged by the best recipe among those with the most runs."""
+    """Every goal as a claim."""
     return [_judge(goal, results) for goal in GOALS]
 
 
 def _judge(goal: Goal, results: Sequence[Result]) -> Claim:
+    """Judge a goal by the recipe with the most runs, of several the best one."""
     unit = "whole sequences" if goal.metric == "sequence_accuracy" else "symbols"
     statement = f"{goal.task}: {unit} right at {goal.length}{', best run' if goal.best else ''}"
-    measured = {
-        group: values
-        for group, runs in by_group(select(results, goal.task, kind=OURS)).items()
-        if (values := accuracies(runs, goal.length, goal.metric))
-    }
-    if not measured:
-        return Claim(statement, None, "not measured", goal.at_least)
     reduce = max if goal.best else statistics.mean
-    most_runs = max(map(len, measured.values()))
-    candidates = {group: values for group, values in measured.items() if len(values) == most_runs}
-    group = max(candidates, key=lambda group: reduce(candidates[group]))
-    ours = reduce(candidates[group])
-    evidence = f"{'best of' if goal.best else 'mean of'} {count_runs(most_runs)} of {group!r}"
-    return Claim(statement, ours >= goal.at_least - EXACT, evidence, goal.at_least, ours, _spread(candidates[group]))
+    groups = by_group(select(results, goal.task, kind=OURS))
+    measured = {group: accuracies(runs, goal.length, goal.metric) for group, runs in groups.items()}
+    ranks = {group: (len(values), reduce(values)) for group, values in measured.items() if values}
+    if not ranks:
+        return Claim(statement, None, "not measured", goal.at_least)
+    group = max(ranks, key=ranks.__getitem__)
+    runs, ours = ranks[group]
+    evidence = f"{'best of' if goal.best else 'mean of'} {count_runs(runs)} of {group!r}"
+    return Claim(statement, ours >= goal.at_least - EXACT, evidence, goal.at_least, ours, _spread(measured[group]))
 
 
 def _spread(accuracies: Sequence[float]) -> float | None:

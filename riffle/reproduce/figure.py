@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ import torch
 from riffle.bench.over_length import Series, limit_memory, measure_series, points, slope
 from riffle.bench.record import refuse_other_setup
 from riffle.environment import environment
-from riffle.files import write_json
+from riffle.files import read_json, write_json
 from riffle.plots import save_figure
 from riffle.reproduce.claims import Claim
 from riffle.reproduce.results import Result, read_results
@@ -70,7 +70,6 @@ class TimingFigure:
     """A figure of time and memory over length; all of its series are in one result file."""
 
     name: str
-    """Its name on the command line and of its results folder."""
     series: Callable[[bool], list[Series]]
     """What is measured; with True, tiny models that take seconds on a CPU."""
     draw: Callable[[Mapping[str, Any]], Figure]
@@ -85,72 +84,62 @@ class TimingFigure:
         return _save(self.draw(read_timing(path)), path.parent, path.stem.replace("results", "figure"))
 
 
-class TimingRecord:
-    """The result file of a timing figure below the folder of all results, complete after every series.
+def measure_timing(
+    figure: TimingFigure,
+    selected: Sequence[Series],
+    root: Path,
+    device: torch.device,
+    *,
+    memory: float | None,
+    budget: float,
+    quick: bool,
+    commit: str | None,
+    keep_others: bool,
+    on_point: Callable[[Series, dict[str, Any]], None],
+) -> Iterator[tuple[Series, dict[str, Any]]]:
+    """Measure series of a figure, in place of earlier measurements; yields each after the result file is written.
 
-    Args:
-        memory: Gigabytes of the GPU that may be used, None for all.
-        budget: Seconds that one call may take; longer lengths are left out.
-        quick: Whether the models are tiny, measured with fewer repeats.
-        commit: The commit of the code, None to ask git.
-        keep_others: Whether to keep the file's other series, which must be of the same commit, device and versions.
+    ``keep_others`` keeps the other series of the file, which must be of the same commit, device and versions.
     """
-
-    def __init__(
-        self,
-        figure: TimingFigure,
-        root: Path,
-        device: torch.device,
-        *,
-        memory: float | None,
-        budget: float,
-        quick: bool,
-        commit: str | None,
-        keep_others: bool,
-    ) -> None:
-        facts = environment(device)
-        setup: dict[str, Any] = {
-            "experiment": figure.name,
-            "commit": commit or facts["commit"],
-            "device": facts["device"],
-            "versions": facts["versions"] | {"cuda": torch.version.cuda},
-            "dtype": "bfloat16" if device.type == "cuda" else "float32",
-            "batch": 1,
-            "memory": memory,
-            "budget_seconds": budget,
-            "quick": quick,
-        }
-        self.device, self.path = device, figure.results_path(root, memory)
-        self.content = {**setup, "commands": [], "series": []}
-        if keep_others and self.path.exists():
-            self.content = read_timing(self.path)
-            refuse_other_setup(self.path, self.content, setup)
-        command = {"command": shlex.join(["riffle", *sys.argv[1:]]), "started": facts["started"]}
-        self.content["commands"].append(command)
-
-    def measure(self, series: Series, on_point: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-        """Measure a series, in place of an earlier measurement, and write the file."""
-        memory, budget, quick = (self.content[name] for name in ("memory", "budget_seconds", "quick"))
-        limit_memory(memory, self.device)
+    facts, path = environment(device), figure.results_path(root, memory)
+    setup: dict[str, Any] = {
+        "experiment": figure.name,
+        "commit": commit or facts["commit"],
+        "device": facts["device"],
+        "versions": facts["versions"] | {"cuda": torch.version.cuda},
+        "dtype": "bfloat16" if device.type == "cuda" else "float32",
+        "batch": 1,
+        "memory": memory,
+        "budget_seconds": budget,
+        "quick": quick,
+    }
+    content = {**setup, "commands": [], "series": []}
+    if keep_others and path.exists():
+        content = read_timing(path)
+        refuse_other_setup(path, content, setup)
+    content["commands"].append({"command": shlex.join(["riffle", *sys.argv[1:]]), "started": facts["started"]})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for series in selected:
+        limit_memory(memory, device)
         try:
-            measured = measure_series(series, self.device, budget=budget, memory=memory, quick=quick, on_point=on_point)
+            measured = measure_series(
+                series, device, budget=budget, memory=memory, quick=quick, on_point=partial(on_point, series)
+            )
         finally:
-            limit_memory(None, self.device)
-        others = [s for s in self.content["series"] if (s["model"], s["work"]) != (series.model, series.work)]
-        self.content["series"] = [*others, measured]
-        measured["slope"] = slope(points(self.content, series.model, series.work))
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(self.path, self.content)
-        return measured
+            limit_memory(None, device)
+        others = [s for s in content["series"] if (s["model"], s["work"]) != (series.model, series.work)]
+        content["series"] = [*others, measured]
+        measured["slope"] = slope(points(content, series.model, series.work))
+        write_json(path, content)
+        yield series, measured
 
 
 def read_timing(path: Path) -> dict[str, Any]:
     """A result file of a timing figure."""
-    try:
-        content: dict[str, Any] = json.loads(path.read_text())
-        return content
-    except FileNotFoundError:
-        raise FileNotFoundError(f"{path} does not exist: nothing has been measured yet") from None
+    content: dict[str, Any] | None = read_json(path)
+    if content is None:
+        raise FileNotFoundError(f"{path} does not exist: nothing has been measured yet")
+    return content
 
 
 def _save(figure: Figure, folder: Path, stem: str) -> tuple[Path, Path]:

@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-from riffle.config import RunConfig, differences, from_dict
+from riffle.config import differences, from_dict
 from riffle.environment import environment
 from riffle.files import write_json
 from riffle.reproduce.results import read_result
@@ -37,9 +37,7 @@ class RunJob:
 
     spec: RunSpec
     folder: Path
-    """The run's folder."""
     result: Path
-    """The result file to write."""
     provenance: Mapping[str, Any]
     """What the result records of its origin: command, commit and the like."""
     step: int = 0
@@ -54,21 +52,16 @@ class RunJob:
 
 
 class RunUpdate(NamedTuple):
-    """What a process reports of its run."""
+    """What a process reports of its run: steps, steps per second, and the reason of a failure."""
 
     kind: Literal["step", "measuring", "finished", "stopped", "failed"]
     step: int = 0
     rate: float = 0.0
-    """Steps per second."""
     reason: str = ""
-    """Why it failed."""
 
 
 def pending_jobs(specs: Sequence[RunSpec], results: Path, work: Path, provenance: Mapping[str, Any]) -> list[RunJob]:
-    """The runs without a result, from the folders of all results and of all run folders.
-
-    Refuses results and run folders of another configuration.
-    """
+    """The runs without a result; refuses results and run folders of another configuration."""
     pending = []
     for spec in specs:
         result, folder = results / spec.folder / f"{spec.name}.json", work / spec.folder / spec.name
@@ -87,9 +80,7 @@ def _refuse_other_config(path: Path, spec: RunSpec) -> None:
     content = read_result(path)
     if content is None:
         raise ValueError(f"{path} is no result of a run: remove it, or choose another folder with --out")
-    config = from_dict(type(spec.config), content["config"])
-    assert isinstance(config, RunConfig)
-    changed = differences(config, spec.config)
+    changed = differences(from_dict(type(spec.config), content["config"]), spec.config)
     if changed:
         lines = "; ".join(f"{name} is {old!r} there and {new!r} here" for name, (old, new) in changed.items())
         raise ValueError(
@@ -107,50 +98,38 @@ def run_job(job: RunJob, device: torch.device, on_update: Callable[[RunUpdate], 
     train(run, device=device, on_log=lambda step, log: on_update(RunUpdate("step", step, log["steps_per_second"])))
     on_update(RunUpdate("measuring", config.train.steps))
     measured = job.spec.measure(run, device)
-    job.result.parent.mkdir(parents=True, exist_ok=True)
-    write_json(job.result, {**_describe(run, job, device), **measured})
-    on_update(RunUpdate("finished", config.train.steps))
-
-
-def _describe(run: Run, job: RunJob, device: torch.device) -> dict[str, Any]:
-    """The part of a result that all runs have: provenance, configuration and metrics."""
-    facts, metrics, settings = environment(device), read_metrics(run.folder), run.config.train
+    facts, metrics = environment(device), read_metrics(run.folder)
     rates = [line["steps_per_second"] for line in metrics if "steps_per_second" in line]
-    return {
+    result = {
         "run": job.spec.name,
         "group": job.spec.group,
-        "seed": settings.seed,
-        "steps": settings.steps,
-        "seconds": round(sum(settings.log_every / rate for rate in rates), 1),
+        "seed": config.train.seed,
+        "steps": config.train.steps,
+        "seconds": round(sum(config.train.log_every / rate for rate in rates), 1),
         **job.provenance,
         "hardware": facts["device"],
         "versions": facts["versions"],
         "finished": facts["started"],
         "config": asdict(run.config),
         "metrics": thin_metrics(metrics),
+        **measured,
     }
+    job.result.parent.mkdir(parents=True, exist_ok=True)
+    write_json(job.result, result)
+    on_update(RunUpdate("finished", config.train.steps))
 
 
 def thin_metrics(metrics: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """At most 200 lines of a run's metrics, evenly spread and including the last, with five digits.
-
-    >>> kept = thin_metrics([{"step": step, "loss": 0.0} for step in range(1000)])
-    >>> len(kept), kept[-1]["step"]
-    (40, 999)
-    """
-    evaluations = [line for line in metrics if "loss" not in line]
-    logged = [line for line in metrics if "loss" in line]
-    kept = [*_spread(evaluations, MAX_EVALUATIONS), *_spread(logged, MAX_LOG_LINES)]
+    """At most 200 lines of a run's metrics, evenly spread and including the last, with five digits."""
+    kept: list[dict[str, Any]] = []
+    for is_log, most in ((False, MAX_EVALUATIONS), (True, MAX_LOG_LINES)):
+        lines = [line for line in metrics if ("loss" in line) == is_log]
+        number = min(len(lines), most)
+        kept += [lines[(index + 1) * len(lines) // number - 1] for index in range(number)]
     return [
         {name: value if name == "step" else float(f"{value:.5g}") for name, value in line.items()}
         for line in sorted(kept, key=lambda line: line["step"])
     ]
-
-
-def _spread(lines: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
-    if len(lines) <= most:
-        return lines
-    return [lines[(index + 1) * len(lines) // most - 1] for index in range(most)]
 
 
 def run_in_subprocess(job: RunJob, device: str, threads: int, variables: Mapping[str, str], pipe: Connection) -> None:
@@ -179,9 +158,8 @@ def run_in_subprocess(job: RunJob, device: str, threads: int, variables: Mapping
         on_update(RunUpdate("stopped"))
     except Exception as error:
         traceback.print_exc()
-        message = next(iter(str(error).strip().splitlines()), "")
-        name = type(error).__name__
-        on_update(RunUpdate("failed", reason=f"{name}: {message}" if message else name))
+        first_line = str(error).strip().partition("\n")[0]
+        on_update(RunUpdate("failed", reason=f"{type(error).__name__}: {first_line}".removesuffix(": ")))
     finally:
         sys.stderr.flush()
 

@@ -9,7 +9,7 @@ from typing import Any
 from riffle.quantities import DASH, format_percent
 from riffle.reproduce import FIGURES, get_figure
 from riffle.reproduce.claims import Claim, format_paper, judge_goals
-from riffle.reproduce.figure import LearningFigure, TimingFigure, read_timing
+from riffle.reproduce.figure import LearningFigure, read_timing
 from riffle.reproduce.figures.generalization import GENERALIZATION
 from riffle.reproduce.figures.multiplication import MULTIPLICATION
 
@@ -39,32 +39,21 @@ def report(root: Path) -> str:
 def _sections(name: str, root: Path) -> list[str]:
     """The sections of a figure: a timing figure has one for each result file."""
     figure = get_figure(name)
-    sections = (
-        _learning_sections(figure, root) if isinstance(figure, LearningFigure) else _timing_sections(figure, root)
-    )
-    return sections or [f"## {name}\n\n{_summary(name)} Missing: nobody has run `riffle reproduce {name}` yet.\n"]
-
-
-def _learning_sections(figure: LearningFigure, root: Path) -> list[str]:
-    results = figure.read(root)
-    if not results:
-        return []
-    steps = sorted({result["steps"] for result in results})
-    step_range = " to ".join(f"{count:,}" for count in dict.fromkeys([steps[0], steps[-1]]))
-    facts = [f"{len(results)} runs of {step_range} steps", *_provenance(results, "hardware")]
-    commands = [result["command"] for result in results]
-    return [_section(figure.name, root, "figure", facts, commands, figure.claims(results))]
-
-
-def _timing_sections(figure: TimingFigure, root: Path) -> list[str]:
     sections = []
-    for path in sorted((root / figure.name).glob("results*.json")):
-        results = read_timing(path)
-        commands = [entry["command"] for entry in results["commands"]]
-        picture = path.stem.replace("results", "figure")
-        facts = _provenance([results], "device")
-        sections.append(_section(figure.name, root, picture, facts, commands, figure.claims(results)))
-    return sections
+    if isinstance(figure, LearningFigure):
+        if results := figure.read(root):
+            steps = sorted({result["steps"] for result in results})
+            step_range = " to ".join(f"{count:,}" for count in dict.fromkeys([steps[0], steps[-1]]))
+            facts = [f"{len(results)} runs of {step_range} steps", *_provenance(results, "hardware")]
+            commands = [result["command"] for result in results]
+            sections.append(_section(name, root, "figure", facts, commands, figure.claims(results)))
+    else:
+        for path in sorted((root / name).glob("results*.json")):
+            timing = read_timing(path)
+            facts, commands = _provenance([timing], "device"), [entry["command"] for entry in timing["commands"]]
+            picture = path.stem.replace("results", "figure")
+            sections.append(_section(name, root, picture, facts, commands, figure.claims(timing)))
+    return sections or [f"## {name}\n\n{_summary(name)} Missing: nobody has run `riffle reproduce {name}` yet.\n"]
 
 
 def _provenance(results: Sequence[dict[str, Any]], hardware: str) -> list[str]:
@@ -78,17 +67,17 @@ def _provenance(results: Sequence[dict[str, Any]], hardware: str) -> list[str]:
 def _section(
     name: str, root: Path, picture: str, facts: Iterable[str], commands: Iterable[str], claims: Iterable[Claim]
 ) -> str:
-    lines = [
-        f"## {name}\n",
-        f"{_summary(name)} {'; '.join(facts)}.\n",
-        *([f"![{name}](../{root.name}/{name}/{picture}.png)\n"] if (root / name / f"{picture}.png").exists() else []),
-        *_table(claims, "the paper"),
-    ]
-    return "\n".join([*lines, "", *_commands(list(dict.fromkeys(commands))), ""])
+    lines = [f"## {name}\n", f"{_summary(name)} {'; '.join(facts)}.\n"]
+    if (root / name / f"{picture}.png").exists():
+        lines.append(f"![{name}](../{root.name}/{name}/{picture}.png)\n")
+    unique = list(dict.fromkeys(commands))
+    block = ["```", *unique, "```"]
+    if len(unique) > MAX_COMMANDS:
+        block = [f"<details><summary>{len(unique)} commands</summary>\n", *block, "\n</details>"]
+    return "\n".join([*lines, *_table(claims, "the paper"), "", *block, ""])
 
 
 def _table(claims: Iterable[Claim], reference: str) -> list[str]:
-    """A row for each claim."""
     lines = [f"| claim | {reference} | ours | spread | verdict | evidence |", "|---|---:|---:|---:|---|---|"]
     for claim in claims:
         paper = DASH if claim.paper is None else format_paper(claim.paper)
@@ -96,13 +85,6 @@ def _table(claims: Iterable[Claim], reference: str) -> list[str]:
         spread = DASH if claim.spread is None else f"{100 * claim.spread:.2f}"
         lines.append(f"| {' | '.join([claim.statement, paper, ours, spread, claim.verdict, claim.evidence])} |")
     return lines
-
-
-def _commands(commands: Sequence[str]) -> list[str]:
-    block = ["```", *commands, "```"]
-    if len(commands) <= MAX_COMMANDS:
-        return block
-    return [f"<details><summary>{len(commands)} commands</summary>\n", *block, "\n</details>"]
 
 
 def _summary(name: str) -> str:

@@ -16,10 +16,9 @@ OBSERVING = ("train.log_every", "train.evaluate_every", "train.evaluate_lengths"
 
 
 class Point(NamedTuple):
-    """Mean and range of an accuracy over the runs of a group."""
+    """Mean and range of an accuracy over the runs of a group, at a step or a length ``x``."""
 
     x: int
-    """A step, or a length."""
     mean: float
     low: float
     high: float
@@ -89,14 +88,12 @@ def over_length(results: Sequence[Result]) -> list[Point]:
 
 def over_steps(results: Sequence[Result], length: int | None = None) -> list[Point]:
     """Accuracy over the steps at which all runs were evaluated: at a length, by default the longest one evaluated."""
-    curves = [_curve(result, length) for result in results]
-    steps = sorted(set.intersection(*(set(curve) for curve in curves))) if curves else []
+    curves = []
+    for result in results:
+        name = f"accuracy/{length or max(result['config']['train']['evaluate_lengths'])}"
+        curves.append({line["step"]: line[name] for line in result["metrics"] if name in line})
+    steps = sorted(set.intersection(*map(set, curves))) if curves else []
     return [_point(step, [curve[step] for curve in curves]) for step in steps]
-
-
-def _curve(result: Result, length: int | None) -> dict[int, float]:
-    name = f"accuracy/{length or max(result['config']['train']['evaluate_lengths'])}"
-    return {line["step"]: line[name] for line in result["metrics"] if name in line}
 
 
 def _point(x: int, values: Sequence[float]) -> Point:

@@ -1,4 +1,4 @@
-"""Scheduler of many runs on few devices: a process for each run, clean stopping, a time record and an estimate.
+"""Scheduler of many runs on few devices: a process for each run, clean stopping, and a record of the time taken.
 
 On a GPU, NVIDIA's Multi-Process Service (MPS) lets kernels of several processes run side by side, not in turns.
 """
@@ -9,7 +9,6 @@ import multiprocessing
 import os
 import shutil
 import signal
-import statistics
 import subprocess
 import tempfile
 import time
@@ -21,7 +20,6 @@ from datetime import UTC, datetime
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from riffle.files import read_json, write_json
@@ -51,22 +49,12 @@ def run_jobs(
     variables: Mapping[str, str] | None = None,
     on_update: OnUpdate = lambda job, update: None,
 ) -> int | None:
-    """Run jobs, each in a process of its own.
+    """Run jobs, each in a process of its own; returns the signal that stopped them, None where there was none.
 
-    A run that fails, or whose process dies, is reported and does not affect the others. On a first SIGINT or SIGTERM,
-    and when the time limit is reached, nothing new is started and every process saves its run; a second signal kills
-    the processes.
-
-    Args:
-        jobs: The runs, in the order in which they are started.
-        devices: A device for each run that goes on at the same time; several may share one.
-        threads: CPU threads of each process.
-        seconds: Time limit, None for no limit.
-        variables: Environment variables of the processes.
-        on_update: Called with every update of a run; "finished", "stopped" or "failed" is its last one.
-
-    Returns:
-        The signal that stopped it, None where there was none.
+    As many run at the same time as there are ``devices``, several of which may be the same. A run that fails, or whose
+    process dies, is reported and does not affect the others. On a first SIGINT or SIGTERM, and when ``seconds`` are
+    over, nothing new is started and every process saves its run; a second signal kills the processes. The last update
+    of a run is "finished", "stopped" or "failed".
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["riffle.reproduce.jobs"])  # torch is imported once, not by each of them
@@ -125,11 +113,10 @@ def _signal(workers: Iterable[Worker], number: int) -> None:
 def _collect_signals() -> Iterator[list[int]]:
     """Collect SIGINT and SIGTERM in a list."""
     received: list[int] = []
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        received.append(number)
-
-    before = {each: signal.signal(each, handle) for each in (signal.SIGINT, signal.SIGTERM)}
+    before = {
+        each: signal.signal(each, lambda number, frame: received.append(number))
+        for each in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
         yield received
     finally:
@@ -185,18 +172,3 @@ def record_time(path: Path, provenance: Mapping[str, Any], ended: Counter[str]) 
         entry = {"started": started, "seconds": round(time.monotonic() - began, 1), **ended, **provenance}
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, [*(read_json(path) or []), entry])
-
-
-def estimate_seconds(steps_left: Iterable[tuple[str, int]], rates: Mapping[str, float], at_once: int) -> float | None:
-    """Time to train the steps left of runs, given by group, from the steps per second of groups; None without any rate.
-
-    A group without a rate is assumed to train at the mean rate of the others.
-
-    >>> estimate_seconds([("add", 1000), ("sort", 3000), ("add", 2000)], {"add": 100.0}, at_once=2)
-    30.0
-    """
-    if not rates:
-        return None
-    mean_rate = statistics.harmonic_mean(list(rates.values()))
-    times = [steps / rates.get(group, mean_rate) for group, steps in steps_left]
-    return max([sum(times) / at_once, *times])  # at least the longest run

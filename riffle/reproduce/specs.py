@@ -41,11 +41,11 @@ def _measure_accuracy(run: Run, device: torch.device, *, tests: Sequence[Evaluat
     set_matrix_precision("fp32")
     model, task, trained = run.model(device), get_task(run.config.task), max(run.config.data.bins)
     scores = [
-        score
+        asdict(score)
         for test in tests
         for score in evaluate(model, task, test.lengths, examples=test.examples, trained_length=trained)
     ]
-    return {"scores": [asdict(score) for score in scores]}
+    return {"scores": scores}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,6 @@ class RunSpec:
     group: str
     """Runs of one group differ only in their seed."""
     config: RunConfig
-    """How it is trained."""
     measure: Measure
     """What is measured after training."""
 

@@ -30,6 +30,7 @@ LEARNING_RATES = {"two-fc": 0.0025}
 """Of multiplication, where it is not the usual one: two layers without a gate diverge at twice this rate."""
 COLLAPSED = 0.7
 """Units that the paper has below this accuracy on multiplication do not learn it."""
+SHARINGS = ("block", "minimal")
 SIMILAR = 0.02
 """Difference in accuracy up to which two ways of sharing perform similarly."""
 
@@ -71,16 +72,12 @@ def _claim_ablation(results: Sequence[Result]) -> list[Claim]:
         claims.append(at_least_as_good(statement, baseline, _unit_accuracies(results, "multiply", unit)))
     for unit in ABLATIONS:
         if paper.ABLATION["multiply"][unit] < COLLAPSED:
-            claims.append(_collapses(unit, _unit_accuracies(results, "multiply", unit)))
+            statement = f"multiply: {unit} collapses, below {format_percent(COLLAPSED)} at {COMPARED_LENGTH}"
+            runs = _unit_accuracies(results, "multiply", unit)
+            mean = statistics.mean(runs) if runs else None
+            evidence = f"{format_percent(mean)} over {count_runs(len(runs))}" if mean is not None else "not measured"
+            claims.append(Claim(statement, None if mean is None else mean < COLLAPSED, evidence))
     return claims
-
-
-def _collapses(unit: str, runs: Sequence[float]) -> Claim:
-    statement = f"multiply: {unit} collapses, below {format_percent(COLLAPSED)} at {COMPARED_LENGTH}"
-    if not runs:
-        return Claim(statement, None, "not measured")
-    mean = statistics.mean(runs)
-    return Claim(statement, mean < COLLAPSED, f"{format_percent(mean)} over {count_runs(len(runs))}")
 
 
 ABLATION = LearningFigure(
@@ -97,7 +94,7 @@ ABLATION = LearningFigure(
 
 
 def _sharing_spec(task: str, sharing: str) -> RunSpec:
-    """Addition or sorting by weight sharing; the usual sharing, by block, is the baseline of the ablation."""
+    """Addition or sorting by weight sharing; by block, the usual one, it is the baseline of the ablation."""
     spec = _unit_spec(task, BASELINE)
     if sharing == "block":
         return spec
@@ -105,15 +102,11 @@ def _sharing_spec(task: str, sharing: str) -> RunSpec:
     return replace(spec, folder="sharing", group=f"{spec.group}, {sharing}", config=config)
 
 
-def _sharing_runs(results: Sequence[Result], task: str, sharing: str) -> list[Result]:
-    return select(results, task, unit=BASELINE, sharing=sharing)
-
-
 def _draw_sharing(results: Sequence[Result]) -> Figure:
     panels = {
         f"{task}, length {LENGTHS[task]}": [
-            Line(sharing, over_steps(_sharing_runs(results, task, sharing)), colour=colour)
-            for colour, sharing in enumerate(("block", "minimal"))
+            Line(sharing, over_steps(select(results, task, unit=BASELINE, sharing=sharing)), colour=colour)
+            for colour, sharing in enumerate(SHARINGS)
         ]
         for task in TASKS
     }
@@ -123,9 +116,8 @@ def _draw_sharing(results: Sequence[Result]) -> Figure:
 def _claim_sharing(results: Sequence[Result]) -> list[Claim]:
     claims = []
     for task in TASKS:
-        block, minimal = (
-            accuracies(_sharing_runs(results, task, sharing), LENGTHS[task]) for sharing in ("block", "minimal")
-        )
+        groups = [select(results, task, unit=BASELINE, sharing=sharing) for sharing in SHARINGS]
+        block, minimal = (accuracies(runs, LENGTHS[task]) for runs in groups)
         statement = f"{task}: minimal sharing is right as often as sharing by block, within {SIMILAR * 100:g} points"
         claims.append(at_least_as_good(statement, minimal, block, SIMILAR))
     return claims
@@ -133,7 +125,7 @@ def _claim_sharing(results: Sequence[Result]) -> list[Claim]:
 
 SHARING = LearningFigure(
     name="sharing",
-    base_specs=[_sharing_spec(task, sharing) for sharing in ("block", "minimal") for task in TASKS],
+    base_specs=[_sharing_spec(task, sharing) for sharing in SHARINGS for task in TASKS],
     folders=("sharing",),
     draw=_draw_sharing,
     claims=_claim_sharing,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from riffle.config import LambadaRunConfig, PassageDataConfig, TrainConfig
+from riffle.config import PassageDataConfig, TrainConfig
 from riffle.lambada.evaluate import TrainedReader, read_splits
 from riffle.plots import PALETTE, new_figure, style, style_axes
 from riffle.quantities import format_percent
@@ -26,7 +26,7 @@ from riffle.reproduce.charts import title
 from riffle.reproduce.claims import Claim, at_least_as_good
 from riffle.reproduce.figure import LearningFigure
 from riffle.reproduce.results import Result, by_group
-from riffle.reproduce.specs import RunSpec
+from riffle.reproduce.specs import RunSpec, with_model_fields, with_train
 from riffle.reproduce.synthetic import prepare_synthetic_corpus
 from riffle.train.run import Run
 
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 SPLIT = "development"
 QUICK_FOLDER = Path("runs/quick/synthetic")
-"""Where the synthetic corpus of quick runs is kept."""
 
 
 def measure_passages(run: Run, device: torch.device) -> dict[str, Any]:
@@ -49,21 +48,13 @@ def measure_passages(run: Run, device: torch.device) -> dict[str, Any]:
 
 def _spec(folder: str, group: str, *, data: Mapping[str, Any], train: Mapping[str, Any], **model: Any) -> RunSpec:
     """The recipe for LAMBADA with 192 maps and some fields changed."""
-    base = lambada()
-    config: LambadaRunConfig = replace(
-        base,
-        model=replace(base.model, **{"features": 192, **model}),
-        data=replace(base.data, **data),
-        train=replace(base.train, **train),
-    )
+    config = with_model_fields(with_train(lambada(), **train), **{"features": 192, **model})
+    config = replace(config, data=replace(config.data, **data))
     return RunSpec(folder=folder, group=group, config=config, measure=measure_passages)
 
 
 def _compared(folder: str, group: str, *, train: Mapping[str, Any] = {}, **model: Any) -> RunSpec:
-    """A network of the paper's comparisons.
-
-    Trained by Adam, as in the paper: Muon hides much of what makes one network harder to train than another.
-    """
+    """A network of the paper's comparisons, by Adam as there: Muon hides how hard networks are to train."""
     usual = {"optimizer": "adamw", "steps": 3000, "warmup": 300, "evaluate_every": 500}
     return _spec(folder, group, data={}, train={**usual, **train}, **model)
 
@@ -71,7 +62,6 @@ def _compared(folder: str, group: str, *, train: Mapping[str, Any] = {}, **model
 def _shrink(spec: RunSpec) -> RunSpec:
     """A tiny network trained for four steps on the synthetic corpus."""
     config = spec.config
-    assert isinstance(config, LambadaRunConfig)
     corpus = QUICK_FOLDER / "corpus" if QUICK_FOLDER.exists() else prepare_synthetic_corpus(QUICK_FOLDER)
     model = replace(config.model, features=config.model.features // 24, dropout=0.0)
     data = PassageDataConfig(bins=(32,), batch=8, corpus=str(corpus))
@@ -86,11 +76,9 @@ def passage_accuracies(results: Sequence[Result], group: str) -> list[float]:
 
 def increasing(results: Sequence[Result], groups: Sequence[str]) -> list[Claim]:
     """Claim that each group is at least as accurate as the one before."""
+    runs = {group: passage_accuracies(results, group) for group in groups}
     return [
-        at_least_as_good(
-            f"{more} read as well as {less}", passage_accuracies(results, more), passage_accuracies(results, less)
-        )
-        for less, more in pairwise(groups)
+        at_least_as_good(f"{more} read as well as {less}", runs[more], runs[less]) for less, more in pairwise(groups)
     ]
 
 
@@ -131,14 +119,8 @@ def _draw(results: Sequence[Result], heading: str) -> Figure:
 def _figure(
     name: str, heading: str, base_specs: Sequence[RunSpec], claims: Callable[[Sequence[Result]], list[Claim]]
 ) -> LearningFigure:
-    return LearningFigure(
-        name=name,
-        base_specs=base_specs,
-        folders=(name,),
-        draw=partial(_draw, heading=heading),
-        claims=claims,
-        shrink=_shrink,
-    )
+    draw = partial(_draw, heading=heading)
+    return LearningFigure(name=name, base_specs=base_specs, folders=(name,), draw=draw, claims=claims, shrink=_shrink)
 
 
 BASELINE, HALF, TWICE = (f"{maps} maps, 2 blocks" for maps in (192, 96, 384))

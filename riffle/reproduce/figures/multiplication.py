@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 
 LENGTH = 128
-"""The longest trained length of the paper's network."""
 COMPARED_LENGTH = 32
 """The longest trained length of comparisons: many networks can be trained in the time of one at 128."""
 LEARNING_RATE = 0.005
@@ -28,7 +27,6 @@ LEARNING_RATE = 0.005
 
 
 def _draw_multiplication(results: Sequence[Result]) -> Figure:
-    """A line for each run."""
     lines = [
         Line(result["run"], over_steps([result]), paper.MULTIPLICATION, colour) for colour, result in enumerate(results)
     ]
@@ -60,11 +58,8 @@ MULTIPLICATION = LearningFigure(
 def compared_spec(
     folder: str = "products", variant: str = "gated, 2 blocks, 192 maps", rate: float = LEARNING_RATE, **model: Any
 ) -> RunSpec:
-    """A network of a comparison: 192 maps and two blocks, with some fields of the model changed.
-
-    Trained by Adam, as in the paper's comparisons: Muon hides much of what makes one network harder to train than
-    another.
-    """
+    """A network of a comparison: 192 maps and two blocks, with some fields of the model changed."""
+    # Adam as in the paper: Muon hides much of what makes one network harder to train than another.
     config = with_train(long("multiply"), steps=10_000, optimizer="adamw", learning_rate=rate)
     config = with_train(config, evaluate_lengths=(COMPARED_LENGTH,))
     config = replace(config, data=replace(config.data, bins=(8, 16, COMPARED_LENGTH)))
@@ -77,10 +72,8 @@ def _size_figure(name: str, heading: str, field: str, sizes: Sequence[int], usua
     """A figure of networks by one size, claiming that larger ones are at least as good; the usual one is shared."""
 
     def draw(results: Sequence[Result]) -> Figure:
-        lines = [
-            Line(f"{size} {name}", over_steps(select(results, "multiply", **{field: size})), colour=colour)
-            for colour, size in enumerate(sizes)
-        ]
+        runs = {size: select(results, "multiply", **{field: size}) for size in sizes}
+        lines = [Line(f"{size} {name}", over_steps(runs[size]), colour=colour) for colour, size in enumerate(sizes)]
         return lines_figure(title(heading, results), {f"accuracy at length {COMPARED_LENGTH}": lines})
 
     def claims(results: Sequence[Result]) -> list[Claim]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -21,8 +21,23 @@ OURS = "shuffle-exchange"
 WORKS: tuple[SeriesWork, ...] = ("evaluation", "training")
 
 
-def _lengths(longest: int, quick: bool) -> tuple[int, ...]:
-    return tuple(2**power for power in range(6, 1 + (8 if quick else longest)))
+Build = Callable[[torch.device, torch.dtype], nn.Module]
+
+
+def _series(quick: bool, symbols: int, *models: tuple[str, Build, SeriesForm, tuple[int, int]]) -> list[Series]:
+    """Both works of every model, given with the base-two logarithms of the longest lengths."""
+    return [
+        Series(
+            model=name,
+            work=work,
+            lengths=tuple(2**power for power in range(6, 1 + (8 if quick else longest[index]))),
+            build=build,
+            symbols=symbols,
+            form=form,
+        )
+        for index, work in enumerate(WORKS)
+        for name, build, form, longest in models
+    ]
 
 
 def faster_everywhere(
@@ -56,27 +71,13 @@ NEURAL_GPU = "Neural GPU (DNGPU)"
 
 def _addition_series(quick: bool) -> list[Series]:
     task = get_task("add")
-
-    models: list[tuple[str, type[nn.Module], SeriesForm, dict[SeriesWork, int]]] = [
-        (OURS, SequenceModel, "plain", {"evaluation": 21, "training": 21}),  # 2M cells, as in the paper
-        (NEURAL_GPU, NeuralGPU, "compiled", {"evaluation": 17, "training": 14}),
-    ]
-
-    def build(model: type[nn.Module], device: torch.device, dtype: torch.dtype) -> nn.Module:
-        return model(task.symbols, task.classes, 12 if quick else 96, device=device, dtype=dtype)
-
-    return [
-        Series(
-            model=name,
-            work=work,
-            lengths=_lengths(longest[work], quick),
-            build=partial(build, model),
-            symbols=task.symbols,
-            form=form,
-        )
-        for work in WORKS
-        for name, model, form, longest in models
-    ]
+    sizes = task.symbols, task.classes, 12 if quick else 96
+    return _series(
+        quick,
+        task.symbols,
+        (OURS, lambda device, dtype: SequenceModel(*sizes, device=device, dtype=dtype), "plain", (21, 21)),
+        (NEURAL_GPU, lambda device, dtype: NeuralGPU(*sizes, device=device, dtype=dtype), "compiled", (17, 14)),
+    )
 
 
 def _claim_addition(results: Mapping[str, Any]) -> list[Claim]:
@@ -105,25 +106,21 @@ TIMES_LONGER = 32
 
 
 def _lambada_series(quick: bool) -> list[Series]:
-    words = 100 if quick else WORDS
+    words, maps, features, heads = (100, 12, 16, 2) if quick else (WORDS, 384, 1024, 16)
 
     def build_ours(device: torch.device, dtype: torch.dtype) -> nn.Module:
-        return SequenceModel(words, 1, 12 if quick else 384, 2, device=device, dtype=dtype)
+        return SequenceModel(words, 1, maps, 2, device=device, dtype=dtype)
 
     def build_transformer(device: torch.device, dtype: torch.dtype) -> nn.Module:
-        features, heads = (16, 2) if quick else (1024, 16)
         return UniversalReader(words, features, heads=heads, device=device, dtype=dtype)
 
-    models: list[tuple[str, Any, SeriesForm, int]] = [
-        (OURS, build_ours, "plain", 22),
-        (MATERIALISED, build_transformer, "materialised", 17),
-        (FLASH, build_transformer, "compiled", 19),
-    ]
-    return [
-        Series(model=name, work=work, lengths=_lengths(last, quick), build=build, symbols=words, form=form)
-        for work in WORKS
-        for name, build, form, last in models
-    ]
+    return _series(
+        quick,
+        words,
+        (OURS, build_ours, "plain", (22, 22)),
+        (MATERIALISED, build_transformer, "materialised", (17, 17)),
+        (FLASH, build_transformer, "compiled", (19, 19)),
+    )
 
 
 def _claim_lambada(results: Mapping[str, Any]) -> list[Claim]:
