@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from riffle.cli.display import Json, errors, output, print_claims, print_json
+from riffle.cli.display import Json, errors, output, print_claims, print_json, titled_table
 from riffle.cli.reproduce_runs import ReproduceOptions, measure_series, train_runs
 from riffle.quantities import format_bytes, format_milliseconds
 from riffle.reproduce import FIGURES, get_figure
@@ -165,10 +165,8 @@ def _show_timing(figure: TimingFigure, path: Path, *, json: bool) -> None:
 
 def _timing_table(results: dict[str, Any]) -> Table:
     all_series = results["series"]
-    table = Table(title=f"{results['experiment']}: {results['device']}", title_justify="left", header_style="bold")
-    table.add_column("length", justify="right")
-    for series in all_series:
-        table.add_column(f"{series['model']}\n{series['work']}", justify="right")
+    columns = (f"{series['model']}\n{series['work']}" for series in all_series)
+    table = titled_table(f"{results['experiment']}: {results['device']}", "length", *columns)
     for length in sorted({point["length"] for series in all_series for point in series["points"]}):
         points = [next((p for p in series["points"] if p["length"] == length), None) for series in all_series]
         table.add_row(str(length), *(_timing_cell(point) if point else "" for point in points))

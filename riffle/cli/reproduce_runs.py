@@ -9,9 +9,9 @@ import statistics
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
@@ -30,8 +30,7 @@ AT_ONCE = 6
 """Runs at the same time on a GPU, which one small network does not fill."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReproduceOptions:
+class ReproduceOptions(NamedTuple):
     """Options of ``riffle reproduce``."""
 
     quick: bool
@@ -89,10 +88,8 @@ def train_runs(figure: LearningFigure, options: ReproduceOptions) -> int:
     devices = [choose_device(device) for device in options.devices or ("auto",)]
     on_gpu, cores = devices[0].startswith("cuda"), os.cpu_count() or 1
     at_once = options.at_once or (AT_ONCE if on_gpu else cores)
-    specs = [
-        replace(spec, config=override(spec.config, options.changes))
-        for spec in figure.specs(quick=options.quick, runs=options.runs)
-    ]
+    specs = figure.specs(quick=options.quick, runs=options.runs)
+    specs = [replace(spec, config=override(spec.config, options.changes)) for spec in specs]
     specs = _select("run", specs, options.only, ", ")
     provenance = {
         "command": shlex.join(["riffle", *sys.argv[1:]]),

@@ -32,13 +32,13 @@ FIGURES: dict[str, Entry] = {
     "generalization": Entry(
         "learning", "generalization", "accuracy over length, on five tasks: this network and the Neural GPU"
     ),
-    "multiplication": Entry("learning", "multiplication", "products of inputs of length 128"),
+    "multiplication": Entry("learning", "generalization", "products of inputs of length 128"),
     "ablation": Entry(
-        "learning", "ablation", "the switch unit and its ablations on addition, sorting and multiplication"
+        "learning", "comparisons", "the switch unit and its ablations on addition, sorting and multiplication"
     ),
-    "blocks": Entry("learning", "multiplication", "multiplication by Beneš blocks"),
-    "maps": Entry("learning", "multiplication", "multiplication by feature maps"),
-    "sharing": Entry("learning", "ablation", "addition and sorting by which layers share weights"),
+    "blocks": Entry("learning", "comparisons", "multiplication by Beneš blocks"),
+    "maps": Entry("learning", "comparisons", "multiplication by feature maps"),
+    "sharing": Entry("learning", "comparisons", "addition and sorting by which layers share weights"),
     "lambada-maps": Entry("learning", "lambada", "accuracy on LAMBADA with 96, 192 and 384 feature maps"),
     "lambada-blocks": Entry("learning", "lambada", "accuracy on LAMBADA with 1, 2 and 3 Beneš blocks"),
     "lambada-units": Entry("learning", "lambada", "accuracy on LAMBADA with the switch unit and its ablations"),

@@ -47,11 +47,7 @@ class Claim(NamedTuple):
 
 
 def reaches(statement: str, paper: float, accuracies: Sequence[float], *, best: bool = False) -> Claim:
-    """Claim that the mean accuracy of runs, or that of the best run, reaches the paper's.
-
-    >>> reaches("adds", 0.9, [0.95, 0.93]).evidence
-    '94.00% over 2 runs, from 93.00% to 95.00%; the paper 90%'
-    """
+    """Claim that the mean accuracy of runs, or that of the best run, reaches the paper's."""
     if not accuracies:
         return Claim(statement, None, f"not measured; the paper {format_paper(paper)}", paper)
     ours = max(accuracies) if best else statistics.mean(accuracies)

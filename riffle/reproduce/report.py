@@ -10,8 +10,7 @@ from riffle.quantities import DASH, format_percent
 from riffle.reproduce import FIGURES, get_figure
 from riffle.reproduce.claims import Claim, format_paper, judge_goals
 from riffle.reproduce.figure import LearningFigure, read_timing
-from riffle.reproduce.figures.generalization import GENERALIZATION
-from riffle.reproduce.figures.multiplication import MULTIPLICATION
+from riffle.reproduce.figures.generalization import GENERALIZATION, MULTIPLICATION
 
 HEAD = """# What of the paper is reproduced
 

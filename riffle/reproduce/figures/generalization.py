@@ -1,4 +1,4 @@
-"""Networks trained on lengths up to 64: accuracy over length, beside the Neural GPU, and over training at 512."""
+"""Networks trained on lengths up to 64, beside the Neural GPU, over lengths and over training; products at 128."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from riffle.config import DataConfig
-from riffle.recipes import RECIPES, with_model
+from riffle.recipes import RECIPES, long, with_model
 from riffle.reproduce import paper
 from riffle.reproduce.charts import Line, lines_figure, title
-from riffle.reproduce.claims import Claim, at_least_as_good, format_paper, reaches
+from riffle.reproduce.claims import SIMPLE, Claim, at_least_as_good, format_paper, reaches
 from riffle.reproduce.figure import LearningFigure
 from riffle.reproduce.paper import NEURAL_GPU, OURS
 from riffle.reproduce.results import Point, Result, accuracies, by_group, over_length, over_steps, select
@@ -20,13 +20,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-TASKS = ("duplicate", "reverse", "add", "sort", "multiply")
-STEPS = 40_000
-"""Training steps, except with the recipe ``long``."""
+TASKS = (*SIMPLE, "multiply")
 CLAIMED_LENGTHS = (64, 512, 1024, 4096)
 BETTER_THAN_NEURAL_GPU = ("add", "sort")
 """Tasks on which the paper's network generalises further than the Neural GPU."""
 CONVERGENCE_LENGTH = 512
+PRODUCT_LENGTH = 128
 
 
 def shuffle_exchange_spec(task: str, recipe: str = "paper") -> RunSpec:
@@ -34,7 +33,7 @@ def shuffle_exchange_spec(task: str, recipe: str = "paper") -> RunSpec:
     # Duplicating and reversing are learned within a few hundred steps, which the figure of convergence shows.
     config = with_train(RECIPES[recipe](task), evaluate_every=250)
     if recipe != "long":
-        config = with_train(config, steps=STEPS, evaluate_lengths=(512,))
+        config = with_train(config, steps=40_000, evaluate_lengths=(512,))
     return RunSpec(
         folder="generalization",
         group=f"{task}, {OURS}, {recipe}",
@@ -90,7 +89,7 @@ GENERALIZATION = LearningFigure(
     name="generalization",
     base_specs=(
         *(shuffle_exchange_spec(task, recipe) for recipe in ("paper", "released") for task in TASKS),
-        *(shuffle_exchange_spec(task, "long") for task in TASKS if task != "multiply"),
+        *(shuffle_exchange_spec(task, "long") for task in SIMPLE),
         *(_neural_gpu_spec(task) for task in TASKS),
     ),
     folders=("generalization", "rivals"),
@@ -144,4 +143,27 @@ CONVERGENCE = LearningFigure(
     draw=_draw_convergence,
     claims=_claim_convergence,
     runs=GENERALIZATION.runs,
+)
+
+
+def _draw_multiplication(results: Sequence[Result]) -> Figure:
+    lines = [
+        Line(result["run"], over_steps([result]), paper.MULTIPLICATION, colour) for colour, result in enumerate(results)
+    ]
+    return lines_figure(title("multiplication", results), {f"accuracy at length {PRODUCT_LENGTH}": lines})
+
+
+def _claim_multiplication(results: Sequence[Result]) -> list[Claim]:
+    statement = f"multiply: symbols right at {PRODUCT_LENGTH}, best run"
+    return [reaches(statement, paper.MULTIPLICATION, accuracies(results, PRODUCT_LENGTH), best=True)]
+
+
+MEASURE = accuracy_at(EvaluationSpec((8, 16, 32, 64, 128, 256), 1024))
+MULTIPLICATION = LearningFigure(
+    name="multiplication",
+    base_specs=[RunSpec(folder="multiplication", group="multiply", config=long("multiply"), measure=MEASURE)],
+    folders=("multiplication",),
+    draw=_draw_multiplication,
+    claims=_claim_multiplication,
+    runs=3,
 )

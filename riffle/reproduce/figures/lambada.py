@@ -1,8 +1,7 @@
 """Networks compared on LAMBADA: by feature maps, blocks, units and sharing as in the paper, and by training settings.
 
-All comparisons of the paper share one baseline, and have half the maps of the paper's network, so that every network
-trains within half an hour on a GPU. Accuracy is that on the development set; the test set is for the one network that
-is chosen in the end.
+All comparisons of the paper share one baseline, with half the maps of the paper's network, so that each trains within
+half an hour on a GPU. Accuracy is on the development set; the test set is for the one network chosen in the end.
 """
 
 from __future__ import annotations
@@ -206,11 +205,6 @@ CHANGES: dict[str, dict[str, Any]] = {
 """The setting that is changed, by the name of the group."""
 
 
-def _changed_spec(group: str, change: Mapping[str, Any]) -> RunSpec:
-    parts = {part: {**settings, **change.get(part, {})} for part, settings in INITIAL.items()}
-    return _spec("lambada-levers", group, **{**change, **parts})
-
-
 def _claim_levers(results: Sequence[Result]) -> list[Claim]:
     """Whether any change is an improvement; not a claim of the paper."""
     best = {group: max(runs) for group in CHANGES if (runs := passage_accuracies(results, group))}
@@ -225,6 +219,9 @@ def _claim_levers(results: Sequence[Result]) -> list[Claim]:
 LAMBADA_LEVERS = _figure(
     "lambada-levers",
     "LAMBADA by settings, 192 maps, 2 blocks",
-    [_changed_spec(group, change) for group, change in CHANGES.items()],
+    [
+        _spec("lambada-levers", group, **change | {part: INITIAL[part] | change.get(part, {}) for part in INITIAL})
+        for group, change in CHANGES.items()
+    ],
     _claim_levers,
 )

@@ -97,8 +97,6 @@ TIMING_ADDITION = TimingFigure(
 
 MATERIALISED, FLASH = "Universal Transformer, scores in memory", "Universal Transformer, FlashAttention"
 """Attention as it was computed in 2019, and as it is today."""
-WORDS = 60_001
-"""The Universal Transformer's vocabulary."""
 PAPER_MEMORY = 11.0
 """Gigabytes of the paper's GPU."""
 TIMES_LONGER = 32
@@ -106,7 +104,7 @@ TIMES_LONGER = 32
 
 
 def _lambada_series(quick: bool) -> list[Series]:
-    words, maps, features, heads = (100, 12, 16, 2) if quick else (WORDS, 384, 1024, 16)
+    words, maps, features, heads = (100, 12, 16, 2) if quick else (60_001, 384, 1024, 16)
 
     def build_ours(device: torch.device, dtype: torch.dtype) -> nn.Module:
         return SequenceModel(words, 1, maps, 2, device=device, dtype=dtype)
