@@ -1,21 +1,16 @@
-"""What the commands share: the two consoles, options, the choice of a device, JSON, progress bars, claims."""
+"""What the commands share: the two consoles, options, the choice of a device, JSON, tables, progress bars."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
-
-if TYPE_CHECKING:
-    from riffle.reproduce.claims import Claim
-
 
 output = Console()
 """Results, on standard output."""
@@ -58,11 +53,3 @@ def progress_bar(*columns: TextColumn) -> Progress:
     """A progress bar on standard error."""
     first = (TextColumn("{task.description}"), BarColumn(bar_width=None), MofNCompleteColumn())
     return Progress(*first, *columns, TimeRemainingColumn(), console=errors, expand=True)
-
-
-def print_claims(claims: Sequence[Claim]) -> None:
-    """Print whether each of the paper's claims holds, and why."""
-    colours = {True: "green", False: "red", None: "yellow"}
-    for claim in claims:
-        verdict = f"[{colours[claim.holds]}]{claim.verdict}[/]"
-        output.print(f"{verdict}: {escape(claim.statement)}: {escape(claim.evidence)}", highlight=False, soft_wrap=True)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
-from riffle.cli.display import Json, errors, output, print_claims, print_json, titled_table
+from riffle.cli.display import Json, errors, output, print_json, titled_table
 from riffle.cli.reproduce_runs import ReproduceOptions, measure_series, train_runs
 from riffle.quantities import format_bytes, format_milliseconds
 from riffle.reproduce import FIGURES, get_figure
 
 if TYPE_CHECKING:
+    from riffle.reproduce.claims import Claim
     from riffle.reproduce.figure import LearningFigure, TimingFigure
 
 
@@ -141,7 +144,7 @@ def _show_learning(figure: LearningFigure, root: Path, *, json: bool) -> None:
         verdicts = [claim._asdict() | {"verdict": claim.verdict} for claim in claims]
         print_json({"experiment": figure.name, "runs": [result["run"] for result in results], "claims": verdicts})
     elif results:
-        print_claims(claims)
+        _print_claims(claims)
     names = dict.fromkeys([*figure.folders, *(spec.folder for spec in figure.base_specs)])
     folders = ", ".join(str(root / name) for name in names)
     drawn = f"figure: {', '.join(map(str, figure.save(root)))}" if results else "nothing to draw"
@@ -159,7 +162,7 @@ def _show_timing(figure: TimingFigure, path: Path, *, json: bool) -> None:
         print_json({**results, "claims": [claim._asdict() for claim in claims]})
     else:
         output.print(_timing_table(results))
-        print_claims(claims)
+        _print_claims(claims)
     errors.print(f"numbers: {path}   figure: {drawn}", markup=False, soft_wrap=True)
 
 
@@ -178,3 +181,11 @@ def _timing_table(results: dict[str, Any]) -> Table:
 def _timing_cell(point: dict[str, Any]) -> str:
     peak = "" if point["peak_bytes"] is None else f"\n{format_bytes(point['peak_bytes'])}"
     return f"{format_milliseconds(point['milliseconds'])}{peak}"
+
+
+def _print_claims(claims: Sequence[Claim]) -> None:
+    """Print whether each of the paper's claims holds, and why."""
+    colours = {True: "green", False: "red", None: "yellow"}
+    for claim in claims:
+        verdict = f"[{colours[claim.holds]}]{claim.verdict}[/]"
+        output.print(f"{verdict}: {escape(claim.statement)}: {escape(claim.evidence)}", highlight=False, soft_wrap=True)
