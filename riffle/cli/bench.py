@@ -10,11 +10,11 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
-from rich.table import Column, Table
+from rich.table import Table
 
 from riffle.bench.record import Record, format_error, format_time
 from riffle.bench.workloads import FORMS, row_names, select_cases
-from riffle.cli.display import Device, Json, choose_device, errors, output, print_json
+from riffle.cli.display import Device, Json, choose_device, errors, output, print_json, titled_table
 from riffle.quantities import format_bytes, format_length, format_milliseconds, format_share
 
 
@@ -107,13 +107,8 @@ def _rates(record: Mapping[str, Any]) -> str:
     return f"{rates['product'] / 1e12:.3g} TFLOP/s, {rates['copy'] / 1e12:.3g} TB/s ({rates['description']})"
 
 
-def _empty_table(title: str, *columns: str) -> Table:
-    cells = (Column(name, justify="left" if name in ("row", "form") else "right") for name in columns)
-    return Table(*cells, title=title, title_justify="left", header_style="bold")
-
-
 def _table(rows: Mapping[str, Any]) -> Table:
-    table = _empty_table("speed", "row", "form", "time", "memory", "of the floor", "error")
+    table = titled_table("speed", "row", "form", "time", "memory", "of the floor", "error", left=("row", "form"))
     for name, row in rows.items():
         for index, (form, entry) in enumerate(row["forms"].items()):
             size, reached = "", ""
@@ -127,7 +122,7 @@ def _table(rows: Mapping[str, Any]) -> Table:
 def _curve(rows: Mapping[str, Any]) -> Table:
     row = next(iter(rows.values()))
     title = f"over length: {row['features']} maps, {row['blocks']} block"
-    table = _empty_table(title, "cells", "time", "floor", "error")
+    table = titled_table(title, "cells", "time", "floor", "error")
     for row in rows.values():
         for entry in row["forms"].values():
             floor = format_milliseconds(entry["floor_milliseconds"]) if "floor_milliseconds" in entry else ""
@@ -137,7 +132,7 @@ def _curve(rows: Mapping[str, Any]) -> Table:
 
 def _attention(rows: Mapping[str, Any]) -> Table:
     title = f"against attention: {next(iter(rows.values()))['features']} maps"
-    table = _empty_table(title, "cells", "this network", "encoder", "times as fast")
+    table = titled_table(title, "cells", "this network", "encoder", "times as fast")
     entries = {name: next(iter(row["forms"].values())) for name, row in rows.items()}
     for length in dict.fromkeys(row["lengths"][0] for row in rows.values()):
         both = [entries.get(f"{model}-{length}", {}) for model in ("ours", "encoder")]

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Column, Table
 
 output = Console()
 """Results, on standard output."""
@@ -43,10 +43,8 @@ def choose_device(name: str) -> str:
 
 def titled_table(title: str, *columns: str, left: Sequence[str] = ()) -> Table:
     """An empty table of numbers, aligned to the right but for the columns named in ``left``."""
-    table = Table(title=title, title_justify="left", header_style="bold")
-    for column in columns:
-        table.add_column(column, justify="left" if column in left else "right")
-    return table
+    aligned = (Column(name, justify="left" if name in left else "right") for name in columns)
+    return Table(*aligned, title=title, title_justify="left", header_style="bold")
 
 
 def progress_bar(*columns: TextColumn) -> Progress:

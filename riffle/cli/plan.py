@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Column, Table
+from rich.table import Table
 
-from riffle.cli.display import Json, errors, output, print_json
+from riffle.cli.display import Json, errors, output, print_json, titled_table
 from riffle.quantities import format_bytes, format_milliseconds, parse_bytes, parse_count, parse_flops, parse_seconds
 
 if TYPE_CHECKING:
@@ -97,8 +97,7 @@ def _table(forward: ShardedCost, training: ShardedCost) -> Table:
         f"{work.length:,} cells, {work.features} maps, {work.blocks} block{'s' * (work.blocks != 1)} on {work.ranks:,} "
         f"GPU{'s' * (work.ranks != 1)}: {work.cells:,} cells each, {work.layers} layers"
     )
-    columns = (Column(name, justify="right") for name in ("forward", "forward and backward"))
-    table = Table("each GPU", *columns, title=title, title_justify="left", header_style="bold")
+    table = titled_table(title, "each GPU", "forward", "forward and backward", left=["each GPU"])
     rows = {
         "memory": lambda cost: format_bytes(cost.memory_bytes) + ("" if cost.fits else " [red]does not fit[/]"),
         "fits on": lambda cost: "no number of GPUs" if cost.fewest_ranks is None else f"{cost.fewest_ranks:,} or more",
