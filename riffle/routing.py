@@ -159,10 +159,7 @@ def parse_permutation(text: str) -> list[int]:
 def permutation_network(k: int) -> ShuffleExchange:
     """A network that carries out any permutation of up to ``2**k`` messages, given in its input by :func:`encode`.
 
-    The result is exact: a saturated unit maps cells of -1 and 1 to cells of -1 and 1.
-
-    Args:
-        k: The longest sequence has ``2**k`` messages; shorter ones use the same weights.
+    The result is exact, since a saturated unit maps cells of -1 and 1 to such cells. All lengths share the weights.
 
     >>> net = permutation_network(3)
     >>> decode(net(encode([10, 20, 30, 40], [3, 1, 0, 2], k=3)))
@@ -179,15 +176,12 @@ def permutation_network(k: int) -> ShuffleExchange:
 
 
 def encode(items: Sequence[int], permutation: Sequence[int], k: int | None = None) -> Tensor:
-    """Messages with the settings that bring each to its exit, as cells of :func:`permutation_network`.
+    """Messages with the settings that bring each to its exit, as cells ``[1, N, D]`` of :func:`permutation_network`.
 
     Args:
         items: The messages, whole numbers from 0 to 65535, 2, 4, 8, ... of them.
         permutation: Message ``i`` is to come out at ``permutation[i]``.
         k: The network's ``k``, if it is made for longer sequences than this one.
-
-    Returns:
-        ``[1, N, D]``
     """
     import torch
 

@@ -54,6 +54,8 @@ def dependence(
         x = x.unsqueeze(0)
     if x.shape[0] != 1:
         raise ValueError(f"dependence looks at one sequence at a time, got a batch of {x.shape[0]}")
+    if probes is not None and probes < 1:
+        raise ValueError(f"probes must be at least 1, got {probes}")
     length, k = x.shape[1], bits(x.shape[1])
     with torch.no_grad():
         network, cells_1WD = network_input(net, x)
@@ -62,7 +64,12 @@ def dependence(
         layer = reference_layer(network.units)  # type: ignore[arg-type]
         out_1WD = network.relabel(walk(network.layers(k), cells_1WD, shuffled_layer(layer)))
         out_NC = (net.output(out_1WD) if isinstance(net, SequenceModel) else out_1WD)[0, :length]
-    directions_SC = _directions(out_NC, probes, seed)
+    classes = out_NC.shape[1]
+    directions_SC = torch.eye(classes).to(out_NC)
+    if probes is not None and probes < classes:
+        normal_CS = torch.randn(classes, probes, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+        # So long that products with them keep the squared norm of a matrix on average.
+        directions_SC = (torch.linalg.qr(normal_CS).Q * (classes / probes) ** 0.5).T.to(out_NC)
     count = len(directions_SC)
     position_R = torch.arange(length)[slice(None) if outputs is None else list(outputs)].to(x.device)
     squares_RN = out_NC.new_zeros(len(position_R), length)
@@ -116,18 +123,6 @@ def source_positions(task: Task, symbols: Sequence[int]) -> list[int | None] | N
     if not torch.equal(torch.where(blank_N, BLANK, inputs_TN[:, source_N]), answers_TN):
         return None
     return [None if blank else source for source, blank in zip(source_N.tolist(), blank_N.tolist(), strict=True)]
-
-
-def _directions(out_NC: Tensor, probes: int | None, seed: int) -> Tensor:
-    """Orthogonal rows ``[S, C]``, so long that products with them keep the squared norm of a matrix on average."""
-    classes = out_NC.shape[1]
-    if probes is None or probes >= classes:
-        return torch.eye(classes).to(out_NC)
-    if probes < 1:
-        raise ValueError(f"probes must be at least 1, got {probes}")
-    normal_CS = torch.randn(classes, probes, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-    orthogonal_CS = torch.linalg.qr(normal_CS).Q * (classes / probes) ** 0.5
-    return orthogonal_CS.T.to(out_NC)
 
 
 def errors_over_length(

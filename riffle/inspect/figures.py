@@ -52,15 +52,13 @@ def dependence_figure(dependence_NN: Tensor, *, title: str = "what each output d
     from matplotlib.colors import PowerNorm
     from matplotlib.ticker import MaxNLocator
 
-    length = len(dependence_NN)
+    ticks = _ticks(len(dependence_NN))
     with style(FONT_SIZE, **SETTINGS):
         figure = new_figure(6.4, 5.6)
         axes = figure.add_subplot()
         norm = PowerNorm(0.5, 0, float(dependence_NN.max()))
         image = axes.imshow(_array(dependence_NN), cmap=_ink(), norm=norm, interpolation="nearest", aspect="equal")
-        axes.set(title=title, xlabel="input position", ylabel="output position")
-        axes.set_xticks(_ticks(length))
-        axes.set_yticks(_ticks(length))
+        axes.set(title=title, xlabel="input position", ylabel="output position", xticks=ticks, yticks=ticks)
         label = "norm of the Jacobian's block"
         bar = figure.colorbar(image, ax=axes, shrink=0.75, pad=0.02, label=label, ticks=MaxNLocator(5))
         bar.outline.set_visible(False)
