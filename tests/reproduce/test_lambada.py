@@ -17,7 +17,7 @@ ON_PASSAGES = [name for name in FIGURES if name.startswith("lambada")]
 @pytest.mark.parametrize("name", ON_PASSAGES)
 def test_a_quick_run_leaves_results_and_a_figure(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    # Two networks of spec comparison: all of them take a process spec, which is slow to start.
+    # Two networks of each comparison: every run has a process of its own, which is slow to start.
     figure = get_figure(name)
     specs = figure.specs(quick=True)[:2]
     only = ",".join(spec.name for spec in specs)

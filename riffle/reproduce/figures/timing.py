@@ -19,8 +19,6 @@ from riffle.tasks import get_task
 
 OURS = "shuffle-exchange"
 WORKS: tuple[SeriesWork, ...] = ("evaluation", "training")
-
-
 Build = Callable[[torch.device, torch.dtype], nn.Module]
 
 
@@ -70,6 +68,7 @@ NEURAL_GPU = "Neural GPU (DNGPU)"
 
 
 def _addition_series(quick: bool) -> list[Series]:
+    """Up to 2M cells, as in the paper."""
     task = get_task("add")
     sizes = task.symbols, task.classes, 12 if quick else 96
     return _series(
