@@ -6,9 +6,9 @@ import doctest
 import re
 from pathlib import Path
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
+
+nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE, NOTEBOOK = DOCS / "looking-inside.md", DOCS / "tour.ipynb"
@@ -44,7 +44,7 @@ def test_the_notebook_is_kept_with_its_outputs() -> None:
 def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     notebook = nbformat.read(NOTEBOOK, as_version=4)
-    NotebookClient(notebook, timeout=500, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    nbclient.NotebookClient(notebook, timeout=500, resources={"metadata": {"path": str(tmp_path)}}).execute()
     printed = "".join(output.get("text", "") for cell in notebook.cells for output in cell.get("outputs", ()))
     accuracy = printed.partition("symbols right")[2]
     assert re.search(r"^ *8 +(9[5-9]|100)\.\d%", accuracy, re.MULTILINE), printed
