@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from riffle.inspect import trace
 from riffle.train.run import Run
@@ -17,8 +17,6 @@ QUICK = ("--lengths", "4,8,20", "--examples", 4, "--device", "cpu")
 
 
 def test_json(run: Path) -> None:
-    import torch
-
     result = succeed("inspect", run, "--input", "1 2 3", "--out", "new/pictures", *QUICK, "--json").json
     assert result["figures"] == [f"new/pictures/{name}.png" for name in PICTURES]
     assert all(Path(path).read_bytes().startswith(b"\x89PNG") for path in result["figures"])
@@ -57,7 +55,7 @@ def test_a_task_that_looks_at_its_symbols_and_a_unit_without_gates(tmp_path: Pat
     assert "outputs depend" not in result.out
     assert "none" in result.out
     assert not (folder / "inspect" / "gates.png").exists()
-    data = json.loads(succeed("inspect", folder, *QUICK, "--json").out)
+    data = succeed("inspect", folder, *QUICK, "--json").json
     assert data["routed"] is None
     assert all(layer["update"] is None for layer in data["layers"])
 

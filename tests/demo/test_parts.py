@@ -157,12 +157,9 @@ def test_route(messages: int) -> None:
     shown = show_route(text)
     crossed = with_class(shown, "crossed")
     assert len(crossed) == sum(map(sum, route(permutation)))
-    for message, group in enumerate(with_class(shown, "message")):
-        start, end = (float(ball.get("cy", "")) for ball in group.iter("circle"))
-        first = float(with_class(shown, "message")[0].find("circle").get("cy"))  # type: ignore[union-attr, arg-type]
-        pitch = 26
-        assert (start - first) / pitch == message
-        assert (end - first) / pitch == permutation[message]
+    ends = [[float(ball.get("cy", "")) for ball in group.iter("circle")] for group in with_class(shown, "message")]
+    assert [start for start, _ in ends] == [ends[0][0] + 26 * message for message in range(messages)]
+    assert [end for _, end in ends] == [ends[exit][0] for exit in permutation]
 
 
 @pytest.mark.parametrize(
