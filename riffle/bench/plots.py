@@ -25,7 +25,7 @@ SHORTEST, LONGEST, MOST_RANKS = 20, 36, 10
 """Of the cost model's plot: address bits of the shortest and longest sequence, and of the largest number of devices."""
 
 
-Line = tuple[str, dict[int, float], str, str]
+Curve = tuple[str, dict[int, float], str, str]
 """A label, milliseconds by length, a colour and matplotlib's format of a line."""
 
 
@@ -50,10 +50,10 @@ def draw_bench(record: Mapping[str, Any], *paths: Path) -> bool:
     return True
 
 
-def _lines(section: Mapping[str, Any], name: str) -> list[Line]:
+def _lines(section: Mapping[str, Any], name: str) -> list[Curve]:
     """The lines of a panel; none where a model that it compares has no times."""
     network = "curve" if name == "curve" else "ours"
-    lines: list[Line] = [
+    lines: list[Curve] = [
         ("riffle", _by_length(section, network, "milliseconds"), PALETTE[0], "o-"),
         ("its floor: FLOPs at a matrix product's rate", _by_length(section, network, "floor_milliseconds"), WIRE, "--"),
     ]
@@ -74,7 +74,7 @@ def _by_length(section: Mapping[str, Any], prefix: str, number: str) -> dict[int
     return dict(sorted(numbers.items()))
 
 
-def _draw_lines(axes: Any, lines: list[Line]) -> None:
+def _draw_lines(axes: Any, lines: list[Curve]) -> None:
     axes.set(xscale="log", yscale="log")
     slowest = max(list(times.values())[-1] for _, times, _, _ in lines)
     for label, times, colour, form in lines:

@@ -13,7 +13,7 @@ from riffle.demo.routes import random_permutation, show_route
 from riffle.demo.server import LOGO
 from riffle.demo.solve import MAX_SYMBOLS, LoadedRun, RunCatalogue, answer, random_input, show_answer
 from riffle.demo.svg import tag
-from riffle.demo.switches import MAX_CELLS, layer_count, show_switches
+from riffle.demo.switches import MAX_CELLS, count_layers, show_switches
 
 CONCURRENT = 2
 """Requests that are computed at the same time; the others wait in the queue."""
@@ -34,7 +34,7 @@ HEADER = (
 FOOTER = '<footer class="foot">Everything on this page is computed on the machine that serves it.</footer>'
 
 
-def build(catalogue: RunCatalogue) -> gr.Blocks:
+def build_page(catalogue: RunCatalogue) -> gr.Blocks:
     """The page for these models."""
 
     def show_choice(visible: bool) -> Any:
@@ -67,7 +67,7 @@ def build(catalogue: RunCatalogue) -> gr.Blocks:
         def choose_model(name: str) -> tuple[Any, ...]:
             trained = catalogue.get(name)
             example = _example(trained)
-            layers = layer_count(trained, example)
+            layers = count_layers(trained, example)
             return (
                 _describe(trained),
                 gr.Textbox(value=example, **_hint(trained)),
@@ -137,7 +137,7 @@ def _build_length(catalogue: RunCatalogue, model: gr.Dropdown, trained: LoadedRu
 
 def _build_switches(catalogue: RunCatalogue, model: gr.Dropdown, trained: LoadedRun) -> list[Any]:
     example = _example(trained)
-    layers = layer_count(trained, example)
+    layers = count_layers(trained, example)
     gr.HTML(
         '<p class="lead">Every box is a switch on two cells. Its number is the mean of its update gate: how much it '
         f"copies; the rest it computes anew. Up to {MAX_CELLS} cells.</p>"
@@ -150,7 +150,7 @@ def _build_switches(catalogue: RunCatalogue, model: gr.Dropdown, trained: Loaded
 
     def show_all_layers(name: str, typed: str) -> tuple[Any, str]:
         chosen = catalogue.get(name)
-        layers = layer_count(chosen, typed)
+        layers = count_layers(chosen, typed)
         return gr.Slider(**_slider(layers)), show_switches(chosen, typed, layers)
 
     def show_layers(name: str, typed: str, upto: float) -> str:

@@ -128,11 +128,11 @@ def serve(catalogue: RunCatalogue, listening: socket.socket) -> None:
     import gradio as gr
     import uvicorn
 
-    from riffle.demo.app import build
+    from riffle.demo.app import build_page
 
     app = gr.mount_gradio_app(
         fastapi.FastAPI(docs_url=None, redoc_url=None, openapi_url=None),
-        build(catalogue),
+        build_page(catalogue),
         path="/",
         theme=theme(),
         css_paths=STYLESHEET,

@@ -12,7 +12,7 @@ import torch
 from riffle.demo.svg import errors_as_markup, tag
 from riffle.models.base import SymbolModel
 from riffle.tasks import TASKS, Task, get_task
-from riffle.tasks.base import trim
+from riffle.tasks.task import trim
 from riffle.train.run import Run, find_runs
 from riffle.train.shipped import SHIPPED, Solution, solve
 
@@ -109,7 +109,7 @@ def answer(trained: LoadedRun, text: str) -> Solution:
 def show_answer(trained: LoadedRun, text: str) -> str:
     """The answer to an input, its wrong symbols marked."""
     solution = answer(trained, text)
-    pairs = compare(trained.task, solution.output, solution.expected)
+    pairs = compare_answers(trained.task, solution.output, solution.expected)
     wrong = sum(got != right for got, right in pairs)
     cells = [tag("span", "<b>network</b><i>true answer</i>", class_="names")]
     for got, right in pairs:
@@ -133,7 +133,7 @@ def verdict(correct: bool, wrong: int, symbols: int) -> str:
     return f"Wrong: {wrong} of {symbols} symbols." if symbols > 1 else "Wrong."
 
 
-def compare(task: Task, got: str, right: str) -> list[tuple[str, str]]:
+def compare_answers(task: Task, got: str, right: str) -> list[tuple[str, str]]:
     """Two answers, split into symbols, in pairs; numbers are aligned at their lowest digit."""
     ours, expected = task.pieces(got), task.pieces(right)
     if task.right_aligned:

@@ -20,7 +20,7 @@ SCALE = ("#46327e", "#365c8d", "#277f8e", "#1fa187", "#4ac16d", "#a0da39", "#fde
 """Colours from a gate of 0, which computes everything anew, to one of 1, which copies; safe for the colour-blind."""
 
 
-def layer_count(trained: LoadedRun, text: str) -> int:
+def count_layers(trained: LoadedRun, text: str) -> int:
     """Layers of the network for an input; 1 for an invalid input."""
     try:
         symbols = parse_input(trained.task, text.split(), MAX_CELLS)

@@ -19,7 +19,7 @@ from riffle.environment import environment
 from riffle.files import read_json, write_json
 from riffle.lambada.corpus import RANK_CLASSES, Corpus
 from riffle.lambada.passages import TokenisedPassages, read_evaluation
-from riffle.lambada.pointing import OnProgress, Predictions, predict
+from riffle.lambada.pointing import OnProgress, Predictions, predict_answers
 from riffle.lambada.tokens import is_word, tokenise
 from riffle.lambada.train import VOCABULARY_FILE, WORD_CLASSIFIERS, make_lambada_objective
 from riffle.lambada.vectors import WordVectors, write_vectors
@@ -125,7 +125,7 @@ class TrainedReader:
     ) -> dict[str, dict[str, PassageScore]]:
         """Accuracy on passages whose last word is the answer, averaged over placements, see :func:`breakdown`."""
         objective, dataset = self.objective, self.objective.dataset_from_tokens(passages)
-        predictions = predict(self.model, dataset, objective.predict_rows, placements, on_progress=on_progress)
+        predictions = predict_answers(self.model, dataset, objective.predict_rows, placements, on_progress=on_progress)
         rank_V = dataset.lookup_V.cpu() - objective.vocabulary.first_known
         return breakdown(predictions, rank_V[predictions.answers])
 

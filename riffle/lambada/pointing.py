@@ -197,7 +197,7 @@ def predict_by_pointing(model: nn.Module, dataset: PassageDataset, rows_B: Tenso
 
 
 @torch.inference_mode()
-def predict(
+def predict_answers(
     model: nn.Module,
     dataset: PassageDataset,
     predict_rows: Callable[[nn.Module, PassageDataset, Tensor, int], Predictions] = predict_by_pointing,

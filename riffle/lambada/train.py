@@ -24,7 +24,7 @@ from riffle.lambada.pointing import (
     Predictions,
     context_probabilities,
     pointer_loss,
-    predict,
+    predict_answers,
     predict_by_pointing,
 )
 from riffle.lambada.vectors import WordVectors, load_vectors, write_vectors
@@ -143,11 +143,13 @@ class PointerObjective:
     def evaluate(self, model: WordModel) -> dict[str, float]:
         """Accuracy by position on the validation split and the evaluation sets."""
         with autocast(self.config.train.precision, self.device):
-            by_split = {split: predict(model, self.dataset(split), self.predict_rows) for split in self.corpus.held_out}
+            by_split = {
+                split: predict_answers(model, self.dataset(split), self.predict_rows) for split in self.corpus.held_out
+            }
         return {split: predictions.accuracy["position"] for split, predictions in by_split.items()}
 
     def predict_rows(self, model: nn.Module, dataset: PassageDataset, rows_B: Tensor, placements: int) -> Predictions:
-        """A model's predictions for some passages of a dataset, see :func:`riffle.lambada.pointing.predict`."""
+        """A model's predictions for some passages of a dataset, see :func:`riffle.lambada.pointing.predict_answers`."""
         return predict_by_pointing(model, dataset, rows_B, placements)
 
     @torch.inference_mode()

@@ -24,7 +24,7 @@ from riffle.nn.switch import Unit
 from riffle.parallel import stream
 from riffle.parallel.streaming import memory_mapped, part_bits
 from riffle.shuffle import Sharing, bits
-from riffle.tasks.base import BLANK
+from riffle.tasks.task import BLANK
 
 EMBEDDING_RANGE = 0.01
 SMALL_TABLE = 64

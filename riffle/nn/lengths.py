@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from riffle.shuffle import bits
 
-Run = Callable[[list[Tensor]], list[Tensor]]
+RunBatches = Callable[[list[Tensor]], list[Tensor]]
 """Maps batches of sequences, each batch of one power of two, to as many results."""
 
 
@@ -24,13 +24,13 @@ def pad_to(x_BN: Tensor, width: int) -> Tensor:
     return F.pad(x_BN, (0, 0) * (x_BN.dim() - 2) + (0, missing))
 
 
-def at_powers_of_two(run: Run, xs_BN: Sequence[Tensor]) -> list[Tensor]:
+def at_powers_of_two(run: RunBatches, xs_BN: Sequence[Tensor]) -> list[Tensor]:
     """Run each batch on the smallest power of two that holds its sequences, and crop the results."""
     results = run([pad_to(x_BN, 2 ** bits(x_BN.shape[1])) for x_BN in xs_BN])
     return [result[:, : x_BN.shape[1]] for result, x_BN in zip(results, xs_BN, strict=True)]
 
 
-def at_own_power_of_two(run: Run, x_BN: Tensor, lengths: Tensor | Sequence[int]) -> Tensor:
+def at_own_power_of_two(run: RunBatches, x_BN: Tensor, lengths: Tensor | Sequence[int]) -> Tensor:
     """Run every row at the smallest power of two that holds *it*; cells past a row's length are zero, in and out.
 
     Rows are grouped by that power, so a row's result depends on the row alone.

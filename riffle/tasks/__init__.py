@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 
 from riffle.tasks import arithmetic, brackets, lookup, sequences, words
-from riffle.tasks.base import BLANK, Batch, Task
+from riffle.tasks.task import BLANK, Batch, Task
 
 __all__ = ["BLANK", "TASKS", "Batch", "Task", "get_task"]
 _ALL: tuple[Task, ...] = (

@@ -14,9 +14,18 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from riffle.tasks.base import BLANK, SHOW_BLANK, SHOW_UNKNOWN, Task, parse_two_numbers, render_number, trim
-from riffle.tasks.digits import digits_of, divide, multiply, number_of, operands, pack, propagate_carries, unpack
+from riffle.tasks.digits import (
+    digits_of,
+    divide,
+    multiply,
+    number_of,
+    operands,
+    pack_digits,
+    propagate_carries,
+    unpack_digits,
+)
 from riffle.tasks.rows import columns, crop, randint, randint_below, row_lengths, take
+from riffle.tasks.task import BLANK, SHOW_BLANK, SHOW_UNKNOWN, Task, parse_two_numbers, render_number, trim
 from riffle.tasks.worst_cases import ADDITION_CASES, MULTIPLICATION_CASES, binary_splits
 
 
@@ -225,7 +234,7 @@ class MultiplyBCD(TwoNumbers):
     def draw(self, lengths_B: Tensor, width: int, *, generator: torch.Generator) -> Tensor:
         digits_B = (lengths_B - 1) // (2 * BITS)
         drawn_BK = randint(0, 10, (lengths_B.shape[0], -(-width // BITS)), generator)
-        symbols_BN = unpack(drawn_BK, 2, BITS)[:, :width] + 1
+        symbols_BN = unpack_digits(drawn_BK, 2, BITS)[:, :width] + 1
         column_N = columns(symbols_BN)
         symbols_BN = symbols_BN + END * (column_N % BITS == BITS - 1)
         at_B1 = BITS * digits_B[:, None]
@@ -233,8 +242,8 @@ class MultiplyBCD(TwoNumbers):
         return crop(torch.where(column_N == at_B1, self.separator, rows_BN), 2 * BITS * digits_B + 1)
 
     def answer(self, inputs_BN: Tensor) -> Tensor:
-        a_BK, b_BK = (pack(bits_BN % 2, 2, BITS) for bits_BN in operands(inputs_BN, self.separator))
-        product_BN = unpack(multiply(a_BK, b_BK, 10), 2, BITS)[:, : inputs_BN.shape[1]] + 1
+        a_BK, b_BK = (pack_digits(bits_BN % 2, 2, BITS) for bits_BN in operands(inputs_BN, self.separator))
+        product_BN = unpack_digits(multiply(a_BK, b_BK, 10), 2, BITS)[:, : inputs_BN.shape[1]] + 1
         product_BN = product_BN + END * (columns(product_BN) % BITS == BITS - 1)
         return crop(product_BN, row_lengths(inputs_BN) - 1)
 

@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from riffle.tasks.base import BLANK, Task, render_chars, render_symbols
 from riffle.tasks.rows import bernoulli, columns, crop, randint, randint_below, row_lengths, shift_right, take
+from riffle.tasks.task import BLANK, Task, render_chars, render_symbols
 
 
 def random_heights(batch: int, width: int, kinds: int, generator: torch.Generator) -> Tensor:

@@ -85,7 +85,7 @@ def divide(a_BN: Tensor, b_BN: Tensor) -> tuple[Tensor, Tensor]:
     is zero the result is undefined.
     """
     base = 1 << LIMB
-    divisor_BL = pack(b_BN, 2, LIMB)
+    divisor_BL = pack_digits(b_BN, 2, LIMB)
     lowest_L = (columns(divisor_BL) == 0).long()
     minus_divisor_BL = base - 1 - divisor_BL + lowest_L
     rest_BL = torch.zeros_like(divisor_BL)
@@ -95,15 +95,15 @@ def divide(a_BN: Tensor, b_BN: Tensor) -> tuple[Tensor, Tensor]:
         fits_B1 = carries(rest_BL + minus_divisor_BL, base)[:, -1:]
         rest_BL = propagate_carries(rest_BL + torch.where(fits_B1, minus_divisor_BL, 0), base)
         quotient.append(fits_B1)
-    return torch.cat(quotient[::-1], dim=1).long(), unpack(rest_BL, 2, LIMB)[:, : a_BN.shape[1]]
+    return torch.cat(quotient[::-1], dim=1).long(), unpack_digits(rest_BL, 2, LIMB)[:, : a_BN.shape[1]]
 
 
-def pack(digits_BK: Tensor, base: int, group: int) -> Tensor:
+def pack_digits(digits_BK: Tensor, base: int, group: int) -> Tensor:
     """Join every ``group`` digits to one digit of base ``base ** group``; the last one is padded with zeros."""
     grouped = F.pad(digits_BK, (0, -digits_BK.shape[1] % group)).unflatten(1, (-1, group))
     return (grouped * base ** torch.arange(group, device=digits_BK.device)).sum(dim=2)
 
 
-def unpack(packed_BK: Tensor, base: int, group: int) -> Tensor:
-    """Undo :func:`pack`; the zeros that padded the last digit remain."""
+def unpack_digits(packed_BK: Tensor, base: int, group: int) -> Tensor:
+    """Undo :func:`pack_digits`; the zeros that padded the last digit remain."""
     return (packed_BK[:, :, None] // base ** torch.arange(group, device=packed_BK.device) % base).flatten(1)

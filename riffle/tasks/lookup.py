@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from riffle.tasks.base import BLANK, Task, parse_symbol, render_chars, render_symbols, tokens, trim
 from riffle.tasks.rows import columns, crop, first_column, rand, randint, row_lengths, take
 from riffle.tasks.sequences import PairTask
+from riffle.tasks.task import BLANK, Task, parse_symbol, render_chars, render_symbols, tokens, trim
 
 
 def pairs_and_keys(words: Sequence[str], syntax: str) -> tuple[list[str], list[str]]:

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from riffle.tasks.base import BLANK
+from riffle.tasks.task import BLANK
 
 
 def columns(rows_BN: Tensor) -> Tensor:

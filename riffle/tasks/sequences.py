@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from riffle.tasks.base import BLANK, Task, parse_number, parse_symbol, render_chars, render_symbols, tokens, trim
 from riffle.tasks.digits import propagate_carries
 from riffle.tasks.rows import columns, crop, randint, randint_below, row_lengths, sort_rows, take
+from riffle.tasks.task import BLANK, Task, parse_number, parse_symbol, render_chars, render_symbols, tokens, trim
 from riffle.tasks.worst_cases import SYMBOL_SPLITS
 
 

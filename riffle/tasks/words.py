@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from riffle.tasks.base import BLANK, SHOW_SPACE, Task, render_chars, tokens
 from riffle.tasks.rows import bernoulli, columns, crop, last_column_so_far, randint, row_lengths, shift_right, take
+from riffle.tasks.task import BLANK, SHOW_SPACE, Task, render_chars, tokens
 
 
 def dense_rank(keys_BN: Tensor) -> Tensor:

@@ -9,8 +9,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from riffle.tasks.base import BLANK, Split
 from riffle.tasks.rows import bernoulli, columns, crop, first_column, randint, randint_below, sort_rows, take
+from riffle.tasks.task import BLANK, Split
 
 SYMBOL_SPLITS: dict[str, Split] = {
     "all-equal": lambda rows_BN, generator: torch.where(rows_BN == BLANK, BLANK, rows_BN[:, :1]),

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from riffle.config import DataConfig
-from riffle.tasks.base import BLANK, Batch, Task
+from riffle.tasks.task import BLANK, Batch, Task
 
 HELD_OUT_OF = 16
 """One example in this many is held out of training."""

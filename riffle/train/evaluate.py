@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from riffle.environment import available_bytes
 from riffle.models.base import SymbolModel
 from riffle.quantities import format_wait
-from riffle.tasks.base import BLANK, Task
+from riffle.tasks.task import BLANK, Task
 from riffle.train.data import sample_held_out
 
 CELLS_PER_BATCH = {"cpu": 2**14, "cuda": 2**20}

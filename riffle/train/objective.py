@@ -17,7 +17,7 @@ from riffle.config import ModelConfig, Precision, RunConfig
 from riffle.models.base import SymbolModel, Trainable
 from riffle.models.build import build
 from riffle.tasks import get_task
-from riffle.tasks.base import Batch
+from riffle.tasks.task import Batch
 from riffle.train.data import held_out, sample_bin
 from riffle.train.distributed import SINGLE_PROCESS, RankGroup
 from riffle.train.evaluate import count_correct_symbols, evaluate, symbol_loss

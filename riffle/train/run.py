@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from riffle.config import RUN_CONFIGS, PassageDataConfig, RunConfig, differences, fields, from_dict
 from riffle.files import read_json, write_atomically, write_json
 from riffle.tasks import TASKS
-from riffle.tasks.base import BLANK
+from riffle.tasks.task import BLANK
 from riffle.train.checkpoint import add_prefix, dequantize, read_checkpoint, select_prefix, write_checkpoint
 from riffle.train.objective import make_objective
 

@@ -19,13 +19,13 @@ from riffle.demo.solve import (
     LoadedRun,
     RunCatalogue,
     answer,
-    compare,
+    compare_answers,
     parse_input,
     random_input,
     show_answer,
 )
 from riffle.demo.svg import errors_as_markup
-from riffle.demo.switches import layer_count, mean_gates, show_switches
+from riffle.demo.switches import count_layers, mean_gates, show_switches
 from riffle.inspect import trace
 from riffle.routing import route
 from riffle.tasks import TASKS
@@ -69,7 +69,7 @@ def test_wrong_symbols_are_marked(runs: Path) -> None:
     text = " ".join(str(i % 11 + 1) for i in range(16))
     trained = LoadedRun(runs / "new")
     solution, shown = answer(trained, text), show_answer(trained, text)
-    pairs = compare(TASKS["id"], solution.output, solution.expected)
+    pairs = compare_answers(TASKS["id"], solution.output, solution.expected)
     differing = [(got, right) for got, right in pairs if got != right]
     assert differing
     marked = [tuple(part.text for part in cell) for cell in with_class(shown, "wrong") if cell.tag == "span"]
@@ -78,9 +78,9 @@ def test_wrong_symbols_are_marked(runs: Path) -> None:
 
 
 def test_numbers_meet_at_the_lowest_digit() -> None:
-    assert compare(TASKS["add"], "101", "1101") == [("·", "1"), ("1", "1"), ("0", "0"), ("1", "1")]
-    assert compare(TASKS["sort"], "1 2", "1 2 3") == [("1", "1"), ("2", "2"), ("·", "3")]
-    assert compare(TASKS["dyck"], "balanced", "not balanced") == [("balanced", "not balanced")]
+    assert compare_answers(TASKS["add"], "101", "1101") == [("·", "1"), ("1", "1"), ("0", "0"), ("1", "1")]
+    assert compare_answers(TASKS["sort"], "1 2", "1 2 3") == [("1", "1"), ("2", "2"), ("·", "3")]
+    assert compare_answers(TASKS["dyck"], "balanced", "not balanced") == [("balanced", "not balanced")]
 
 
 def test_size() -> None:
@@ -119,7 +119,7 @@ def test_switches() -> None:
     symbols = [7, 3, 9, 1, 4, 4, 2, 8]
     text = " ".join(map(str, symbols))
     gates = mean_gates(trace(SORT.model(), torch.tensor([symbols]), order="shuffled"))
-    assert layer_count(SORT, text) == len(gates) == 5
+    assert count_layers(SORT, text) == len(gates) == 5
     assert all(len(layer) == 4 and all(0 <= gate <= 1 for gate in layer) for layer in gates)
     for upto in (1, 3, 5):
         shown = show_switches(SORT, text, upto)
@@ -134,7 +134,7 @@ def test_switches() -> None:
 
 
 def test_switches_of_a_short_input_are_those_of_the_smallest_trained_network() -> None:
-    assert layer_count(SORT, "2 1") == 5
+    assert count_layers(SORT, "2 1") == 5
     shown = show_switches(SORT, "2 1", 5)
     assert len(with_class(shown, "switch")) == 4 * 5
     assert ["".join(e.itertext()) for e in with_class(shown, "good")][:2] == ["1", "2"]
@@ -144,8 +144,8 @@ def test_switches_of_a_short_input_are_those_of_the_smallest_trained_network() -
 @pytest.mark.parametrize(("length", "cells"), [(1, 8), (3, 8), (5, 8), (9, 16), (32, 32)])
 def test_switches_of_any_length(length: int, cells: int) -> None:
     text = " ".join("5" * length)
-    shown = show_switches(SORT, text, layer_count(SORT, text))
-    assert len(with_class(shown, "switch")) == cells // 2 * layer_count(SORT, text)
+    shown = show_switches(SORT, text, count_layers(SORT, text))
+    assert len(with_class(shown, "switch")) == cells // 2 * count_layers(SORT, text)
     answers = ["".join(element.itertext()) for element in with_class(shown, "good")]
     assert answers == ["5"] * length + ["·"] * (8 - length), "the shortest trained length is 8"
 

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from riffle.inspect import errors_over_length
 from riffle.tasks import get_task
-from riffle.tasks.base import Task
+from riffle.tasks.task import Task
 
 
 class WrongInTheLastQuarter(nn.Module):

@@ -25,7 +25,7 @@ from riffle.lambada.pointing import (
     Predictions,
     context_probabilities,
     pointer_loss,
-    predict,
+    predict_answers,
 )
 from riffle.lambada.vocabulary import BLANK, FIRST_OOV, MASK
 
@@ -167,7 +167,7 @@ def test_the_loss(texts: list[list[str]], smoothing: float, label: Label, seed: 
 @given(passages, st.integers(1, 3))
 def test_what_is_chosen(texts: list[list[str]], placements: int) -> None:
     examples, model = PassageDataset.from_tokens(texts, WORDS, POSITIONS), Scores()
-    pointed = predict(model, examples, placements=placements, batch=2)
+    pointed = predict_answers(model, examples, placements=placements, batch=2)
     number = numbers(texts)
     for row, text in enumerate(texts):
         context, answer = text[:-1][-(POSITIONS - 1) :], text[-1]

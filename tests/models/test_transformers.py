@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from riffle.models.baselines import Transformer
-from riffle.models.baselines.transformers import Attention, rotary_angles, rotate
+from riffle.models.baselines.transformers import Attention, apply_rotary, rotary_angles
 
 
 def test_rotary_scores_depend_on_distance_alone() -> None:
     query, key = torch.randn(2, 1, 1, 1, 8).double().expand(2, 1, 1, 10, 8)
     rotation = rotary_angles(10, 8, query.device)
-    score_NN = (rotate(query, rotation) @ rotate(key, rotation).mT)[0, 0]
+    score_NN = (apply_rotary(query, rotation) @ apply_rotary(key, rotation).mT)[0, 0]
     torch.testing.assert_close(score_NN[1:, 1:], score_NN[:-1, :-1], rtol=1e-5, atol=1e-6)
     assert not torch.allclose(score_NN[0, 1], score_NN[1, 0])
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch._subclasses import FakeTensorMode
 
 from riffle.tasks import BLANK, Task
-from riffle.tasks.base import trim
+from riffle.tasks.task import trim
 
 LENGTHS = (1, 2, 3, 4, 5, 7, 8, 9, 16, 31, 32, 63, 64)
 

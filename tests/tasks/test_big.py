@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from riffle.tasks import BLANK, TASKS
-from riffle.tasks.base import trim
-from riffle.tasks.digits import digits_of, multiply, number_of, pack, unpack
+from riffle.tasks.digits import digits_of, multiply, number_of, pack_digits, unpack_digits
+from riffle.tasks.task import trim
 
 from .contract import seeded
 
@@ -65,9 +65,9 @@ def test_products_stay_exact_at_16384_digits(digit: int) -> None:
 @REPEATABLE
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=40), st.sampled_from([2, 3, 4, 5]))
 def test_pack_and_unpack(digits: list[int], group: int) -> None:
-    packed = pack(torch.tensor([digits]), 10, group)
+    packed = pack_digits(torch.tensor([digits]), 10, group)
     assert number_of(packed[0].tolist(), 10**group) == number_of(digits, 10)
-    assert trim(unpack(packed, 10, group)[0].tolist()) == trim(digits)
+    assert trim(unpack_digits(packed, 10, group)[0].tolist()) == trim(digits)
 
 
 BASES = {"add": 2, "add-base4": 4, "add-decimal": 10, "multiply": 2, "multiply-base4": 4, "multiply-decimal": 10}

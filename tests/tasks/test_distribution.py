@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from riffle.tasks import TASKS, Task
-from riffle.tasks.base import trim
 from riffle.tasks.brackets import random_heights
+from riffle.tasks.task import trim
 from riffle.tasks.words import draw_words, split_words
 
 from .contract import seeded

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from riffle.tasks import BLANK, TASKS
-from riffle.tasks.base import trim
+from riffle.tasks.task import trim
 
 from .contract import seeded
 

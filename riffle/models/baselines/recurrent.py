@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from riffle.models.base import BaselineModel, CellModel
 from riffle.nn.hub import HubMixin
-from riffle.tasks.base import BLANK
 from riffle.tasks.rows import row_lengths
+from riffle.tasks.task import BLANK
 
 Cell = Literal["lstm", "gru"]
 CELLS: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}

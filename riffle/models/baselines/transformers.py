@@ -71,7 +71,7 @@ class Attention(nn.Module):
         query, key, value = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (query, key, value))
         if self.rotary:
             rotation = rotary_angles(query.shape[2], query.shape[3], x_BND.device)
-            query, key = rotate(query, rotation), rotate(key, rotation)
+            query, key = apply_rotary(query, rotation), apply_rotary(key, rotation)
         dropout = self.dropout if self.training else 0.0
         mixed_BHNE = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout)
         return self.output(mixed_BHNE.transpose(1, 2).flatten(-2))
@@ -91,13 +91,13 @@ class FeedForward(nn.Sequential):
 
 
 def rotary_angles(length: int, features: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Cosine and sine of the angles of every position, ``[N, E / 2]`` each, for :func:`rotate`."""
+    """Cosine and sine of the angles of every position, ``[N, E / 2]`` each, for :func:`apply_rotary`."""
     wave = torch.arange(0, features, 2, device=device) / features
     angle = torch.arange(length, device=device)[:, None] * LONGEST_WAVE**-wave
     return angle.cos(), angle.sin()
 
 
-def rotate(x_BHNE: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
+def apply_rotary(x_BHNE: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
     """Rotate the two halves of every head against each other by their position's angles."""
     cosine, sine = (part.to(x_BHNE.dtype) for part in rotation)
     first, second = x_BHNE.chunk(2, dim=-1)
