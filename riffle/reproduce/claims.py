@@ -27,6 +27,10 @@ class Claim(NamedTuple):
     ours: float | None = None
     spread: float | None = None
     """Standard deviation of :attr:`ours` over runs."""
+    single: bool = False
+    """Whether a side of the comparison is a single run."""
+    within_spread: bool = False
+    """Whether the difference is smaller than the standard deviation of the runs, and so no finding."""
 
     @property
     def verdict(self) -> str:
@@ -39,11 +43,15 @@ class Claim(NamedTuple):
         """
         if self.holds is None:
             return "open"
+        if self.within_spread:
+            return "within the spread"
         if self.paper is None or self.ours is None:
-            return "holds" if self.holds else "does not hold"
-        if not self.holds:
-            return f"short by {100 * (self.paper - self.ours):.2g} points"
-        return "exceeded" if self.ours > self.paper + READ_TO else "reached"
+            verdict = "holds" if self.holds else "does not hold"
+        elif not self.holds:
+            verdict = f"short by {100 * (self.paper - self.ours):.2g} points"
+        else:
+            verdict = "exceeded" if self.ours > self.paper + READ_TO else "reached"
+        return f"one run: {verdict}" if self.single else verdict
 
 
 def reaches(statement: str, paper: float, accuracies: Sequence[float], *, best: bool = False) -> Claim:
@@ -55,7 +63,9 @@ def reaches(statement: str, paper: float, accuracies: Sequence[float], *, best: 
     if len(accuracies) > 1:
         evidence += f", from {format_percent(min(accuracies))} to {format_percent(max(accuracies))}"
     evidence += f"; the paper {format_paper(paper)}"
-    return Claim(statement, ours >= paper - READ_TO, evidence, paper, ours, _spread(accuracies))
+    holds, spread = ours >= paper - READ_TO, _spread(accuracies)
+    within_spread = not (holds or best) and spread is not None and paper - ours <= spread
+    return Claim(statement, holds, evidence, paper, ours, spread, len(accuracies) == 1, within_spread)
 
 
 def at_least_as_good(statement: str, ours: Sequence[float], baseline: Sequence[float], slack: float = 0.0) -> Claim:
@@ -67,7 +77,10 @@ def at_least_as_good(statement: str, ours: Sequence[float], baseline: Sequence[f
         f"{format_percent(mean)} over {count_runs(len(ours))} against "
         f"{format_percent(baseline_mean)} over {count_runs(len(baseline))}"
     )
-    return Claim(statement, mean >= baseline_mean - slack, evidence)
+    spreads = [spread for spread in (_spread(ours), _spread(baseline)) if spread is not None]
+    single, holds = len(spreads) < 2, mean >= baseline_mean - slack
+    within_spread = not slack and not single and abs(mean - baseline_mean) <= max(spreads)
+    return Claim(statement, holds, evidence, single=single, within_spread=within_spread)
 
 
 def format_paper(accuracy: float) -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from riffle.reproduce.claims import GOALS, Claim, judge_goals
+from riffle.reproduce.claims import GOALS, Claim, at_least_as_good, judge_goals, reaches
 from riffle.reproduce.figures.generalization import shuffle_exchange_spec
 from riffle.reproduce.specs import with_train
 
@@ -58,3 +58,17 @@ def test_what_was_not_measured_is_open() -> None:
     claims = judge_goals([])
     assert len(claims) == len(GOALS) == len({claim.statement for claim in claims})
     assert {claim.verdict for claim in claims} == {"open"}
+
+
+def test_a_difference_below_the_spread_is_no_finding() -> None:
+    assert reaches("", 0.9, [0.7, 0.95]).verdict == "within the spread"
+    assert reaches("", 0.9, [0.69, 0.71]).verdict == "short by 20 points"
+    assert reaches("", 0.9, [0.9, 0.99]).verdict == "exceeded"
+    assert at_least_as_good("", [0.7, 0.9], [0.75, 0.9]).verdict == "within the spread"
+    assert at_least_as_good("", [0.7, 0.71], [0.9, 0.91]).verdict == "does not hold"
+
+
+def test_a_single_run_is_called_one() -> None:
+    assert reaches("", 0.9, [0.95]).verdict == "one run: exceeded"
+    assert reaches("", 0.9, [0.5]).verdict == "one run: short by 40 points"
+    assert at_least_as_good("", [0.95, 0.96], [0.5]).verdict == "one run: holds"
