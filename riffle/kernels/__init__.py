@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib.util import find_spec
 from typing import Literal, get_args
 
@@ -12,6 +13,8 @@ Backend = Literal["auto", "reference", "fused"]
 BACKENDS: tuple[Backend, ...] = get_args(Backend)
 FUSED_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 HAS_TRITON = find_spec("triton") is not None
+INTERPRETED = os.environ.get("TRITON_INTERPRET", "").lower() in ("1", "on", "true", "y", "yes")
+"""Whether Triton runs its kernels on the CPU, as the tests do; it reads the variable when a kernel is defined."""
 
 
 def resolve(backend: Backend, x: Tensor) -> Literal["reference", "fused"]:
@@ -27,18 +30,10 @@ def _obstacle(x: Tensor) -> str | None:
     """Why the fused kernels cannot run on ``x``; None if they can."""
     if not HAS_TRITON:
         return "needs Triton, which is not installed"
-    if not x.is_cuda and not _interpreted():
+    if not x.is_cuda and not INTERPRETED:
         return f"needs a CUDA tensor, got one on {x.device}"
     if x.is_cuda and torch.cuda.get_device_capability(x.device) < (8, 0):
         return "needs a GPU of compute capability 8.0 or later"
     if x.dtype not in FUSED_DTYPES:
         return f"takes float32, bfloat16 or float16, got {x.dtype}"
     return None
-
-
-@torch.compiler.assume_constant_result
-def _interpreted() -> bool:
-    """Whether Triton runs its kernels on the CPU, as the tests do."""
-    import triton
-
-    return bool(triton.knobs.runtime.interpret)

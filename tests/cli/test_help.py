@@ -51,6 +51,15 @@ def test_help_does_not_load_torch() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_only_a_compiled_network_loads_the_compiler() -> None:
+    code = (
+        "import sys, torch, riffle.cli, riffle; names = [getattr(riffle, name) for name in riffle.__all__]; "
+        "riffle.ShuffleExchange(2)(torch.zeros(1, 3, 2)); "
+        "assert 'torch._dynamo' not in sys.modules and 'sympy' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_python_m_riffle_is_riffle() -> None:
     done = subprocess.run([sys.executable, "-m", "riffle", "--help"], capture_output=True, text=True, check=True)
     assert "solve" in done.stdout

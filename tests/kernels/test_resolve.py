@@ -25,7 +25,7 @@ def test_a_gpu_uses_the_fused_kernels() -> None:
 def test_a_request_that_cannot_be_met_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match=r"takes float32, bfloat16 or float16, got torch.float64"):
         resolve("fused", torch.zeros(1, dtype=torch.float64, device="cuda" if torch.cuda.is_available() else "cpu"))
-    monkeypatch.setattr("riffle.kernels._interpreted", lambda: False)
+    monkeypatch.setattr("riffle.kernels.INTERPRETED", False)
     with pytest.raises(ValueError, match=r"needs a CUDA tensor, got one on cpu"):
         resolve("fused", torch.zeros(1))
     monkeypatch.setattr("riffle.kernels.HAS_TRITON", False)
