@@ -1,4 +1,4 @@
-"""The README's speed table and its plot, from a file as ``riffle bench`` writes it."""
+"""The speed table of the documentation and its plot, from a file as ``riffle bench`` writes it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_table(readme: Any, record: dict[str, Any], tmp_path: Path) -> None:
     assert "| out of memory |" in failed
     assert "| cells | 1K | 4K | 8K | 16K | 64K | 256K | 1M |" in lines
     assert any(line.startswith("| 6-layer encoder, FlashAttention, 192 maps | ") for line in lines)
-    assert lines[-1] == "![Time over length](benchmarks/results/gpu.png)"
+    assert lines[-1] == "![Time over length](../benchmarks/results/gpu.png)"
 
 
 def test_rows_alone(readme: Any, record: dict[str, Any], tmp_path: Path) -> None:
