@@ -25,7 +25,7 @@ from riffle.kernels import resolve
 from riffle.kernels.tuning import CHUNK_PAIRS, CHUNK_PAIRS_DEVICE
 from riffle.nn.lengths import LengthGroups
 from riffle.nn.switch import FUSED_UNITS, PairUnit
-from riffle.shuffle import SHUFFLES, Layer
+from riffle.shuffle import SHUFFLES, Layer, bits
 
 if TYPE_CHECKING:
     from riffle.nn.network import ShuffleExchange
@@ -187,7 +187,7 @@ def compute_dtype(x_BND: Tensor) -> torch.dtype:
 
 def run_batch(network: ShuffleExchange, x_BND: Tensor) -> Tensor:
     """Run a network on sequences of one power of two."""
-    k = x_BND.shape[1].bit_length() - 1
+    k = bits(x_BND.shape[1])
     layers = network.layers(k)
     if is_fused(network, x_BND):
         dtype = compute_dtype(x_BND)

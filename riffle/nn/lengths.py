@@ -17,17 +17,18 @@ RunBatches = Callable[[list[Tensor]], list[Tensor]]
 
 
 def pad_to(x_BN: Tensor, width: int) -> Tensor:
-    """Append zeros along the sequence until it has ``width`` cells."""
+    """Append zeros along the sequence, or remove what is too much, until it has ``width`` cells."""
     missing = width - x_BN.shape[1]
-    if missing == 0:
-        return x_BN
+    # A compiler asks nothing of the length here, so that its graph serves every length of one power of two.
+    if not torch.compiler.is_compiling() and missing <= 0:
+        return x_BN[:, :width] if missing else x_BN
     return F.pad(x_BN, (0, 0) * (x_BN.dim() - 2) + (0, missing))
 
 
 def at_powers_of_two(run: RunBatches, xs_BN: Sequence[Tensor]) -> list[Tensor]:
     """Run each batch on the smallest power of two that holds its sequences, and crop the results."""
     results = run([pad_to(x_BN, 2 ** bits(x_BN.shape[1])) for x_BN in xs_BN])
-    return [result[:, : x_BN.shape[1]] for result, x_BN in zip(results, xs_BN, strict=True)]
+    return [pad_to(result, x_BN.shape[1]) for result, x_BN in zip(results, xs_BN, strict=True)]
 
 
 def at_own_power_of_two(run: RunBatches, x_BN: Tensor, lengths: Tensor | Sequence[int]) -> Tensor:
@@ -43,11 +44,11 @@ def at_own_power_of_two(run: RunBatches, x_BN: Tensor, lengths: Tensor | Sequenc
         width = 2**k
         ends = torch.tensor([sizes[row] for row in rows], device=x_BN.device)
         masks.append(torch.arange(width, device=x_BN.device) < ends[:, None])
-        parts.append(_masked(masks[-1], pad_to(x_BN[rows, :width], width)))
+        parts.append(_masked(masks[-1], pad_to(x_BN, width)[rows]))
         order += rows
     results = [_masked(mask_RW, result) for mask_RW, result in zip(masks, run(parts), strict=True)]
     inverse = torch.tensor(order, device=x_BN.device).argsort()
-    return torch.cat([pad_to(result[:, :longest], longest) for result in results])[inverse]
+    return torch.cat([pad_to(result, longest) for result in results])[inverse]
 
 
 def _masked(mask_RW: Tensor, x_RW: Tensor) -> Tensor:
@@ -57,15 +58,20 @@ def _masked(mask_RW: Tensor, x_RW: Tensor) -> Tensor:
 
 def checked_lengths(lengths: Tensor | Sequence[int], batch: int, longest: int) -> list[int]:
     """The lengths of a batch's rows as integers, each within 1..longest."""
-    sizes = torch.as_tensor(lengths)
-    if sizes.shape != (batch,):
-        raise ValueError(f"lengths must hold one length per row, {batch} of them, got shape {tuple(sizes.shape)}")
-    if sizes.is_floating_point() or sizes.dtype == torch.bool:
-        raise ValueError(f"lengths must be integers, got {sizes.dtype}")
-    wrong = [size for size in sizes.tolist() if not 1 <= size <= longest]
-    if wrong:
-        raise ValueError(f"lengths must lie in 1..{longest}, the length of the input, got {wrong[0]}")
-    return [int(size) for size in sizes.tolist()]
+    if isinstance(lengths, (list, tuple)) and all(type(size) is int for size in lengths):
+        sizes = list(lengths)  # a compiler follows integers, but not the values of a tensor
+    else:
+        tensor = torch.as_tensor(lengths)
+        if tensor.is_floating_point() or tensor.dtype == torch.bool:
+            raise ValueError(f"lengths must be integers, got {tensor.dtype}")
+        sizes = tensor.tolist() if tensor.dim() == 1 else []
+    if len(sizes) != batch:
+        shape = tuple(torch.as_tensor(lengths).shape)
+        raise ValueError(f"lengths must hold one length per row, {batch} of them, got shape {shape}")
+    for size in sizes:
+        if not 1 <= size <= longest:
+            raise ValueError(f"lengths must lie in 1..{longest}, the length of the input, got {size}")
+    return sizes
 
 
 class LengthGroups(NamedTuple):

@@ -4,12 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from riffle.kernels import BACKENDS, Backend
 from riffle.nn.execute import chunks, in_place_layer, out_of_memory_error, run_batch, switch_layer, walk
@@ -142,10 +140,7 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
             return self.sharding.run(self, x_BND, lengths)
         if lengths is not None:
             return at_own_power_of_two(self.run_padded, x_BND, lengths)
-        length = x_BND.shape[1]
-        width = _padded_length.__wrapped__(length) if torch.compiler.is_compiling() else _padded_length(length)
-        padded_BND = x_BND if width == length else F.pad(x_BND, (0, 0, 0, width - length))
-        return self.run_padded([padded_BND])[0][:, :length]
+        return at_powers_of_two(self.run_padded, [x_BND])[0]
 
     def forward_batches(self, xs_BND: Sequence[Tensor]) -> list[Tensor]:
         """Map several batches, each of sequences of one length; on a GPU, layers that share a unit are one call.
@@ -270,11 +265,6 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
         unit = self.units[name]
         assert isinstance(unit, PairUnit)
         return unit
-
-
-@lru_cache(maxsize=1024)
-def _padded_length(length: int) -> int:
-    return 2 ** bits(length)
 
 
 def _check_choice(what: str, value: str, choices: Sequence[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -144,27 +145,31 @@ def some_symbols(batch: int, length: int) -> Tensor:
     return torch.randint(0, TASKS["reverse"].symbols, (batch, length))
 
 
-@pytest.mark.parametrize("length", [8, 13])
-def test_export_to_onnx(run: Path, length: int) -> None:
+@pytest.mark.parametrize(("length", "lengths"), [(13, (9, 13, 16)), (2, (2,))])
+def test_export_to_onnx(run: Path, length: int, lengths: tuple[int, ...]) -> None:
     pytest.importorskip("onnxscript")
     onnxruntime = pytest.importorskip("onnxruntime")
-    path = succeed("export", run, "--format", "onnx", "--length", length, "--json").json["path"]
-    assert path == str(run / f"model-{length}.onnx")
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    result = succeed("export", run, "--format", "onnx", "--length", length, "--json").json
+    assert (result["path"], result["shortest"], result["longest"]) == (
+        str(run / f"model-{length}.onnx"), lengths[0], lengths[-1],
+    )  # fmt: skip
+    session = onnxruntime.InferenceSession(result["path"], providers=["CPUExecutionProvider"])
     model = Run(run).model()
-    for batch in (1, 3):
-        inputs_BN = some_symbols(batch, length)
+    for batch, other in itertools.product((1, 3), lengths):
+        inputs_BN = some_symbols(batch, other)
         (scores_BNC,) = session.run(["scores"], {"symbols": inputs_BN.numpy()})
         torch.testing.assert_close(torch.from_numpy(scores_BNC), model(inputs_BN), rtol=1e-4, atol=1e-5)
 
 
 def test_export_to_torch(run: Path) -> None:
     result = succeed("export", run, "--format", "torch", "--length", 8, "--out", "new/program.pt2")
-    assert result.err.strip() == "wrote new/program.pt2"
+    assert result.err.strip() == "wrote new/program.pt2 for lengths 5 to 8"
     program, model = torch.export.load("new/program.pt2").module(), Run(run).model()
-    for batch in (1, 3):
-        inputs_BN = some_symbols(batch, 8)
+    for batch, length in itertools.product((1, 3), (5, 7, 8)):
+        inputs_BN = some_symbols(batch, length)
         torch.testing.assert_close(program(inputs_BN), model(inputs_BN), rtol=1e-5, atol=1e-6)
+    with pytest.raises(AssertionError, match="8"):
+        program(some_symbols(1, 9))
 
 
 def test_export_to_the_hub_format(run: Path) -> None:

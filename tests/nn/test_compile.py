@@ -1,0 +1,56 @@
+"""torch.compile and torch.export: one graph for all lengths that run at the same power of two."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.export import Dim
+
+from riffle import ShuffleExchange
+
+
+class GraphCounter:
+    """A backend that runs what Dynamo traced as it is, and counts the graphs."""
+
+    def __init__(self) -> None:
+        torch.compiler.reset()
+        self.graphs = 0
+
+    def __call__(self, graph: torch.fx.GraphModule, inputs: list[Tensor]) -> torch.fx.GraphModule:
+        self.graphs += 1
+        return graph
+
+
+def test_the_lengths_of_a_power_of_two_share_a_graph() -> None:
+    net, counter = ShuffleExchange(4).double(), GraphCounter()
+    compiled = torch.compile(net, fullgraph=True, backend=counter)
+    for length in (17, 18, 19, 20, 21, 24, 25, 28, 30, 31, 32, 18, 32):
+        x_BND = torch.rand(2, length, 4, dtype=torch.float64)
+        assert torch.equal(compiled(x_BND), net(x_BND))
+    assert counter.graphs == 2  # the first length by itself, then all others
+    x_BND = torch.rand(2, 9, 4, dtype=torch.float64)
+    assert torch.equal(compiled(x_BND), net(x_BND))
+    assert counter.graphs == 3
+
+
+def test_rows_of_different_lengths_compile_whole() -> None:
+    lengths = [20, 3, 17]
+    net, x_BND = ShuffleExchange(4).double(), torch.rand(3, 20, 4, dtype=torch.float64)
+    compiled = torch.compile(net, fullgraph=True, backend=GraphCounter())
+    torch.testing.assert_close(compiled(x_BND, lengths=lengths), net(x_BND, lengths=lengths), rtol=0, atol=1e-12)
+
+
+def test_exported_for_the_lengths_of_a_power_of_two() -> None:
+    net = ShuffleExchange(4, 2).double()
+    shapes = ({0: Dim("batch"), 1: Dim("length", min=17, max=32)},)
+    program = torch.export.export(net, (torch.rand(2, 20, 4, dtype=torch.float64),), dynamic_shapes=shapes).module()
+    for batch, length in ((1, 17), (3, 25), (2, 32)):
+        x_BND = torch.rand(batch, length, 4, dtype=torch.float64)
+        torch.testing.assert_close(program(x_BND), net(x_BND), rtol=0, atol=1e-12)
+
+
+def test_exported_with_rows_of_different_lengths() -> None:
+    net, lengths = ShuffleExchange(4).double(), [20, 3]
+    x_BND = torch.rand(2, 20, 4, dtype=torch.float64)
+    program = torch.export.export(net, (x_BND, lengths)).module()
+    torch.testing.assert_close(program(x_BND, lengths), net(x_BND, lengths), rtol=0, atol=1e-12)
