@@ -10,7 +10,7 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint c
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(INSTALL) .
+	$(INSTALL) '.[train]'
 	touch $@
 
 .venv/ready-dev: .venv/ready

@@ -1,6 +1,8 @@
-"""Put trained runs into the package: weights quantised to int8, a model card, and the accuracy after quantisation.
+"""Put trained runs into the package: quantised weights, a model card, and the accuracy after quantisation.
 
-    python benchmarks/ship.py RUN [RUN ...] [--note TEXT]
+    python benchmarks/ship.py RUN [RUN ...] [--bits 6] [--note TEXT]
+
+Eight bits, or six for a large network: the file stays as large and the wheel becomes smaller.
 
 Accuracy is measured at lengths from 8 to 1,024 times the trained length, at most 65,536, for worst cases to 16 times,
 with as many examples as a CPU evaluates in two minutes.
@@ -51,10 +53,10 @@ def measure_accuracy(run: Run) -> list[Score]:
     return scores
 
 
-def ship_measured(run: Run, note: str | None) -> None:
+def ship_measured(run: Run, note: str | None, bits: int) -> None:
     """Write weights, environment, accuracy and model card of a run into the package."""
     folder = SHIPPED / run.config.task
-    ship_run(run, folder)
+    ship_run(run, folder, bits)
     about = read_json(run.folder / "environment.json")
     write_json(folder / "environment.json", {**about, "note": note} if note else about)
     shipped = Run(folder)
@@ -68,9 +70,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN")
     parser.add_argument("--note", help="A note for the model card.")
+    parser.add_argument("--bits", type=int, default=8, help="Bits of a rounded weight.")
     arguments = parser.parse_args()
     for folder in arguments.runs:
-        ship_measured(Run(folder), arguments.note)
+        ship_measured(Run(folder), arguments.note, arguments.bits)
 
 
 if __name__ == "__main__":

@@ -12,8 +12,9 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from riffle import __version__
 from riffle.cli.bench import bench
-from riffle.cli.display import errors
+from riffle.cli.display import EXTRAS, errors, missing
 from riffle.cli.evaluate import evaluate
 from riffle.cli.export import export
 from riffle.cli.info import demo, info, tasks
@@ -36,14 +37,33 @@ app = typer.Typer(
     epilog="A first session: [bold]riffle train reverse --recipe small[/], then [bold]riffle eval runs/reverse[/] and "
     "[bold]riffle solve reverse 7 3 9 1[/].",
 )
-for command in (train, evaluate, solve, tasks, info, export, bench, reproduce, demo, inspect, route, plan):
-    app.command("eval" if command is evaluate else command.__name__)(command)
-app.add_typer(lambada)
+GROUPS = {
+    "Use": (solve, tasks, export, info),
+    "Train": (train,),
+    "Measure": (evaluate, bench, reproduce, plan),
+    "Look": (demo, inspect, route),
+}
+"""The commands under the headings of ``riffle --help``."""
+for group, commands in GROUPS.items():
+    for command in commands:
+        app.command("eval" if command is evaluate else command.__name__, rich_help_panel=group)(command)
+app.add_typer(lambada, rich_help_panel="Train")
 _debug = False
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"riffle {__version__}")
+        raise typer.Exit
+
+
 @app.callback(help=SUMMARY)
-def options(debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False) -> None:
+def options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
     """Options of all commands."""
     global _debug
     _debug = debug
@@ -69,6 +89,8 @@ def _sentence(error: Exception) -> str | None:
     if isinstance(error, RuntimeError) and not str(error).startswith("out of GPU memory"):
         # torch has no class of its own for a CPU that runs out of memory
         return "out of memory: choose shorter lengths or a smaller batch" if "memory" in str(error) else None
+    if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
+        return missing(error.name)
     return str(error)
 
 

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from riffle.bench.record import Record, format_error, format_time
 from riffle.bench.workloads import FORMS, row_names, select_cases
-from riffle.cli.display import Device, Json, choose_device, errors, output, print_json, titled_table
+from riffle.cli.display import Device, Json, choose_device, errors, output, print_json, require, titled_table
 from riffle.quantities import format_bytes, format_length, format_milliseconds, format_share
 
 
@@ -58,6 +58,7 @@ def bench(
     from riffle.bench.measure import OUT_OF_MEMORY, Measurer
     from riffle.bench.plots import draw_bench
 
+    require("matplotlib")
     torch_device = torch.device(choose_device(device))
     cases = select_cases(torch_device.type, _names(rows), _names(forms), attention=attention)
     record = Record(out, torch_device, commit)

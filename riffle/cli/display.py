@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import Annotated
 
 import typer
@@ -18,6 +19,22 @@ errors = Console(stderr=True)
 """Progress bars, notes and errors, on standard error, where they do not disturb ``--json``."""
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...; auto takes a GPU if there is one.")]
+
+
+EXTRAS = {"matplotlib": "train", "tensorboard": "train", "gradio": "demo", "pooch": "lambada", "onnxscript": "export"}
+"""Modules that a plain installation lacks, and the extra that brings each."""
+
+
+def require(*modules: str) -> None:
+    """Refuse to begin what would end at a missing module."""
+    for module in modules:
+        if find_spec(module) is None:
+            raise ModuleNotFoundError(missing(module), name=module)
+
+
+def missing(module: str) -> str:
+    """What to do about a module that is not installed."""
+    return f"this needs {module}, which is not installed: pip install 'riffle-nn[{EXTRAS[module]}]'"
 
 
 def print_json(value: object) -> None:

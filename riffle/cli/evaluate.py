@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from riffle.cli.display import Device, Json, choose_device, errors, output, print_json, progress_bar, titled_table
+from riffle.cli.display import (
+    Device,
+    Json,
+    choose_device,
+    errors,
+    output,
+    print_json,
+    progress_bar,
+    require,
+    titled_table,
+)
 from riffle.quantities import format_percent
 
 if TYPE_CHECKING:
@@ -51,6 +61,7 @@ def evaluate(
     from riffle.train.evaluate import refuse_too_heavy
     from riffle.train.run import Run
 
+    require("matplotlib")
     sizes, trained = parse_lengths(lengths), Run(run)
     task = get_task(trained.config.task)
     splits = ["uniform", *(task.splits if worst_case else ())]

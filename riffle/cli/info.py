@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from riffle.cli.display import Json, errors, output, print_json
+from riffle.cli.display import Json, errors, output, print_json, require
 
 RUNS = Path("runs")
 
@@ -75,10 +75,7 @@ def demo(
 
     riffle demo  ·  riffle demo --runs runs --port 8000
     """
-    from importlib.util import find_spec
-
-    if find_spec("gradio") is None:
-        raise ImportError("the web page needs gradio, which is not installed: pip install 'riffle-nn[demo]'")
+    require("gradio")
     if runs != RUNS and not runs.is_dir():
         raise ValueError(f"there is no folder {runs}")
     from riffle.demo.server import open_socket, serve

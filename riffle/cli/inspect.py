@@ -7,7 +7,17 @@ from typing import Annotated, Any
 
 import typer
 
-from riffle.cli.display import Device, Json, choose_device, errors, output, print_json, progress_bar, titled_table
+from riffle.cli.display import (
+    Device,
+    Json,
+    choose_device,
+    errors,
+    output,
+    print_json,
+    progress_bar,
+    require,
+    titled_table,
+)
 from riffle.cli.evaluate import RunFolder, parse_lengths
 from riffle.quantities import format_percent
 
@@ -52,6 +62,7 @@ def inspect(
     from riffle.train.evaluate import predict, strip
     from riffle.train.run import Run
 
+    require("matplotlib")
     if input is not None and length is not None:
         raise ValueError("--input has a length of its own: leave out --input or --length")
     trained = Run(run)

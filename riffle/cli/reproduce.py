@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from riffle.cli.display import Json, errors, output, print_json, titled_table
+from riffle.cli.display import Json, errors, output, print_json, require, titled_table
 from riffle.cli.reproduce_runs import ReproduceOptions, measure_series, train_runs
 from riffle.quantities import format_bytes, format_milliseconds
 from riffle.reproduce import FIGURES, get_figure
@@ -97,10 +97,13 @@ def reproduce(
     each. Whatever stops it, the same command continues: finished runs are skipped, others resumed. On a GPU it starts
     NVIDIA's MPS where that is installed, so that the kernels of several runs share the GPU.
     """
+    require("matplotlib", "tensorboard")
     root = out or Path("runs/quick" if quick else "results")
     if report:
         from riffle.reproduce.report import report as write_report
 
+        if not (root.is_dir() and PAGE.parent.is_dir()):
+            raise ValueError(f"--report writes {PAGE} from the results in {root}: run it in a clone of the repository")
         PAGE.write_text(write_report(root))
         errors.print(f"written: {PAGE}", markup=False)
         return

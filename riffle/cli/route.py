@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from riffle.cli.display import Json, errors, output, print_json
+from riffle.cli.display import Json, errors, output, print_json, require
 
 if TYPE_CHECKING:
     from riffle.routing import Settings
@@ -53,6 +53,7 @@ def route(
         random.Random(seed).shuffle(ends)
     settings = find_settings(ends)
     if draw is not None:
+        require("matplotlib")
         from riffle.drawings import draw_route
 
         draw_route(ends, draw)

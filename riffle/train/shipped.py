@@ -16,7 +16,7 @@ from riffle.files import read_json, write_atomically
 from riffle.quantities import format_percent
 from riffle.recipes import paper
 from riffle.tasks import get_task
-from riffle.train.checkpoint import add_prefix, quantize, write_checkpoint
+from riffle.train.checkpoint import add_prefix, quantize, quantized_bits, read_checkpoint, write_checkpoint
 from riffle.train.evaluate import predict, strip
 from riffle.train.run import Run, find_run
 
@@ -77,10 +77,10 @@ def solve(
     )
 
 
-def ship_run(run: Run, folder: Path) -> None:
-    """Write a run as a small folder: weights in int8, configuration, evaluation and a model card."""
+def ship_run(run: Run, folder: Path, bits: int = 8) -> None:
+    """Write a run as a small folder: weights of a few bits, configuration, evaluation and a model card."""
     folder.mkdir(parents=True, exist_ok=True)
-    weights = quantize(add_prefix(run.model().state_dict(), "model."))
+    weights = quantize(add_prefix(run.model().state_dict(), "model."), bits)
     steps = {"step": torch.tensor(run.saved_step())}
     if run.config.train.keep == "best":
         steps["best.step"] = torch.tensor(run.weights_step())
@@ -88,7 +88,7 @@ def ship_run(run: Run, folder: Path) -> None:
     for name in ("config.json", "environment.json", "evaluation.json"):
         if (run.folder / name).exists():
             shutil.copyfile(run.folder / name, folder / name)
-    write_atomically(folder / "README.md", model_card(run).encode())
+    write_atomically(folder / "README.md", model_card(Run(folder)).encode())
 
 
 def model_card(run: Run) -> str:
@@ -99,7 +99,8 @@ def model_card(run: Run) -> str:
         "",
         f"Weights of a network that learned the task `{config.task}` from examples of length ≤ "
         f"{longest}: {config.model.features} feature maps, {config.model.blocks} Beneš "
-        f"block{'s' if config.model.blocks > 1 else ''}, {run.saved_step()} steps, matrices rounded to int8.",
+        f"block{'s' if config.model.blocks > 1 else ''}, {run.saved_step()} steps, "
+        f"matrices rounded to int{_bits(run)}.",
         *_best_weights(run),
         "",
         "What differs from the recipe `paper`:",
@@ -131,6 +132,11 @@ def model_card(run: Run) -> str:
         if worst:
             lines += ["", f"Worst cases at length {longest}, where uniform examples say too much:", "", *worst]
     return "\n".join(lines) + "\n"
+
+
+def _bits(run: Run) -> int:
+    """The bits that the matrices of a shipped run were rounded to."""
+    return quantized_bits(read_checkpoint(run.checkpoint, "model."))
 
 
 def _best_weights(run: Run) -> list[str]:

@@ -1,0 +1,115 @@
+"""The wheel: small, whole, described, and enough by itself to run what the README says works at once."""
+
+from __future__ import annotations
+
+import email
+import json
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+from test_readme import EXAMPLES, words_of
+
+from riffle.train.shipped import SHIPPED
+
+ROOT = Path(__file__).parents[1]
+pytest.importorskip("hatchling", reason="it builds the wheel")
+
+RUN = """
+import json, sys
+for name in ("matplotlib", "tensorboard", "gradio", "pooch", "onnxscript"):
+    sys.modules[name] = None  # as in an installation without extras
+from riffle.cli import main
+for command in json.loads(sys.argv[1]):
+    print("$ riffle", *command, flush=True)
+    sys.argv[1:] = command
+    try:
+        main()
+    except SystemExit as end:
+        if end.code:
+            raise
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    subprocess.run([*command, "--wheel-dir", str(folder), str(ROOT)], check=True, capture_output=True)
+    (file,) = folder.glob("*.whl")
+    return file
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path) -> Path:
+    """The wheel, unpacked as an installer does it."""
+    folder = wheel.parent / "site"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+    return folder
+
+
+def test_the_size(wheel: Path) -> None:
+    assert wheel.stat().st_size < 40e6
+
+
+def test_the_files(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = {name for name in archive.namelist() if ".dist-info/" not in name}
+    files = subprocess.run(["git", "ls-files", "riffle"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert names == set(files.stdout.split())
+    assert {"riffle/py.typed", "riffle/demo/style.css"} <= names
+    assert {f"riffle/weights/{folder.name}/checkpoint.safetensors" for folder in SHIPPED.iterdir()} <= names
+
+
+def test_the_description(installed: Path) -> None:
+    (metadata,) = installed.glob("*.dist-info/METADATA")
+    about = email.message_from_string(metadata.read_text())
+    assert (about["Name"], about["License-Expression"]) == ("riffle-nn", "MIT")
+    assert about.get_all("Project-URL")
+    assert "](" not in about.get_payload(), "links to files of the repository would break on a package index"
+    (entry,) = installed.glob("*.dist-info/entry_points.txt")
+    assert "riffle = riffle.cli:main" in entry.read_text()
+
+
+def test_extras_are_named_in_one_way() -> None:
+    """Every module that a command asks for comes with the extra that it names."""
+    from riffle.cli.display import EXTRAS
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for module, extra in EXTRAS.items():
+        assert any(line.startswith(module) for line in project["optional-dependencies"][extra])
+        assert not any(line.startswith(module) for line in project["dependencies"])
+
+
+def test_what_works_at_once(installed: Path, tmp_path: Path) -> None:
+    """The commands before the README's first training, in another folder, without any extra."""
+    commands = [words_of(example.text)[1:] for example in EXAMPLES if example.text.startswith("riffle ")]
+    first_training = next(index for index, words in enumerate(commands) if words[0] == "train")
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, json.dumps(commands[:first_training])],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(installed), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "wrong" not in done.stderr
+
+
+def test_what_an_extra_is_needed_for(installed: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, '[["train", "reverse", "--device", "cpu"]]'],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(installed)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "this needs tensorboard, which is not installed: pip install 'riffle-nn[train]'" in done.stderr
+    assert not (tmp_path / "runs").exists()
