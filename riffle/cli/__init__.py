@@ -35,7 +35,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help=SUMMARY,
     epilog="A first session: [bold]riffle train reverse --recipe small[/], then [bold]riffle eval runs/reverse[/] and "
-    "[bold]riffle solve reverse 7 3 9 1[/].",
+    "[bold]riffle solve reverse --run runs/reverse 7 3 9 1[/].",
 )
 GROUPS = {
     "Use": (solve, tasks, export, info),

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from riffle.lambada.evaluate import TrainedReader
 
 RunOption = Annotated[
-    Path | None, typer.Option("--run", help="The trained run.", show_default="the newest in runs, else the shipped one")
+    Path | None, typer.Option("--run", help="The trained run.", show_default="the shipped one, else the newest in runs")
 ]
 Placements = Annotated[
     int, typer.Option(help="Places among the network's positions to average over; 1 is the middle.", min=1)

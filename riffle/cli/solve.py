@@ -39,9 +39,11 @@ def solve(
     out: Annotated[Path | None, typer.Option(help="Write the output to this file instead of printing it.")] = None,
     run: Annotated[
         Path | None,
-        typer.Option(help="The trained run.", show_default="the newest in --runs, else the shipped one"),
+        typer.Option(help="The trained run.", show_default="the shipped one, else the newest in runs"),
     ] = None,
-    runs: Annotated[Path, typer.Option(help="Where to look for trained runs.")] = Path("runs"),
+    runs: Annotated[
+        Path | None, typer.Option(help="Take the newest run of the task in this folder, if there is one.")
+    ] = None,
     device: Device = "cpu",
     json: Json = False,
 ) -> None:

@@ -46,11 +46,11 @@ class LoadedRun(Run):
 
 
 class RunCatalogue:
-    """Runs by the name under which the page offers them, the newest first and the shipped ones last."""
+    """Runs by the name under which the page offers them, the shipped ones first, then the newest."""
 
     def __init__(self, runs: Path, shipped: Path = SHIPPED) -> None:
         self.models: dict[str, LoadedRun] = {}
-        for root in (runs, shipped):
+        for root in (shipped, runs):
             for run in find_runs(root, TASKS):
                 name = f"{run.config.task} (shipped)" if root == shipped else str(run.folder)
                 self.models[name] = LoadedRun(run.folder)

@@ -150,9 +150,9 @@ class TrainedReader:
 
 
 def find_reader(folder: Path | None) -> Run:
-    """The run in a folder, or else the newest LAMBADA run below ``runs``, or else the shipped one."""
+    """The run in a folder, or else the shipped one, or else the newest LAMBADA run below ``runs``."""
     task = LambadaRunConfig().task
-    run = Run(folder) if folder else find_run(task, Path("runs")) or find_run(task, SHIPPED)
+    run = Run(folder) if folder else find_run(task, SHIPPED) or find_run(task, Path("runs"))
     if run is None:
         raise ValueError("no run below runs reads passages: train one with riffle lambada train, or name one by --run")
     return run

@@ -42,13 +42,14 @@ class Solution:
     """The folder of the trained run."""
 
 
-def find_trained_run(task: str, runs: Path) -> Run:
-    """The newest run of a task below ``runs``, or else the shipped one."""
+def find_trained_run(task: str, runs: Path | None = None) -> Run:
+    """The newest run of a task below ``runs``; where no folder is named, the shipped one, or else the newest here."""
     get_task(task)
-    run = find_run(task, runs) or find_run(task, SHIPPED)
+    folders = (SHIPPED, Path("runs")) if runs is None else (runs, SHIPPED)
+    run = next(filter(None, (find_run(task, folder) for folder in folders)), None)
     if run is None:
         raise ValueError(
-            f"no run of {task!r} below {runs}: train one with `riffle train {task} --recipe small`, "
+            f"no run of {task!r} below {runs or 'runs'}: train one with `riffle train {task} --recipe small`, "
             "or name one by --run"
         )
     return run

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from riffle.quantities import format_percent
 from riffle.tasks import TASKS
 from riffle.train.checkpoint import read_checkpoint, write_checkpoint
 from riffle.train.run import Run
+from riffle.train.shipped import SHIPPED, find_trained_run
 
 from .riffle_command import TINY, riffle, succeed
 
@@ -125,9 +127,17 @@ def test_solve(run: Path) -> None:
     assert shown.out == solved["output"] + "\n"
     assert ("right" if solved["correct"] else "wrong, the answer is 3 2 1") in shown.err
     assert "step 6" in shown.err
-    assert succeed("solve", "reverse", "1 2 3", "--json").json == {**solved, "model": "runs/reverse"}, (
-        "not found by task"
-    )
+    assert succeed("solve", "reverse", "1 2 3", "--runs", "runs", "--json").json == {**solved, "model": "runs/reverse"}
+
+
+def test_the_shipped_network_solves_unless_a_run_is_named(run: Path) -> None:
+    """A short training of one's own must not spoil the answers."""
+    solved = succeed("solve", "reverse", "7 3 9 1", "--json").json
+    assert (solved["model"], solved["output"]) == (str(SHIPPED / "reverse"), "1 9 3 7")
+    shutil.copytree(run, "runs/other")
+    config = Path("runs/other/config.json")
+    config.write_text(config.read_text().replace('"reverse"', '"divide"'))
+    assert find_trained_run("divide").folder == Path("runs/other"), "no network for it comes with the package"
 
 
 def test_solve_says_when_it_is_right(run: Path) -> None:
@@ -135,8 +145,8 @@ def test_solve_says_when_it_is_right(run: Path) -> None:
     tensors["model.output.weight"].zero_()
     tensors["model.output.bias"] = torch.nn.functional.one_hot(torch.tensor(5), 12).float()
     write_checkpoint(run / "checkpoint.safetensors", tensors)
-    assert succeed("solve", "reverse", "5", "5", "5", "5", "--json").json["correct"]
-    result = succeed("solve", "reverse", "5", "5", "5", "5")
+    assert succeed("solve", "reverse", "5", "5", "5", "5", "--run", run, "--json").json["correct"]
+    result = succeed("solve", "reverse", "5", "5", "5", "5", "--run", run)
     assert result.out == "5 5 5 5\n"
     assert result.err.startswith("right (by runs/reverse")
 

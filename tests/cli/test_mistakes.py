@@ -109,7 +109,7 @@ def test_no_gpu(command: str, device: str, run: Path) -> None:
     "command",
     [
         ("eval", RUN, "--lengths", "4"),
-        ("solve", "reverse", "1"),
+        ("solve", "reverse", "1", "--run", RUN),
         ("export", RUN, "--format", "hub"),
         ("train", "reverse", "--resume", "--out", RUN),
     ],

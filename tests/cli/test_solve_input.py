@@ -23,29 +23,29 @@ def numbers(run: Path) -> Path:
 
 
 def test_a_file_is_what_would_be_typed(run: Path, numbers: Path) -> None:
-    typed = succeed("solve", "reverse", *numbers.read_text().split(), "--json").json
-    assert succeed("solve", "reverse", "--input", numbers, "--json").json == typed
-    shown = succeed("solve", "reverse", "--input", numbers)
+    typed = succeed("solve", "reverse", "--runs", "runs", *numbers.read_text().split(), "--json").json
+    assert succeed("solve", "reverse", "--runs", "runs", "--input", numbers, "--json").json == typed
+    shown = succeed("solve", "reverse", "--runs", "runs", "--input", numbers)
     assert shown.out == typed["output"] + "\n"
     assert "wrong, the answer is " + typed["expected"][:200] + "…" in shown.err, "not shortened"
 
 
 def test_standard_input(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("3 1\n2\n"))
-    assert succeed("solve", "reverse", "--input", "-", "--json").json["input"] == "3 1 2"
+    assert succeed("solve", "reverse", "--runs", "runs", "--input", "-", "--json").json["input"] == "3 1 2"
 
 
 @pytest.mark.parametrize("part", ["2^20", "64", "2^3"])
 def test_streamed_the_answer_is_the_same(run: Path, numbers: Path, part: str) -> None:
-    whole = succeed("solve", "reverse", "--input", numbers, "--json").json
-    streamed = succeed("solve", "reverse", "--input", numbers, "--stream", "--part", part, "--json")
+    whole = succeed("solve", "reverse", "--runs", "runs", "--input", numbers, "--json").json
+    streamed = succeed("solve", "reverse", "--runs", "runs", "--input", numbers, "--stream", "--part", part, "--json")
     assert streamed.json == whole
     assert "parts" in streamed.err
 
 
 def test_out(run: Path, numbers: Path) -> None:
-    whole = succeed("solve", "reverse", "--input", numbers, "--json").json
-    written = succeed("solve", "reverse", "--input", numbers, "--stream", "--out", "answer.txt")
+    whole = succeed("solve", "reverse", "--runs", "runs", "--input", numbers, "--json").json
+    written = succeed("solve", "reverse", "--runs", "runs", "--input", numbers, "--stream", "--out", "answer.txt")
     assert written.out == ""
     assert Path("answer.txt").read_text() == whole["output"] + "\n"
 

@@ -201,10 +201,10 @@ def test_lengths(tmp_path: Path) -> None:
 
 def test_catalogue(runs: Path, tmp_path: Path) -> None:
     catalogue = RunCatalogue(runs)
-    assert catalogue.names("id") == [str(runs / "new"), "id (shipped)"]
+    assert catalogue.names("id") == ["id (shipped)", str(runs / "new")]
     assert catalogue.names("sort") == ["sort (shipped)"]
     shutil.copytree(SHIPPED / "sort", tmp_path / "runs" / "mine")
-    assert RunCatalogue(tmp_path / "runs").names("sort") == [str(tmp_path / "runs" / "mine"), "sort (shipped)"]
+    assert RunCatalogue(tmp_path / "runs").names("sort") == ["sort (shipped)", str(tmp_path / "runs" / "mine")]
     assert [name for name in TASKS if name in catalogue.tasks] == catalogue.tasks
     with pytest.raises(ValueError, match=re.escape("sort (shipped)")):
         catalogue.get("other")
