@@ -34,10 +34,12 @@ def at_powers_of_two(run: RunBatches, xs_BN: Sequence[Tensor]) -> list[Tensor]:
 def at_own_power_of_two(run: RunBatches, x_BN: Tensor, lengths: Tensor | Sequence[int]) -> Tensor:
     """Run every row at the smallest power of two that holds *it*; cells past a row's length are zero, in and out.
 
-    Rows are grouped by that power, so a row's result depends on the row alone.
+    Rows are grouped by that power, so a row's result depends on the row alone. A row of length 0 is all zeros.
     """
     batch, longest = x_BN.shape[:2]
-    sizes = checked_lengths(lengths, batch, longest)
+    if batch == 0:
+        return at_powers_of_two(run, [x_BN])[0]
+    sizes = checked_lengths(lengths, batch, longest, shortest=0)
     masks, parts, order = [], [], []
     for k in sorted({bits(size) for size in sizes}):
         rows = [row for row, size in enumerate(sizes) if bits(size) == k]
@@ -56,8 +58,30 @@ def _masked(mask_RW: Tensor, x_RW: Tensor) -> Tensor:
     return torch.where(mask_RW.view(*mask_RW.shape, *[1] * (x_RW.dim() - 2)), x_RW, 0)
 
 
-def checked_lengths(lengths: Tensor | Sequence[int], batch: int, longest: int) -> list[int]:
-    """The lengths of a batch's rows as integers, each within 1..longest."""
+def lengths_of_mask(key_padding_mask_BN: Tensor, shape: tuple[int, int]) -> Tensor:
+    """The lengths of rows whose padding a mask marks, ``[B]``; refuses padding before or between the cells of a row.
+
+    >>> lengths_of_mask(torch.tensor([[False, False, True], [False, True, True]]), (2, 3)).tolist()
+    [2, 1]
+    """
+    mask_BN = key_padding_mask_BN
+    if mask_BN.dtype != torch.bool or mask_BN.shape != shape:
+        raise ValueError(
+            f"key_padding_mask must be boolean, [batch, length] = {list(shape)}, True where a cell is padding, got "
+            f"{mask_BN.dtype} {list(mask_BN.shape)}; of an attention_mask, give attention_mask == 0"
+        )
+    lengths_B = (~mask_BN).sum(dim=1)
+    wrong_B = (mask_BN != (torch.arange(shape[1], device=mask_BN.device) >= lengths_B[:, None])).any(dim=1)
+    if wrong_B.any():
+        raise ValueError(
+            f"row {int(wrong_B.int().argmax())} of key_padding_mask has padding before a cell: pad at the end of a row "
+            "(a tokenizer's padding_side='right'), since a cell's address decides which cells it meets"
+        )
+    return lengths_B
+
+
+def checked_lengths(lengths: Tensor | Sequence[int], batch: int, longest: int, *, shortest: int = 1) -> list[int]:
+    """The lengths of a batch's rows as integers, each within shortest..longest."""
     if isinstance(lengths, (list, tuple)) and all(type(size) is int for size in lengths):
         sizes = list(lengths)  # a compiler follows integers, but not the values of a tensor
     else:
@@ -69,8 +93,8 @@ def checked_lengths(lengths: Tensor | Sequence[int], batch: int, longest: int) -
         shape = tuple(torch.as_tensor(lengths).shape)
         raise ValueError(f"lengths must hold one length per row, {batch} of them, got shape {shape}")
     for size in sizes:
-        if not 1 <= size <= longest:
-            raise ValueError(f"lengths must lie in 1..{longest}, the length of the input, got {size}")
+        if not shortest <= size <= longest:
+            raise ValueError(f"lengths must lie in {shortest}..{longest}, the length of the input, got {size}")
     return sizes
 
 

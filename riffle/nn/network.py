@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from riffle.kernels import BACKENDS, Backend
 from riffle.nn.execute import chunks, in_place_layer, out_of_memory_error, run_batch, switch_layer, walk
 from riffle.nn.hub import HubMixin
-from riffle.nn.lengths import at_own_power_of_two, at_powers_of_two
+from riffle.nn.lengths import at_own_power_of_two, at_powers_of_two, lengths_of_mask
 from riffle.nn.merge import can_merge, run_merged
 from riffle.nn.switch import FUSED_UNITS, UNITS, PairUnit, Unit, make_unit
 from riffle.shuffle import SHARINGS, Layer, Sharing, bits, schedule
@@ -126,16 +126,27 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
         plan = schedule.__wrapped__ if torch.compiler.is_compiling() else schedule  # Dynamo does not trace caches
         return plan(k, self.blocks, self.sharing, benes=self.unit != "no-benes", skips=self.unit != "no-residual")
 
-    def forward(self, x_BND: Tensor, lengths: Tensor | Sequence[int] | None = None) -> Tensor:
+    def forward(
+        self,
+        x_BND: Tensor,
+        lengths: Tensor | Sequence[int] | None = None,
+        key_padding_mask: Tensor | None = None,
+    ) -> Tensor:
         """Map a sequence of cells to a sequence of cells.
 
         Args:
             x_BND: The cells, ``[B, N, features]``.
             lengths: The length of every row, where they differ. Each row runs at the smallest power of two that
-                holds it, whatever it is batched with; its cells past the end are ignored and come out as zeros. With a
-                ``sharding`` these are lengths of whole rows, the same on every rank.
+                holds it, whatever it is batched with; its cells past the end are ignored and come out as zeros, and so
+                does a row of length 0. With a ``sharding`` these are lengths of whole rows, the same on every rank.
+            key_padding_mask: In place of ``lengths``, which cells are padding, as attention layers take it: boolean
+                ``[B, N]``, True for padding, which must follow the cells of a row (right padding).
         """
         self.check_input(x_BND)
+        if key_padding_mask is not None:
+            if lengths is not None:
+                raise ValueError("lengths and key_padding_mask say the same: give one of them")
+            lengths = lengths_of_mask(key_padding_mask, (x_BND.shape[0], x_BND.shape[1]))
         if self.sharding is not None:
             return self.sharding.run(self, x_BND, lengths)
         if lengths is not None:

@@ -57,6 +57,23 @@ class PairUnit(nn.Module):
         return f"{self.features}, skip={self.skip_scale is not None}"
 
 
+class Gates(nn.Module):
+    """Weight and bias of a unit's gates, under the names that an :class:`nn.Linear` gives them.
+
+    Frameworks that initialise every ``nn.Linear`` of a model anew, as ``post_init()`` of ``transformers`` does, leave
+    it alone. Its first values are drawn like those of one, so that a seed gives the network that it always gave.
+    """
+
+    def __init__(self, inputs: int, outputs: int, *, device: Any = None, dtype: Any = None) -> None:
+        super().__init__()
+        linear = nn.Linear(inputs, outputs, device=device, dtype=dtype)
+        self.weight, self.bias = linear.weight, linear.bias
+
+    def forward(self, s_PE: Tensor) -> Tensor:
+        """What the gates are before their sigmoid."""
+        return F.linear(s_PE, self.weight, self.bias)
+
+
 class SwitchUnit(PairUnit):
     r"""Map every adjacent pair of cells to a new pair with one gated, GRU-like unit.
 
@@ -96,7 +113,7 @@ class SwitchUnit(PairUnit):
     ) -> None:
         super().__init__(features, skip=skip, device=device, dtype=dtype)
         self.swap = swap
-        self.gates = nn.Linear(2 * features, 6 * features, device=device, dtype=dtype)
+        self.gates = Gates(2 * features, 6 * features, device=device, dtype=dtype)
         self.candidates_weight = nn.Parameter(torch.empty(2, features, 2 * features, device=device, dtype=dtype))
         self.candidates_bias = nn.Parameter(torch.empty(2, features, device=device, dtype=dtype))
         self.reset_parameters()

@@ -61,8 +61,8 @@ def test_inputs(x_BND: torch.Tensor, message: str) -> None:
     ("lengths", "message"),
     [
         *(
-            (lengths, rf"lengths must lie in 1\.\.8, the length of the input, got {wrong}")
-            for lengths, wrong in (([0, 8], 0), ([8, 9], 9), ([-1, 3], -1))
+            (lengths, rf"lengths must lie in 0\.\.8, the length of the input, got {wrong}")
+            for lengths, wrong in (([8, 9], 9), ([-1, 3], -1))
         ),
         *((lengths, "one length per row, 2 of them, got shape") for lengths in ([8], [8, 8, 8], [[8, 8]], 8)),
         ([8.0, 3.0], r"lengths must be integers, got torch\.float32"),
