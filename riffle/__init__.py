@@ -15,16 +15,18 @@ if TYPE_CHECKING:
     from riffle.nn.network import ShuffleExchange
     from riffle.nn.switch import SwitchUnit
     from riffle.tasks import TASKS
+    from riffle.train.shipped import load_trained
 
 
 __version__ = "0.1.0"
-__all__ = ["TASKS", "Graphed", "SequenceModel", "ShuffleExchange", "SwitchUnit", "__version__"]
+__all__ = ["TASKS", "Graphed", "SequenceModel", "ShuffleExchange", "SwitchUnit", "__version__", "load_trained"]
 _MODULES = {
     "ShuffleExchange": "riffle.nn.network",
     "SwitchUnit": "riffle.nn.switch",
     "Graphed": "riffle.nn.graphed",
     "SequenceModel": "riffle.models.sequence",
     "TASKS": "riffle.tasks",
+    "load_trained": "riffle.train.shipped",
 }
 
 

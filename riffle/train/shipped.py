@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -40,6 +41,23 @@ class Solution:
     """Whether the two have the same symbols."""
     model: str
     """The folder of the trained run."""
+
+
+def load_trained(task: str, device: str | torch.device = "cpu") -> Any:
+    """The trained network of a task that comes with the package, in evaluation mode.
+
+    Its input are symbols, ``[batch, length]``, and its output logits; the task's ``parse`` and ``render`` convert
+    between symbols and text.
+
+    >>> model, task = load_trained("sort"), get_task("sort")
+    >>> logits = model(torch.tensor([task.parse(["7", "3", "9", "1", "4", "4", "2", "8"])]))
+    >>> task.render(logits[0].argmax(-1).tolist())
+    '1 2 3 4 4 7 8 9'
+    """
+    run = find_run(task, SHIPPED)
+    if run is None:
+        raise ValueError(f"no trained network of {get_task(task).name!r} comes with the package")
+    return run.model(device)
 
 
 def find_trained_run(task: str, runs: Path | None = None) -> Run:
