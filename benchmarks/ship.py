@@ -42,7 +42,7 @@ def evaluated_lengths(trained: int) -> list[int]:
 
 def measure_accuracy(run: Run) -> list[Score]:
     """Accuracy over lengths, and that of worst cases where they are not too long."""
-    task, trained = get_task(run.config.task), max(run.config.data.bins)
+    task, trained = get_task(run.config.task), run.config.data.longest_input
     lengths = evaluated_lengths(trained)
     work = [("uniform", length, CELLS) for length in lengths]
     work += [(split, length, CELLS // 8) for split in task.splits for length in lengths if length <= 16 * trained]

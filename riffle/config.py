@@ -63,6 +63,17 @@ class DataConfig:
     """Fraction of a bin's examples that are exactly as long as the bin."""
     worst: float = 0.0
     """Fraction of a bin's examples that are worst cases of the task, each kind equally often."""
+    longest: int = 0
+    """Longest input; larger bins hold inputs of all lengths up to it. 0 for the largest bin."""
+    structure: float = 0.0
+    """Fraction of a bin's examples whose structure is drawn at random, see riffle.tasks.structure."""
+    offset: float = 0.0
+    """Fraction of a bin's examples that start at a random cell, their answers with them, where there is room."""
+
+    @property
+    def longest_input(self) -> int:
+        """The longest input that training draws."""
+        return self.longest or max(self.bins)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +85,7 @@ class PassageDataConfig(DataConfig):
     batch: int = 512
     """Passages per step."""
     shorter: float = 0.0
-    """Not used for passages, like full and worst."""
+    """Not used for passages, like full, worst, longest, structure and offset."""
     corpus: str = "data/lambada"
     """Folder that riffle lambada prepare wrote."""
     share: float = 1.0
@@ -132,7 +143,7 @@ class TrainConfig:
     evaluate_every: int = 1000
     """Steps between evaluations on held-out examples; 0 for none."""
     evaluate_lengths: tuple[int, ...] = (64, 512)
-    """Input lengths of these evaluations."""
+    """Input lengths of these evaluations; with data.structure, also of structured inputs, the mean of all first."""
     checkpoint_every: int = 1000
     """Steps between checkpoints; the last step always writes one."""
 

@@ -63,6 +63,18 @@ def long(task: str) -> RunConfig:
     return replace(config, model=model, data=data, train=train)
 
 
+def robust(task: str) -> RunConfig:
+    """Inputs of every structure and every length up to 64, for a network that is right on all of them.
+
+    Half of the examples are structured, and a third is shorter than its bin. The weights that are most accurate in the
+    mean are kept, on uniform and structured inputs of lengths at and between powers of two.
+    """
+    config = long(task)
+    data = replace(config.data, structure=0.5, shorter=0.3, full=0.3)
+    train = replace(config.train, keep="best", evaluate_every=1000, evaluate_lengths=(1024, 973, 614, 512, 282, 205))
+    return replace(config, data=data, train=train)
+
+
 def small(task: str) -> RunConfig:
     """A network that learns the easy tasks on a CPU within two minutes.
 
@@ -107,7 +119,13 @@ def lambada() -> LambadaRunConfig:
     )
 
 
-RECIPES: dict[str, Callable[[str], RunConfig]] = {"paper": paper, "released": released, "long": long, "small": small}
+RECIPES: dict[str, Callable[[str], RunConfig]] = {
+    "paper": paper,
+    "released": released,
+    "long": long,
+    "robust": robust,
+    "small": small,
+}
 """The recipes of ``riffle train --recipe``, by name."""
 
 

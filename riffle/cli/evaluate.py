@@ -65,7 +65,7 @@ def evaluate(
     sizes, trained = parse_lengths(lengths), Run(run)
     task = get_task(trained.config.task)
     splits = ["uniform", *(task.splits if worst_case else ())]
-    longest = max(trained.config.data.bins)
+    longest = trained.config.data.longest_input
     device = choose_device(device)
     model = trained.model(device)
     if not force:

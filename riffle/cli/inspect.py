@@ -67,7 +67,7 @@ def inspect(
         raise ValueError("--input has a length of its own: leave out --input or --length")
     trained = Run(run)
     task = get_task(trained.config.task)
-    longest = max(trained.config.data.bins)
+    longest = trained.config.data.longest_input
     sizes = parse_lengths(lengths) if lengths is not None else [2**k for k in range(3, (16 * longest).bit_length())]
     if input is None:
         sample = task.sample(1, length or longest, generator=torch.Generator().manual_seed(seed))

@@ -42,7 +42,7 @@ class LoadedRun(Run):
     @property
     def trained_length(self) -> int:
         """The longest input of the training."""
-        return max(self.config.data.bins)
+        return self.config.data.longest_input
 
 
 class RunCatalogue:

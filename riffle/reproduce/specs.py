@@ -39,7 +39,7 @@ def accuracy_at(*tests: EvaluationSpec) -> Measure:
 
 def _measure_accuracy(run: Run, device: torch.device, *, tests: Sequence[EvaluationSpec]) -> dict[str, Any]:
     set_matrix_precision("fp32")
-    model, task, trained = run.model(device), get_task(run.config.task), max(run.config.data.bins)
+    model, task, trained = run.model(device), get_task(run.config.task), run.config.data.longest_input
     scores = [
         asdict(score)
         for test in tests

@@ -24,7 +24,8 @@ from riffle.tasks.digits import (
     propagate_carries,
     unpack_digits,
 )
-from riffle.tasks.rows import columns, crop, randint, randint_below, row_lengths, take
+from riffle.tasks.rows import columns, crop, first_column, randint, randint_below, row_lengths, take
+from riffle.tasks.structure import chosen, structured_number, structured_summands, structured_values
 from riffle.tasks.task import BLANK, SHOW_BLANK, SHOW_UNKNOWN, Task, parse_two_numbers, render_number, trim
 from riffle.tasks.worst_cases import ADDITION_CASES, MULTIPLICATION_CASES, binary_splits
 
@@ -58,6 +59,11 @@ class TwoNumbers(Task):
         at = symbols.index(self.separator) if self.separator in symbols else len(symbols)
         return self.decode(symbols[:at]), self.decode(symbols[at + 1 :])
 
+    def structured_digits(self, digits_B1: Tensor, width: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """The digits of two numbers of every structure, for :meth:`restructure`."""
+        a_BN, b_BN = (structured_number(self.base, digits_B1, width, generator) for _ in range(2))
+        return a_BN, b_BN
+
     def parse(self, words: Sequence[str]) -> list[int]:
         a, b = parse_two_numbers(words, self.base, self.signs, self.syntax)
         digits = max(len(a), len(b))
@@ -88,6 +94,13 @@ class Arithmetic(TwoNumbers):
         rows_BN = torch.where(columns(rows_BN) == digits_B[:, None], self.separator, rows_BN)
         return crop(rows_BN, 2 * digits_B + 1)
 
+    def restructure(self, inputs_BN: Tensor, generator: torch.Generator) -> Tensor:
+        column_N, digits_B1 = columns(inputs_BN), first_column(inputs_BN == self.separator)[:, None]
+        a_BN, b_BN = self.structured_digits(digits_B1, inputs_BN.shape[1], generator)
+        digits_BN = torch.where(column_N < digits_B1, a_BN, take(b_BN, column_N - digits_B1 - 1))
+        is_digit_BN = (inputs_BN != BLANK) & (column_N != digits_B1)
+        return torch.where(is_digit_BN, digits_BN + 1, inputs_BN)
+
     @abstractmethod
     def combine_digits(self, a_BN: Tensor, b_BN: Tensor) -> Tensor:
         """The digits of the number to answer, for :meth:`answer`."""
@@ -115,6 +128,13 @@ class Addition(Arithmetic):
     separator = 11
     signs = "+"
     combine = staticmethod(operator.add)
+
+    def structured_digits(self, digits_B1: Tensor, width: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        summands = structured_summands(self.base, digits_B1, width, generator)
+        numbers = super().structured_digits(digits_B1, width, generator)
+        apart_B1 = chosen(0.25, digits_B1.shape[0], generator)
+        a_BN, b_BN = (torch.where(apart_B1, *pair) for pair in zip(numbers, summands, strict=True))
+        return a_BN, b_BN
 
     def combine_digits(self, a_BN: Tensor, b_BN: Tensor) -> Tensor:
         return propagate_carries(a_BN + b_BN, self.base)
@@ -241,6 +261,18 @@ class MultiplyBCD(TwoNumbers):
         rows_BN = take(symbols_BN, column_N - (column_N > at_B1).long())
         return crop(torch.where(column_N == at_B1, self.separator, rows_BN), 2 * BITS * digits_B + 1)
 
+    def restructure(self, inputs_BN: Tensor, generator: torch.Generator) -> Tensor:
+        column_N, at_B1 = columns(inputs_BN), first_column(inputs_BN == self.separator)[:, None]
+        width = -(-inputs_BN.shape[1] // BITS)
+        a_BN, b_BN = (
+            unpack_digits(digits_BK, 2, BITS) for digits_BK in self.structured_digits(at_B1 // BITS, width, generator)
+        )
+        bits_BN = torch.where(
+            column_N < at_B1, take(a_BN, column_N.expand_as(inputs_BN)), take(b_BN, column_N - at_B1 - 1)
+        )
+        is_bit_BN = (inputs_BN != BLANK) & (column_N != at_B1)
+        return torch.where(is_bit_BN, inputs_BN - (inputs_BN - 1) % 2 + bits_BN, inputs_BN)
+
     def answer(self, inputs_BN: Tensor) -> Tensor:
         a_BK, b_BK = (pack_digits(bits_BN % 2, 2, BITS) for bits_BN in operands(inputs_BN, self.separator))
         product_BN = unpack_digits(multiply(a_BK, b_BK, 10), 2, BITS)[:, : inputs_BN.shape[1]] + 1
@@ -294,6 +326,14 @@ class Divide(TwoNumbers):
         rows_BN = torch.where((bit_BN >= 0) & (bit_BN < NONZERO), low_BN, rows_BN)
         rows_BN = torch.where(bit_BN == -1, self.separator, rows_BN)
         return crop(rows_BN, torch.where(lengths_B < 3, 0, lengths_B))
+
+    def restructure(self, inputs_BN: Tensor, generator: torch.Generator) -> Tensor:
+        column_N, at_B1 = columns(inputs_BN), first_column(inputs_BN == self.separator)[:, None]
+        bits_BN, divisor_BN = (structured_values(2, at_B1, inputs_BN.shape[1], generator) for _ in range(2))
+        bits_BN = torch.where(column_N < at_B1, bits_BN, take(divisor_BN, column_N - at_B1 - 1))
+        is_bit_BN = (inputs_BN != BLANK) & (column_N != at_B1)
+        nonzero_B1 = (is_bit_BN & (column_N > at_B1) & (bits_BN > 0)).any(dim=1, keepdim=True)
+        return torch.where(is_bit_BN & nonzero_B1, bits_BN + 1, inputs_BN)
 
     def answer(self, inputs_BN: Tensor) -> Tensor:
         quotient_BN, rest_BN = divide(*operands(inputs_BN, self.separator))

@@ -8,6 +8,7 @@ after the one that opens and before the one that closes.
 # B = batch, N = width of the padded rows, M = N + 1 heights before and after every cell
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 
 import torch
@@ -15,22 +16,23 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from riffle.tasks.rows import bernoulli, columns, crop, randint, randint_below, row_lengths, shift_right, take
+from riffle.tasks.structure import structured_values
 from riffle.tasks.task import BLANK, Task, render_chars, render_symbols
 
 
-def random_heights(batch: int, width: int, kinds: int, generator: torch.Generator) -> Tensor:
-    """Heights 0, 1, ... of endless random nesting, int64 ``[B, M]``.
+def nested_heights(opens_BN: Tensor) -> Tensor:
+    """Heights 0, 1, ... of endless nesting, int64 ``[B, M]``.
 
-    At every cell each kind of bracket opens, or the innermost open bracket closes, all with the same probability. So
-    heights are a random walk that is reflected at 0. The walk over some cells maps height ``h`` to
+    At every cell a bracket opens, or the innermost open bracket closes; where none is open, one opens. So heights are
+    a walk that is reflected at 0. The walk over some cells maps height ``h`` to
     ``max(h + total, odd if h is odd else even)``: it moves by ``total`` unless it meets 0, where it joins the walk that
     started at the lowest height of the same parity, 0 or 1. A composition of such maps is such a map, so a scan that
     doubles its reach gives all heights in a logarithmic number of steps.
     """
-    total_BN = torch.where(bernoulli(kinds / (kinds + 1), (batch, width), generator), 1, -1)
+    total_BN = torch.where(opens_BN, 1, -1)
     even_BN, odd_BN = torch.ones_like(total_BN), 1 + total_BN
     reach = 1
-    while reach < width:
+    while reach < opens_BN.shape[1]:
         from_0_BN, from_1_BN = shift_right(even_BN, reach, fill=0), shift_right(odd_BN, reach, fill=1)
         even_BN, odd_BN = (
             torch.maximum(height_BN + total_BN, torch.where(height_BN % 2 == 1, odd_BN, even_BN))
@@ -48,11 +50,10 @@ def previous_at_level(levels_BN: Tensor) -> Tensor:
     return torch.zeros_like(order_BN).scatter(1, order_BN, torch.where(same_BN, shift_right(order_BN), -1))
 
 
-def brackets_of(heights_BM: Tensor, lengths_B: Tensor, kinds: int, generator: torch.Generator) -> Tensor:
-    """Brackets with the given heights; the kind of every pair is random."""
+def brackets_of(heights_BM: Tensor, lengths_B: Tensor, kind_BN: Tensor) -> Tensor:
+    """Brackets with the given heights; a pair has the kind given where it opens."""
     before_BN, after_BN = heights_BM[:, :-1], heights_BM[:, 1:]
     closes_BN = after_BN < before_BN
-    kind_BN = randint(0, kinds, (before_BN.shape[0], before_BN.shape[1]), generator)
     opener_BN = previous_at_level(torch.maximum(before_BN, after_BN))
     kind_BN = torch.where(closes_BN, take(kind_BN, opener_BN), kind_BN)
     return crop(2 * kind_BN + 1 + closes_BN, lengths_B)
@@ -101,6 +102,23 @@ class BracketTask(Task):
         """How many kinds of brackets there are."""
         return (self.symbols - 1) // 2
 
+    @abstractmethod
+    def nest(self, lengths_B: Tensor, opens_BN: Tensor, kind_BN: Tensor, generator: torch.Generator) -> Tensor:
+        """Inputs that open a bracket where they can and ``opens_BN`` says so, of the kinds given."""
+
+    def draw(self, lengths_B: Tensor, width: int, *, generator: torch.Generator) -> Tensor:
+        # Each kind of bracket opens, or the innermost open bracket closes, all with the same probability.
+        shape = (lengths_B.shape[0], width)
+        opens_BN = bernoulli(self.kinds / (self.kinds + 1), shape, generator)
+        return self.nest(lengths_B, opens_BN, randint(0, self.kinds, shape, generator), generator)
+
+    def restructure(self, inputs_BN: Tensor, generator: torch.Generator) -> Tensor:
+        lengths_B, width = row_lengths(inputs_BN), inputs_BN.shape[1]
+        opens_BN, kind_BN = (
+            structured_values(values, lengths_B[:, None], width, generator) for values in (2, self.kinds)
+        )
+        return self.nest(lengths_B, opens_BN > 0, kind_BN, generator)
+
     @property
     def alphabet(self) -> str:
         """The brackets in the order of their symbols."""
@@ -133,12 +151,12 @@ class Dyck(BracketTask):
     syntax = "type brackets, for example: '([()])[]'"
     classes: int = 3
 
-    def draw(self, lengths_B: Tensor, width: int, *, generator: torch.Generator) -> Tensor:
+    def nest(self, lengths_B: Tensor, opens_BN: Tensor, kind_BN: Tensor, generator: torch.Generator) -> Tensor:
         batch = lengths_B.shape[0]
         even_B = lengths_B // 2 * 2
-        heights_BM = random_heights(batch, width, self.kinds, generator)
+        heights_BM = nested_heights(opens_BN)
         heights_BM = torch.minimum(heights_BM, even_B[:, None] - columns(heights_BM))  # the rest closes what is open
-        rows_BN = brackets_of(heights_BM, even_B, self.kinds, generator)
+        rows_BN = brackets_of(heights_BM, even_B, kind_BN)
         corrupt_B = bernoulli(0.5, (batch,), generator)
         for _ in range(CORRUPTIONS):
             corrupted_BN = self.corrupt(rows_BN, even_B, generator)
@@ -183,12 +201,12 @@ class DyckContinue(BracketTask):
     example = ("([()[",)
     syntax = "type brackets of which some are still open, for example: '([()['"
 
-    def draw(self, lengths_B: Tensor, width: int, *, generator: torch.Generator) -> Tensor:
-        heights_BM = random_heights(lengths_B.shape[0], width, self.kinds, generator)
+    def nest(self, lengths_B: Tensor, opens_BN: Tensor, kind_BN: Tensor, generator: torch.Generator) -> Tensor:
+        heights_BM = nested_heights(opens_BN)
         last_B1 = lengths_B[:, None] - 1
         opened_B1 = take(heights_BM, last_B1) + 1
         heights_BM = torch.where(columns(heights_BM) > last_B1, opened_B1, heights_BM)
-        return brackets_of(heights_BM, lengths_B, self.kinds, generator)
+        return brackets_of(heights_BM, lengths_B, kind_BN)
 
     def answer(self, inputs_BN: Tensor) -> Tensor:
         width = inputs_BN.shape[1]

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from riffle.tasks.rows import columns, crop, first_column, rand, randint, row_lengths, take
 from riffle.tasks.sequences import PairTask
+from riffle.tasks.structure import nearly_sorted, structured_values
 from riffle.tasks.task import BLANK, Task, parse_symbol, render_chars, render_symbols, tokens, trim
 
 
@@ -101,6 +102,16 @@ class MemoryIndex(Task):
         asked_BN = take(3 * shuffled_BK + 3, column_BN - cells_B[:, None])
         rows_BN = torch.where(column_BN < cells_B[:, None], take(cells_BK, column_BN), asked_BN)
         return crop(rows_BN, 2 * cells_B)
+
+    def restructure(self, inputs_BN: Tensor, generator: torch.Generator) -> Tensor:
+        is_cell_BN = inputs_BN % 3 > 0
+        cells_B1 = is_cell_BN.sum(dim=1, keepdim=True)
+        asked_BN = take(inputs_BN, columns(inputs_BN) + cells_B1)
+        bits_BN = structured_values(2, cells_B1, inputs_BN.shape[1], generator)
+        cells_BN, asked_BN = (nearly_sorted(rows_BN, cells_B1, generator) for rows_BN in (inputs_BN, asked_BN))
+        cells_BN = (cells_BN - 1) // 3 * 3 + bits_BN + 1
+        asked_BN = torch.where(inputs_BN == BLANK, BLANK, take(asked_BN, columns(inputs_BN) - cells_B1))
+        return torch.where(is_cell_BN, cells_BN, asked_BN)
 
     def answer(self, inputs_BN: Tensor) -> Tensor:
         key_BN, kind_BN = (inputs_BN - 1).clamp(min=0) // 3, (inputs_BN - 1) % 3

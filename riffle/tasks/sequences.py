@@ -12,6 +12,7 @@ from torch import Tensor
 
 from riffle.tasks.digits import propagate_carries
 from riffle.tasks.rows import columns, crop, randint, randint_below, row_lengths, sort_rows, take
+from riffle.tasks.structure import chosen, structured_values
 from riffle.tasks.task import BLANK, Task, parse_number, parse_symbol, render_chars, render_symbols, tokens, trim
 from riffle.tasks.worst_cases import SYMBOL_SPLITS
 
@@ -35,6 +36,11 @@ class SymbolTask(Task):
         rows_BN = randint(1, self.symbols, (lengths_B.shape[0], width), generator)
         return crop(rows_BN, self.filled(lengths_B))
 
+    def restructure(self, inputs_BN: Tensor, generator: torch.Generator) -> Tensor:
+        lengths_B = row_lengths(inputs_BN)
+        values_BN = structured_values(self.symbols - 1, lengths_B[:, None], inputs_BN.shape[1], generator)
+        return crop(values_BN + 1, lengths_B)
+
     def parse(self, words: Sequence[str]) -> list[int]:
         symbols = [parse_symbol(token, self.symbols - 1, self.syntax) for token in tokens(words)]
         if not symbols:
@@ -56,6 +62,12 @@ class PairTask(SymbolTask):
 
     def filled(self, lengths_B: Tensor) -> Tensor:
         return lengths_B // 2 * 2
+
+    def restructure(self, inputs_BN: Tensor, generator: torch.Generator) -> Tensor:
+        lengths_B, width = row_lengths(inputs_BN), inputs_BN.shape[1]
+        pairs_B1, values = (lengths_B[:, None] + 1) // 2, self.symbols - 1
+        keys_BP, values_BP = (structured_values(values, pairs_B1, (width + 1) // 2, generator) for _ in range(2))
+        return crop(torch.stack([keys_BP, values_BP], dim=2).flatten(1)[:, :width] + 1, lengths_B)
 
     def parse_pair(self, token: str) -> list[int]:
         """A pair that was typed as ``key:value``."""
@@ -211,6 +223,11 @@ class Increment(SymbolTask):
     summary = "Add one to a number of symbols 1..11, the lowest digit first."
     example = ("11", "11", "3", "1")
 
+    def restructure(self, inputs_BN: Tensor, generator: torch.Generator) -> Tensor:
+        carry_B1 = randint_below(row_lengths(inputs_BN) + 1, generator)[:, None]
+        carries_BN = (columns(inputs_BN) < carry_B1) & chosen(0.5, inputs_BN.shape[0], generator)
+        return torch.where(carries_BN, self.symbols - 1, super().restructure(inputs_BN, generator))
+
     def answer(self, inputs_BN: Tensor) -> Tensor:
         sums_BN = (inputs_BN - 1).clamp(min=0) + (columns(inputs_BN) == 0)
         return crop(propagate_carries(sums_BN, self.symbols - 1) + 1, row_lengths(inputs_BN))
@@ -279,6 +296,11 @@ class Rotate(Task):
         after_BN = columns(rows_BN) - bits_B[:, None]
         unary_BN = torch.where(after_BN < amount_B1, SHIFT, NO_SHIFT)
         return crop(torch.where(after_BN < 0, rows_BN, unary_BN), 2 * bits_B - 1)
+
+    def restructure(self, inputs_BN: Tensor, generator: torch.Generator) -> Tensor:
+        is_bit_BN = (inputs_BN != BLANK) & (inputs_BN < NO_SHIFT)
+        bits_BN = structured_values(2, is_bit_BN.sum(dim=1, keepdim=True), inputs_BN.shape[1], generator)
+        return torch.where(is_bit_BN, bits_BN + 1, inputs_BN)
 
     def answer(self, inputs_BN: Tensor) -> Tensor:
         bits_B = (row_lengths(inputs_BN) + 1) // 2

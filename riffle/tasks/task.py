@@ -71,6 +71,10 @@ class Task(ABC):
         """
 
     @abstractmethod
+    def restructure(self, inputs_BN: Tensor, generator: torch.Generator) -> Tensor:
+        """Replace drawn inputs by inputs of every structure and the same lengths, see :mod:`riffle.tasks.structure`."""
+
+    @abstractmethod
     def answer(self, inputs_BN: Tensor) -> Tensor:
         """The right output for every row, int64 ``[B, N]``; it depends on the row's symbols, not on its padding."""
 
@@ -99,13 +103,15 @@ class Task(ABC):
         return list(rendered.replace(" ", SHOW_SPACE))
 
     def sample(self, batch: int, length: int, *, generator: torch.Generator, split: str = "uniform") -> Batch:
-        """Draw ``batch`` examples of the given length, uniformly or from one of :attr:`splits`."""
-        known = ["uniform", *self.splits]
+        """Draw ``batch`` examples of the given length: uniform, structured, or from one of :attr:`splits`."""
+        known = ["uniform", "structured", *self.splits]
         if split not in known:
             raise ValueError(f"task {self.name!r} has no split {split!r}; it has {', '.join(known)}")
         lengths_B = torch.full((batch,), length, dtype=torch.int64, device=generator.device)
         inputs_BN = self.draw(lengths_B, length, generator=generator)
-        if split != "uniform":
+        if split == "structured":
+            inputs_BN = self.restructure(inputs_BN, generator)
+        elif split != "uniform":
             inputs_BN = self.splits[split](inputs_BN, generator)
         return Batch(inputs_BN, self.answer(inputs_BN))
 

@@ -11,7 +11,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from riffle.tasks.rows import bernoulli, columns, crop, last_column_so_far, randint, row_lengths, shift_right, take
+from riffle.tasks.rows import (
+    bernoulli,
+    columns,
+    crop,
+    last_column_so_far,
+    rand,
+    randint,
+    row_lengths,
+    shift_right,
+    take,
+)
+from riffle.tasks.structure import structured_values
 from riffle.tasks.task import BLANK, SHOW_SPACE, Task, render_chars, tokens
 
 
@@ -64,16 +75,23 @@ def sort_words(rows_BN: Tensor, keys_BN: Tensor, divider: int, group_BN: Tensor 
     return crop(take(rows_BN, order_BN)[:, :width], lengths_B)
 
 
-def draw_words(lengths_B: Tensor, width: int, letters: int, divider: int, generator: torch.Generator) -> Tensor:
+def draw_words(
+    lengths_B: Tensor, width: int, letters: int, divider: int, generator: torch.Generator, *, structured: bool = False
+) -> Tensor:
     """Words of letters 1..letters with one divider between them, ``lengths_B`` cells in all.
 
     From left to right every cell but the first and the last of a row becomes a divider with probability
-    ``1 / sqrt(length)`` (at most one half), unless there is a divider just before it.
+    ``1 / sqrt(length)`` (at most one half), unless there is a divider just before it. Structured words have letters of
+    every structure, and their row a random probability.
     """
     batch = lengths_B.shape[0]
-    rows_BN = randint(1, letters + 1, (batch, width), generator)
+    if structured:
+        rows_BN = structured_values(letters, lengths_B[:, None], width, generator) + 1
+        chance_B1 = rand((batch, 1), generator) / 2
+    else:
+        rows_BN = randint(1, letters + 1, (batch, width), generator)
+        chance_B1 = lengths_B[:, None].clamp(min=4).double().rsqrt()
     column_N = columns(rows_BN)
-    chance_B1 = lengths_B[:, None].clamp(min=4).double().rsqrt()
     heads_BN = bernoulli(chance_B1, (batch, width), generator) & (column_N > 0) & (column_N < lengths_B[:, None] - 1)
     odd_BN = (column_N - last_column_so_far(~heads_BN)) % 2 == 1  # the first, third, ... of neighbouring heads
     return crop(torch.where(heads_BN & odd_BN, divider, rows_BN), lengths_B)
@@ -143,6 +161,10 @@ class WordSort(WordTask):
     def draw(self, lengths_B: Tensor, width: int, *, generator: torch.Generator) -> Tensor:
         return draw_words(lengths_B, width, self.divider - 1, self.divider, generator)
 
+    def restructure(self, inputs_BN: Tensor, generator: torch.Generator) -> Tensor:
+        lengths_B, width = row_lengths(inputs_BN), inputs_BN.shape[1]
+        return draw_words(lengths_B, width, self.divider - 1, self.divider, generator, structured=True)
+
     def answer(self, inputs_BN: Tensor) -> Tensor:
         return sort_words(inputs_BN, inputs_BN % 2 + 1, self.divider)
 
@@ -177,12 +199,12 @@ class Merge(WordTask):
         """The symbol of the word between the lists."""
         return self.divider - 1
 
-    def draw(self, lengths_B: Tensor, width: int, *, generator: torch.Generator) -> Tensor:
+    def draw(self, lengths_B: Tensor, width: int, *, generator: torch.Generator, structured: bool = False) -> Tensor:
         if width < 3:
             middle_BN = torch.full((lengths_B.shape[0], width), self.middle, device=generator.device)
             return crop(middle_BN, lengths_B.clamp(max=1))
         lengths_B = lengths_B.clamp(min=3)
-        words_BN = draw_words(lengths_B - 2, width, self.middle - 1, self.divider, generator)
+        words_BN = draw_words(lengths_B - 2, width, self.middle - 1, self.divider, generator, structured=structured)
         divider_BN = words_BN == self.divider
         word_BN = divider_BN.long().cumsum(dim=1) - divider_BN.long()  # the number of the word a cell belongs to
         half_B1 = (divider_BN.sum(dim=1, keepdim=True) + 1) // 2
@@ -192,6 +214,9 @@ class Merge(WordTask):
         rows_BN = crop(torch.where(after_BN == 1, self.divider, rows_BN), lengths_B)
         list_BN = (after_BN >= 0).long() + (after_BN >= 2)
         return sort_words(rows_BN, rows_BN, self.divider, list_BN)
+
+    def restructure(self, inputs_BN: Tensor, generator: torch.Generator) -> Tensor:
+        return self.draw(row_lengths(inputs_BN), inputs_BN.shape[1], generator=generator, structured=True)
 
     def answer(self, inputs_BN: Tensor) -> Tensor:
         return sort_words(inputs_BN, inputs_BN, self.divider)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from riffle.config import DataConfig
+from riffle.tasks.rows import bernoulli, columns, randint_below, row_lengths, take
 from riffle.tasks.task import BLANK, Batch, Task
 
 HELD_OUT_OF = 16
@@ -17,12 +18,26 @@ ALWAYS_TRAINED = 12
 
 def sample_bin(task: Task, data: DataConfig, index: int, batch: int, *, generator: torch.Generator) -> Batch:
     """A training batch of the bin ``data.bins[index]``: examples too long for a smaller bin, and some shorter ones."""
-    low, high = data.bins[index - 1] + 1 if index else 1, data.bins[index]
+    width, low = data.bins[index], data.bins[index - 1] + 1 if index else 1
+    high = min(width, data.longest_input)
+    low = low if low <= high else 1
     lengths_B = sample_lengths(batch, low, high, data.shorter, data.full, generator=generator)
-    inputs_BN = task.draw(lengths_B, high, generator=generator)
+    inputs_BN = task.draw(lengths_B, width, generator=generator)
     if data.worst:
         inputs_BN = mix_in_worst_cases(task, inputs_BN, data.worst, generator=generator)
+    if data.structure:
+        structured_B1 = bernoulli(data.structure, (batch, 1), generator)
+        inputs_BN = torch.where(structured_B1, task.restructure(inputs_BN, generator), inputs_BN)
     return Batch(inputs_BN, task.answer(inputs_BN))
+
+
+def move_right(batch: Batch, fraction: float, *, generator: torch.Generator) -> Batch:
+    """Let a fraction of the examples start at a random cell: as many blanks come first as there is room for at most."""
+    room_B = batch.inputs.shape[1] - torch.maximum(row_lengths(batch.inputs), row_lengths(batch.targets))
+    moved_B = bernoulli(fraction, (len(room_B),), generator)
+    offset_B1 = torch.where(moved_B, randint_below(room_B + 1, generator), 0)[:, None]
+    source_BN = columns(batch.inputs) - offset_B1
+    return Batch(*(torch.where(source_BN < 0, BLANK, take(rows_BN, source_BN)) for rows_BN in batch))
 
 
 def sample_lengths(

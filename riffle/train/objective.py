@@ -18,7 +18,7 @@ from riffle.models.base import SymbolModel, Trainable
 from riffle.models.build import build
 from riffle.tasks import get_task
 from riffle.tasks.task import Batch
-from riffle.train.data import held_out, sample_bin
+from riffle.train.data import held_out, move_right, sample_bin
 from riffle.train.distributed import SINGLE_PROCESS, RankGroup
 from riffle.train.evaluate import count_correct_symbols, evaluate, symbol_loss
 
@@ -75,16 +75,24 @@ class SymbolObjective:
             batch = sample_bin(self.task, data, index, data.batch * size, generator=generator)
             trained_B = (~held_out(batch.inputs)).float()
             weights_B = trained_B * size / (trained_B.sum().clamp(min=1) * (data.bins[index] * len(data.bins)))
+            if data.offset:
+                batch = move_right(batch, data.offset, generator=generator)
             inputs_BN, targets_BN, own_B = self.ranks.shard_rows(*batch, weights_B)
             return Batch(inputs_BN, targets_BN), own_B[:, None].expand(inputs_BN.shape)
 
         return on_parallel_streams([partial(one_bin, index) for index in range(len(data.bins))], generator.device)
 
     def evaluate(self, model: SymbolModel) -> dict[str, float]:
-        """Symbol accuracy by length."""
-        lengths, trained = self.config.train.evaluate_lengths, max(self.config.data.bins)
-        scores = evaluate(model, self.task, lengths, examples=EVALUATION_EXAMPLES, trained_length=trained)
-        return {str(score.length): score.symbol_accuracy for score in scores}
+        """Symbol accuracy by length; with structured examples those, too, and first the mean of all."""
+        data, lengths = self.config.data, self.config.train.evaluate_lengths
+        splits = ["uniform", "structured"] if data.structure else ["uniform"]
+        trained = data.longest_input
+        scores = evaluate(
+            model, self.task, lengths, splits=splits, examples=EVALUATION_EXAMPLES, trained_length=trained
+        )
+        names = {"uniform": "{}", "structured": "structured/{}"}
+        accuracy = {names[score.split].format(score.length): score.symbol_accuracy for score in scores}
+        return {"mean": sum(accuracy.values()) / len(accuracy), **accuracy} if data.structure else accuracy
 
 
 OBJECTIVES: dict[type[RunConfig], Callable[[Any, Path | None, Any, RankGroup], Objective]] = {

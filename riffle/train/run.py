@@ -29,7 +29,7 @@ TRAINED_PREFIXES = ("best.model.", "average.", "model.")
 """Prefixes of weights in a checkpoint; the first that occurs marks those of the trained model."""
 AT_LEAST_ONE = ("data.batch", "train.steps", "train.log_every", "train.checkpoint_every")
 AT_LEAST_ZERO = ("train.weight_decay", "train.warmup", "train.clip", "train.gradient_noise")
-FRACTIONS = ("data.shorter", "train.label_smoothing")
+FRACTIONS = ("data.shorter", "data.structure", "data.offset", "train.label_smoothing")
 PASSAGE_FRACTIONS = ("share", "word_dropout", "forget", "within", "flatten")
 """Fields of :class:`PassageDataConfig` that lie between 0 and 1."""
 
@@ -223,6 +223,7 @@ def check_config(config: RunConfig) -> None:
             data.worst == 0 or (0 < data.worst <= 1 and has_worst_cases),
             "within 0..1, and 0 for a task without worst cases",
         ),
+        "data.longest": (0 <= data.longest <= max(data.bins, default=0), "at most the largest bin, or 0 for it"),
         "train.learning_rate": (0 < train.learning_rate < math.inf, "above 0"),
         "train.weight_decay of AdaMax": (not adamax_decay, "0, since it has no decay"),
         "train.average": (0 <= train.average < 1, "at least 0 and below 1"),

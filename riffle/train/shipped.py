@@ -112,7 +112,7 @@ def ship_run(run: Run, folder: Path, bits: int = 8) -> None:
 
 def model_card(run: Run) -> str:
     """The model card of a run: its training and its accuracy, from the files in its folder."""
-    config, longest = run.config, max(run.config.data.bins)
+    config, longest = run.config, run.config.data.longest_input
     lines = [
         f"# {config.task}",
         "",

@@ -67,6 +67,20 @@ def check_mixed_lengths(task: Task) -> None:
         check_answers(task, inputs, targets)
 
 
+def check_structure(task: Task) -> None:
+    """Structured inputs are legal, of the lengths they were drawn with, and mostly other inputs."""
+    for longest, width in ((1, 1), (2, 5), (13, 16), (64, 64), (60, 131)):
+        drawn = task.draw(mixed(96, longest, seed=longest), width, generator=seeded(width))
+        kept = drawn.clone()
+        inputs = task.restructure(drawn, seeded(longest))
+        targets = task.answer(inputs)
+        assert torch.equal(drawn, kept)
+        assert torch.equal(inputs != BLANK, drawn != BLANK)
+        check_symbols(task, inputs, targets)
+        check_answers(task, inputs, targets)
+        assert longest < 60 or (inputs != drawn).any(dim=1).double().mean() > 0.5
+
+
 def check_room(task: Task) -> None:
     """A row of length ``l`` stays within ``l`` cells (a merge needs three), and within the width."""
     least = 3 if task.name == "merge" else 1
@@ -108,7 +122,7 @@ def check_no_sync(task: Task) -> None:
             lengths_B = torch.full((4,), length)
             inputs = task.draw(lengths_B, length, generator=seeded(0))
             assert task.answer(inputs).shape == (4, length)
-            for split in task.splits.values():
+            for split in (task.restructure, *task.splits.values()):
                 assert split(inputs, seeded(0)).shape == (4, length)
 
 
@@ -170,7 +184,16 @@ def check_bad_text(task: Task) -> None:
 
 
 CHECKS = (
-    *(check_sample, check_mixed_lengths, check_room, check_padding, check_seeds, check_no_sync, check_pure),
+    *(
+        check_sample,
+        check_mixed_lengths,
+        check_structure,
+        check_room,
+        check_padding,
+        check_seeds,
+        check_no_sync,
+        check_pure,
+    ),
     *(check_blank_row, check_text, check_write, check_bad_text),
 )
 """What every task must pass."""

@@ -56,5 +56,5 @@ def test_unknown_names() -> None:
         get_task("srot")
     with pytest.raises(ValueError, match=r"no task 'zzz'; tasks are duplicate"):
         get_task("zzz")
-    with pytest.raises(ValueError, match="has no split 'sorted'; it has uniform, longest-carry"):
+    with pytest.raises(ValueError, match="has no split 'sorted'; it has uniform, structured, longest-carry"):
         TASKS["add"].sample(2, 8, generator=torch.Generator(), split="sorted")

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from riffle.tasks import TASKS, Task
-from riffle.tasks.brackets import random_heights
+from riffle.tasks.brackets import nested_heights
+from riffle.tasks.rows import bernoulli
 from riffle.tasks.task import trim
 from riffle.tasks.words import draw_words, split_words
 
@@ -52,7 +53,7 @@ def nested(rng: random.Random, length: int) -> list[int]:
 
 
 def test_heights_are_a_walk_that_rises_from_zero() -> None:
-    heights = random_heights(200, 70, 2, seeded(0))
+    heights = nested_heights(bernoulli(2 / 3, (200, 70), seeded(0)))
     steps = heights.diff(dim=1)
     assert (heights[:, 0] == 0).all()
     assert (heights >= 0).all()

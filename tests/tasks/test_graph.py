@@ -15,13 +15,14 @@ pytestmark = [
 
 def check_graph(task: Task, batch: int, width: int) -> None:
     """Record one batch of mixed lengths and replay it twice; targets must be those the CPU computes."""
+    splits = (task.restructure, *task.splits.values())
     generator = torch.Generator(device="cuda").manual_seed(0)
     lengths_B = torch.arange(batch, device="cuda") % width + 1
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):  # plans and workspaces are made before recording
         inputs = task.draw(lengths_B, width, generator=generator)
-        for rows in (inputs, *(split(inputs, generator) for split in task.splits.values())):
+        for rows in (inputs, *(split(inputs, generator) for split in splits)):
             task.answer(rows)
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
@@ -29,7 +30,7 @@ def check_graph(task: Task, batch: int, width: int) -> None:
     with torch.cuda.graph(graph):
         inputs = task.draw(lengths_B, width, generator=generator)
         targets = task.answer(inputs)
-        worst = [(rows, task.answer(rows)) for rows in (split(inputs, generator) for split in task.splits.values())]
+        worst = [(rows, task.answer(rows)) for rows in (split(inputs, generator) for split in splits)]
     drawn = []
     for _ in range(2):
         graph.replay()

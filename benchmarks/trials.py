@@ -1,0 +1,115 @@
+"""Train many variants of a recipe, a few at once on one GPU, and score each on examples that no test uses.
+
+    python benchmarks/trials.py TRIALS.json FOLDER [--at-once 7]
+
+A line of TRIALS.json names a run and gives the options of ``riffle train``: ``{"name": ["add", "--set", "..."]}``. Its
+scores, in FOLDER/NAME/selection.json, are of uniform and structured examples at and between powers of two, and, for
+sums, by the longest distance that a carry travels. They choose recipes, seeds and steps, and so are no test.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from riffle.files import write_json
+from riffle.models.base import SymbolModel
+from riffle.tasks import Task, get_task
+from riffle.tasks.arithmetic import Addition
+from riffle.tasks.digits import operands
+from riffle.tasks.rows import columns, last_column_so_far
+from riffle.train.run import Run
+
+LENGTHS = {64: 1024, 51: 512, 282: 256, 410: 256, 512: 256, 614: 128, 973: 128, 1024: 128, 4096: 48}
+"""Lengths that are scored, and how many examples of each."""
+SEED = 7_000_003
+CARRY_LENGTHS = (64, 512, 973)
+DISTANCES = (0, 16, 32, 64, 128, 256, 512)
+"""Bounds between the groups of sums by the distance that a carry travels."""
+
+
+@torch.inference_mode()
+def score(model: SymbolModel, task: Task, length: int, split: str, examples: int) -> dict[str, Any]:
+    """Symbols and sequences right, for sums also sequences by the longest carry."""
+    generator = torch.Generator(next(model.parameters()).device).manual_seed(SEED + length)
+    batch = task.sample(examples, length, generator=generator, split=split)
+    outputs_BN = torch.cat([model(rows_BN).argmax(-1) for rows_BN in batch.inputs.split(max(1, 2**18 // length))])
+    counts_BN, right_BN = (outputs_BN != 0) | (batch.targets != 0), outputs_BN == batch.targets
+    perfect_B = right_BN.all(dim=1)
+    result: dict[str, Any] = {
+        "length": length,
+        "split": split,
+        "symbols": ((right_BN & counts_BN).sum() / counts_BN.sum()).item(),
+        "sequences": perfect_B.double().mean().item(),
+    }
+    if isinstance(task, Addition) and split == "structured" and length in CARRY_LENGTHS:
+        group_B = torch.bucketize(longest_carry(task, batch.inputs), torch.tensor(DISTANCES, device=perfect_B.device))
+        result["by_carry"] = {
+            f"<= {bound}": [int(perfect_B[group_B == group].sum()), int((group_B == group).sum())]
+            for group, bound in enumerate(DISTANCES)
+        }
+    return result
+
+
+def longest_carry(task: Addition, inputs_BN: Tensor) -> Tensor:
+    """The most columns in a row through which one carry is passed on, int64 ``[B]``."""
+    a_BN, b_BN = operands(inputs_BN, task.separator)
+    sums_BN = a_BN + b_BN
+    start_BN = last_column_so_far(sums_BN != task.base - 1)
+    carried_BN = (sums_BN == task.base - 1) & (start_BN >= 0) & (sums_BN.gather(1, start_BN.clamp(min=0)) >= task.base)
+    return torch.where(carried_BN, columns(inputs_BN) - start_BN, 0).amax(dim=1)
+
+
+def measure(folder: Path, device: str) -> None:
+    """Write selection.json of a run."""
+    run = Run(folder)
+    task, model = get_task(run.config.task), run.model(device)
+    scores = [
+        score(model, task, length, split, examples)
+        for length, examples in LENGTHS.items()
+        for split in ("uniform", "structured")
+    ]
+    write_json(folder / "selection.json", {"run": folder.name, "step": run.weights_step(), "scores": scores})
+
+
+def train_and_measure(name: str, options: list[str], folder: Path) -> None:
+    """Train one run in a process of its own, and measure it in another."""
+    since = time.perf_counter()
+    log = (folder / f"{name}.log").open("w")
+    run = [sys.executable, "-m", "riffle", "train", *options, "--out", str(folder / name)]
+    code = subprocess.run(run, stdout=log, stderr=log, check=False).returncode
+    trained = time.perf_counter()
+    if code == 0:
+        code = subprocess.run(
+            [sys.executable, __file__, "--measure", str(folder / name)], stdout=log, stderr=log, check=False
+        ).returncode
+    print(f"{name}: exit {code}, {trained - since:.0f} s + {time.perf_counter() - trained:.0f} s", flush=True)
+
+
+def main() -> None:
+    """Train all runs of a list, or measure one."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("trials", type=Path, metavar="TRIALS.json")
+    parser.add_argument("folder", type=Path, nargs="?", metavar="FOLDER")
+    parser.add_argument("--at-once", type=int, default=7)
+    parser.add_argument("--measure", action="store_true", help="Measure the run in the folder TRIALS.json.")
+    arguments = parser.parse_args()
+    if arguments.measure:
+        return measure(arguments.trials, "cuda" if torch.cuda.is_available() else "cpu")
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    with ThreadPoolExecutor(arguments.at_once) as pool:
+        for name, options in json.loads(arguments.trials.read_text()).items():
+            pool.submit(train_and_measure, name, options, arguments.folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""Rows of every structure: how a row is drawn is itself drawn at random, for each row anew.
+
+There is no list of special cases. A row has a few knobs (how many different symbols, how skewed, how long its runs, how
+nearly sorted, how periodic), all continuous and independent, so that rows of any kind are near some that are drawn.
+"""
+
+# B = batch, N = width of the rows, V = values 0..V-1
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from riffle.tasks.rows import bernoulli, columns, last_column_so_far, rand, randint_below, take
+
+
+def chosen(chance: float, batch: int, generator: torch.Generator) -> Tensor:
+    """Rows to which a knob applies, bool ``[B, 1]``."""
+    return bernoulli(chance, (batch, 1), generator)
+
+
+def repeat_before(rows_BN: Tensor, generator: torch.Generator) -> Tensor:
+    """Runs: every cell repeats the one before it with a chance that is drawn for each row, often close to 1."""
+    fresh_BN = bernoulli(rand((rows_BN.shape[0], 1), generator) ** 2, (*rows_BN.shape,), generator)
+    return take(rows_BN, last_column_so_far(fresh_BN))
+
+
+def skewed_values(values: int, shape: tuple[int, int], generator: torch.Generator) -> Tensor:
+    """Values of which 1 to V occur, each less often than the one before by a factor that is drawn for each row."""
+    order_BV = rand((shape[0], values), generator).argsort(dim=1)
+    count_B1 = 1 + (rand((shape[0], 1), generator) * values).long()
+    factor_B1 = rand((shape[0], 1), generator)
+    rank_V = torch.arange(values, device=generator.device)
+    total_BV = torch.where(rank_V < count_B1, factor_B1**rank_V, 0.0).cumsum(dim=1)
+    rank_BN = torch.searchsorted(total_BV, rand(shape, generator) * total_BV[:, -1:], right=True)
+    return take(order_BV, torch.minimum(rank_BN, count_B1 - 1))
+
+
+def nearly_sorted(rows_BN: Tensor, lengths_B1: Tensor, generator: torch.Generator) -> Tensor:
+    """The first ``lengths`` cells of every row in ascending or descending order, up to noise of a random size."""
+    sign_B1 = torch.where(chosen(0.5, rows_BN.shape[0], generator), 1, -1)
+    noise_B1 = rand((rows_BN.shape[0], 1), generator).reciprocal() - 1
+    key_BN = sign_B1 * rows_BN + noise_B1 * rand((*rows_BN.shape,), generator)
+    return take(rows_BN, torch.where(columns(rows_BN) < lengths_B1, key_BN, torch.inf).argsort(dim=1))
+
+
+def structured_values(values: int, lengths_B1: Tensor, width: int, generator: torch.Generator) -> Tensor:
+    """Rows of values 0..V-1 of every structure, int64 ``[B, width]``; cells past a row's length hold any values."""
+    batch = lengths_B1.shape[0]
+    rows_BN = skewed_values(values, (batch, width), generator)
+    rows_BN = torch.where(chosen(0.5, batch, generator), repeat_before(rows_BN, generator), rows_BN)
+    period_B1 = (width ** rand((batch, 1), generator)).long()
+    periodic_BN = take(rows_BN, columns(rows_BN) % period_B1)
+    rows_BN = torch.where(chosen(0.25, batch, generator), periodic_BN, rows_BN)
+    sorted_BN = nearly_sorted(rows_BN, lengths_B1, generator)
+    return torch.where(chosen(0.25, batch, generator), sorted_BN, rows_BN)
+
+
+def structured_number(base: int, digits_B1: Tensor, width: int, generator: torch.Generator) -> Tensor:
+    """Digits of one number per row, of every structure and, in half of the rows, with leading zeros."""
+    rows_BN = structured_values(base, digits_B1, width, generator)
+    short_B1 = randint_below(digits_B1 + 1, generator)
+    size_B1 = torch.where(chosen(0.5, rows_BN.shape[0], generator), short_B1, digits_B1)
+    return torch.where(columns(rows_BN) < size_B1, rows_BN, 0)
+
+
+PROPAGATE, GENERATE = 0, 1
+"""What a column of a sum does with a carry that comes in: pass it on, or make one; any other column absorbs it."""
+
+
+def structured_summands(base: int, digits_B1: Tensor, width: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Digits of two numbers per row, whose columns propagate, generate or absorb carries in every proportion.
+
+    The shares of the three are uniform over the simplex for each row, and come in runs. In half of the rows a random
+    share of the columns propagates instead, often most of them, so that carries travel every distance. Which of the two
+    numbers has which digit of a column is of every structure, too.
+    """
+    batch = digits_B1.shape[0]
+    shares_B3 = -(1 - rand((batch, 3), generator)).log()
+    total_B3 = (shares_B3 / shares_B3.sum(dim=1, keepdim=True)).cumsum(dim=1)
+    kind_BN = torch.searchsorted(total_B3, rand((batch, width), generator), right=True)
+    kind_BN = repeat_before(kind_BN, generator)
+    others_BN = bernoulli(rand((batch, 1), generator) ** 2, (batch, width), generator)
+    kind_BN = torch.where(others_BN | chosen(0.5, batch, generator), kind_BN, PROPAGATE)
+    a_BN, b_BN = (structured_values(base, digits_B1, width, generator) for _ in range(2))
+    made_BN, absorbed_BN = a_BN.clamp(min=1), a_BN.clamp(max=base - 2)
+    sum_of_made_BN = base + b_BN % made_BN
+    sum_of_absorbed_BN = absorbed_BN + b_BN % (base - 1 - absorbed_BN)
+    a_BN, sum_BN = (
+        torch.where(kind_BN == PROPAGATE, propagated, torch.where(kind_BN == GENERATE, made, absorbed))
+        for propagated, made, absorbed in (
+            (a_BN, made_BN, absorbed_BN),
+            (torch.full_like(a_BN, base - 1), sum_of_made_BN, sum_of_absorbed_BN),
+        )
+    )
+    return a_BN, sum_BN - a_BN
