@@ -27,7 +27,7 @@ def repeat_before(rows_BN: Tensor, generator: torch.Generator) -> Tensor:
 def skewed_values(values: int, shape: tuple[int, int], generator: torch.Generator) -> Tensor:
     """Values of which 1 to V occur, each less often than the one before by a factor that is drawn for each row."""
     order_BV = rand((shape[0], values), generator).argsort(dim=1)
-    count_B1 = 1 + (rand((shape[0], 1), generator) * values).long()
+    count_B1 = 1 + (rand((shape[0], 1), generator).sqrt() * values).long()
     factor_B1 = rand((shape[0], 1), generator)
     rank_V = torch.arange(values, device=generator.device)
     total_BV = torch.where(rank_V < count_B1, factor_B1**rank_V, 0.0).cumsum(dim=1)
@@ -70,17 +70,17 @@ PROPAGATE, GENERATE = 0, 1
 def structured_summands(base: int, digits_B1: Tensor, width: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Digits of two numbers per row, whose columns propagate, generate or absorb carries in every proportion.
 
-    The shares of the three are uniform over the simplex for each row, and come in runs. In half of the rows a random
-    share of the columns propagates instead, often most of them, so that carries travel every distance. Which of the two
-    numbers has which digit of a column is of every structure, too.
+    The shares of the three are uniform over the simplex for each row. In half of the rows they come in runs; in the
+    others they are spread, at a distance of every order, between columns that propagate, so that carries travel far.
+    Which of the two numbers has which digit of a column is of every structure, too.
     """
     batch = digits_B1.shape[0]
     shares_B3 = -(1 - rand((batch, 3), generator)).log()
     total_B3 = (shares_B3 / shares_B3.sum(dim=1, keepdim=True)).cumsum(dim=1)
     kind_BN = torch.searchsorted(total_B3, rand((batch, width), generator), right=True)
-    kind_BN = repeat_before(kind_BN, generator)
-    others_BN = bernoulli(rand((batch, 1), generator) ** 2, (batch, width), generator)
-    kind_BN = torch.where(others_BN | chosen(0.5, batch, generator), kind_BN, PROPAGATE)
+    spread_BN = bernoulli(width ** -rand((batch, 1), generator), (batch, width), generator)
+    passing_BN = torch.where(spread_BN, kind_BN, PROPAGATE)
+    kind_BN = torch.where(chosen(0.5, batch, generator), passing_BN, repeat_before(kind_BN, generator))
     a_BN, b_BN = (structured_values(base, digits_B1, width, generator) for _ in range(2))
     made_BN, absorbed_BN = a_BN.clamp(min=1), a_BN.clamp(max=base - 2)
     sum_of_made_BN = base + b_BN % made_BN
