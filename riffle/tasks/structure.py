@@ -25,10 +25,10 @@ def repeat_before(rows_BN: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def skewed_values(values: int, shape: tuple[int, int], generator: torch.Generator) -> Tensor:
-    """Values of which 1 to V occur, each less often than the one before by a factor that is drawn for each row."""
+    """Values of which 1 to V occur, in half of the rows each less often than the one before, by a random factor."""
     order_BV = rand((shape[0], values), generator).argsort(dim=1)
     count_B1 = 1 + (rand((shape[0], 1), generator).sqrt() * values).long()
-    factor_B1 = rand((shape[0], 1), generator)
+    factor_B1 = torch.where(chosen(0.5, shape[0], generator), rand((shape[0], 1), generator), 1.0)
     rank_V = torch.arange(values, device=generator.device)
     total_BV = torch.where(rank_V < count_B1, factor_B1**rank_V, 0.0).cumsum(dim=1)
     rank_BN = torch.searchsorted(total_BV, rand(shape, generator) * total_BV[:, -1:], right=True)

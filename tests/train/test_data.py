@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import zlib
+
 import pytest
 import torch
 
 from riffle.config import DataConfig
-from riffle.tasks import get_task
-from riffle.train.data import ALWAYS_TRAINED, held_out, sample_bin, sample_held_out, sample_lengths
+from riffle.tasks import TASKS, Batch, get_task
+from riffle.train.data import ALWAYS_TRAINED, held_out, move_right, sample_bin, sample_held_out, sample_lengths
 
 BINS = (8, 16, 32)
 
@@ -73,6 +75,86 @@ def test_a_share_of_a_bin_is_worst_cases(share: float) -> None:
     rising_B = ((long_BN.diff(dim=1) >= 0) | (long_BN[:, 1:] == 0)).all(dim=1).double() - equal_B
     for kind_B in (equal_B, falling_B, rising_B):
         assert kind_B.mean() == pytest.approx(share / 3, abs=0.015)
+
+
+def test_bins_beyond_the_longest_input_hold_every_length() -> None:
+    data = DataConfig(bins=(8, 16, 32, 64), longest=20, shorter=0.0)
+    for index, low, high in ((1, 9, 16), (2, 17, 20), (3, 1, 20)):
+        batch = sample_bin(get_task("reverse"), data, index, 20_000, generator=seeded(index))
+        assert batch.inputs.shape == (20_000, data.bins[index])
+        assert_uniform((batch.inputs != 0).sum(dim=1), low, high)
+    assert (data.longest_input, DataConfig().longest_input) == (20, 64)
+
+
+def test_a_share_of_a_bin_is_structured() -> None:
+    task, rows = get_task("sort"), 4000
+    drawn, mixed = (
+        sample_bin(task, DataConfig(bins=BINS, structure=share), 2, rows, generator=seeded(3)).inputs
+        for share in (0.0, 0.5)
+    )
+    assert torch.equal(drawn != 0, mixed != 0), "lengths stay as they are"
+    assert 0.45 < (drawn != mixed).any(dim=1).double().mean() < 0.52
+    different = torch.tensor([len(set(row) - {0}) for row in mixed[(drawn != mixed).any(dim=1)].tolist()])
+    assert (different.bincount(minlength=12)[1:] > 0.005 * len(different)).all(), "every number of different symbols"
+
+
+def test_structured_carries_travel_every_distance() -> None:
+    inputs = get_task("add").sample(4000, 64, generator=seeded(0), split="structured").inputs
+    columns_B31 = inputs[:, :31] + inputs[:, 32:63] - 2
+    for distance in (1, 4, 16, 24):
+        passes = (columns_B31.unfold(1, distance, 1) == 1).all(dim=2)
+        after = {total: (passes[:, 1:] & (columns_B31[:, : 31 - distance] == total)).any(dim=1) for total in (0, 2)}
+        assert all(rows.double().mean() > 0.01 for rows in after.values()), "with a carry and without one"
+
+
+def test_examples_start_at_every_cell_with_room() -> None:
+    task, rows = get_task("duplicate"), 20_000
+    batch = task.sample(rows, 24, generator=seeded(0))
+    batch = Batch(*(torch.nn.functional.pad(symbols, (0, 8)) for symbols in batch))
+    moved = move_right(batch, 0.5, generator=seeded(1))
+    starts = (moved.inputs != 0).int().argmax(dim=1)
+    assert 0.5 - 0.5 / 9 - 0.02 < (starts > 0).double().mean() < 0.5
+    assert_uniform(starts[starts > 0], 1, 8)
+    for row in range(0, rows, 997):
+        for before, after in zip(batch, moved, strict=True):
+            assert torch.equal(after[row], before[row].roll(int(starts[row])))
+
+
+EXAMPLES_BEFORE_STRUCTURE = {
+    "duplicate": 3465741937,
+    "reverse": 4138237356,
+    "sort": 1218873188,
+    "add": 2833316917,
+    "multiply": 2922309309,
+    "id": 2908545501,
+    "left": 1295348224,
+    "right": 2165264758,
+    "rev2": 1593225531,
+    "bit-reversal": 1173063031,
+    "rotate": 3549842219,
+    "kv-sort": 2119710759,
+    "word-sort": 1641190147,
+    "merge": 1923976755,
+    "search": 564397228,
+    "memory-index": 2108652441,
+    "dyck": 362449690,
+    "dyck-continue": 2431263584,
+    "increment": 298047232,
+    "add-base4": 1223314016,
+    "add-decimal": 1259160167,
+    "multiply-base4": 2598011983,
+    "multiply-decimal": 703106300,
+    "multiply-bcd": 1811415282,
+    "divide": 3472061759,
+}
+
+
+@pytest.mark.parametrize("name", EXAMPLES_BEFORE_STRUCTURE)
+def test_examples_of_earlier_recipes_stay_the_same(name: str) -> None:
+    """Recorded before there were structured examples: a recipe without them trains on the same examples as then."""
+    batch = sample_bin(TASKS[name], DataConfig(bins=BINS, full=0.2), 2, 48, generator=seeded(3))
+    examples = batch.inputs.numpy().tobytes() + batch.targets.numpy().tobytes()
+    assert zlib.crc32(examples) == EXAMPLES_BEFORE_STRUCTURE[name]
 
 
 def test_a_bin_of_length_one() -> None:
