@@ -25,7 +25,7 @@ from riffle.tasks.digits import (
     unpack_digits,
 )
 from riffle.tasks.rows import columns, crop, first_column, randint, randint_below, row_lengths, take
-from riffle.tasks.structure import chosen, structured_number, structured_summands, structured_values
+from riffle.tasks.structure import chosen, structured_numbers, structured_values, with_carries
 from riffle.tasks.task import BLANK, SHOW_BLANK, SHOW_UNKNOWN, Task, parse_two_numbers, render_number, trim
 from riffle.tasks.worst_cases import ADDITION_CASES, MULTIPLICATION_CASES, binary_splits
 
@@ -61,8 +61,7 @@ class TwoNumbers(Task):
 
     def structured_digits(self, digits_B1: Tensor, width: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """The digits of two numbers of every structure, for :meth:`restructure`."""
-        a_BN, b_BN = (structured_number(self.base, digits_B1, width, generator) for _ in range(2))
-        return a_BN, b_BN
+        return structured_numbers(self.base, digits_B1, width, generator)
 
     def parse(self, words: Sequence[str]) -> list[int]:
         a, b = parse_two_numbers(words, self.base, self.signs, self.syntax)
@@ -130,10 +129,10 @@ class Addition(Arithmetic):
     combine = staticmethod(operator.add)
 
     def structured_digits(self, digits_B1: Tensor, width: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        summands = structured_summands(self.base, digits_B1, width, generator)
         numbers = super().structured_digits(digits_B1, width, generator)
+        changed = with_carries(*numbers, self.base, generator)
         apart_B1 = chosen(0.25, digits_B1.shape[0], generator)
-        a_BN, b_BN = (torch.where(apart_B1, *pair) for pair in zip(numbers, summands, strict=True))
+        a_BN, b_BN = (torch.where(apart_B1, *pair) for pair in zip(numbers, changed, strict=True))
         return a_BN, b_BN
 
     def combine_digits(self, a_BN: Tensor, b_BN: Tensor) -> Tensor:

@@ -55,41 +55,36 @@ def structured_values(values: int, lengths_B1: Tensor, width: int, generator: to
     return torch.where(chosen(0.25, batch, generator), sorted_BN, rows_BN)
 
 
-def structured_number(base: int, digits_B1: Tensor, width: int, generator: torch.Generator) -> Tensor:
-    """Digits of one number per row, of every structure and, in half of the rows, with leading zeros."""
+def structured_numbers(base: int, digits_B1: Tensor, width: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Digits of two numbers per row, of every structure, half of them with leading zeros; each ``[B, width]``."""
+    digits_B1 = digits_B1.repeat(2, 1)
     rows_BN = structured_values(base, digits_B1, width, generator)
     short_B1 = randint_below(digits_B1 + 1, generator)
     size_B1 = torch.where(chosen(0.5, rows_BN.shape[0], generator), short_B1, digits_B1)
-    return torch.where(columns(rows_BN) < size_B1, rows_BN, 0)
+    a_BN, b_BN = torch.where(columns(rows_BN) < size_B1, rows_BN, 0).chunk(2)
+    return a_BN, b_BN
 
 
 PROPAGATE, GENERATE = 0, 1
 """What a column of a sum does with a carry that comes in: pass it on, or make one; any other column absorbs it."""
 
 
-def structured_summands(base: int, digits_B1: Tensor, width: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Digits of two numbers per row, whose columns propagate, generate or absorb carries in every proportion.
+def with_carries(a_BN: Tensor, b_BN: Tensor, base: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Change digits of two numbers per row so that columns propagate, generate or absorb carries in every proportion.
 
     The shares of the three are uniform over the simplex for each row. In half of the rows they come in runs; in the
     others they are spread, at a distance of every order, between columns that propagate, so that carries travel far.
-    Which of the two numbers has which digit of a column is of every structure, too.
     """
-    batch = digits_B1.shape[0]
+    batch, width = a_BN.shape
     shares_B3 = -(1 - rand((batch, 3), generator)).log()
     total_B3 = (shares_B3 / shares_B3.sum(dim=1, keepdim=True)).cumsum(dim=1)
     kind_BN = torch.searchsorted(total_B3, rand((batch, width), generator), right=True)
     spread_BN = bernoulli(width ** -rand((batch, 1), generator), (batch, width), generator)
     passing_BN = torch.where(spread_BN, kind_BN, PROPAGATE)
     kind_BN = torch.where(chosen(0.5, batch, generator), passing_BN, repeat_before(kind_BN, generator))
-    a_BN, b_BN = (structured_values(base, digits_B1, width, generator) for _ in range(2))
     made_BN, absorbed_BN = a_BN.clamp(min=1), a_BN.clamp(max=base - 2)
-    sum_of_made_BN = base + b_BN % made_BN
-    sum_of_absorbed_BN = absorbed_BN + b_BN % (base - 1 - absorbed_BN)
-    a_BN, sum_BN = (
-        torch.where(kind_BN == PROPAGATE, propagated, torch.where(kind_BN == GENERATE, made, absorbed))
-        for propagated, made, absorbed in (
-            (a_BN, made_BN, absorbed_BN),
-            (torch.full_like(a_BN, base - 1), sum_of_made_BN, sum_of_absorbed_BN),
-        )
-    )
-    return a_BN, sum_BN - a_BN
+    other_BN = torch.where(kind_BN == GENERATE, made_BN, absorbed_BN)
+    room_BN = torch.where(kind_BN == GENERATE, made_BN, base - 1 - absorbed_BN)
+    low_BN = torch.where(kind_BN == GENERATE, base - made_BN, 0)
+    passes_BN = kind_BN == PROPAGATE
+    return torch.where(passes_BN, a_BN, other_BN), torch.where(passes_BN, base - 1 - a_BN, low_BN + b_BN % room_BN)
