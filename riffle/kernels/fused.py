@@ -6,19 +6,26 @@ computes gates and candidates again, or keeps them as well. ``docs/kernels.md`` 
 """
 
 # C = cells of all groups, D = features per cell, E = 2 * D features per pair, P = C // 2 pairs
-# state: the pairs, read: the pairs plus the skip connection, gates [P, 3E] before the sigmoid,
-# product_2PE: r^i * read, sum_2PD: the candidates before tanh and without their bias
+# gates [P, 3E] before the sigmoid, sum_2PD: the candidates before tanh and without their bias
 from __future__ import annotations
 
-from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from riffle.kernels import gated_switch
+from riffle.kernels.launches import (
+    ALIGNMENT,
+    Kept,
+    LayerPlan,
+    UnitGradients,
+    UnitWeights,
+    Workspace,
+    backward_layer,
+    forward_layer,
+    plan_layer,
+)
 from riffle.kernels.reference import SwitchWeights
-from riffle.kernels.tuning import PASS_ROWS, pass_blocks, switch_blocks
 
 
 class PackedUnit(NamedTuple):
@@ -96,27 +103,14 @@ def _switch(
     swap: bool,
     keep: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    epilogue = _epilogue(sequences, cells, dropout, seed, shuffle, swap)
-    gates_weight, gates_bias, candidates_weight, candidates_bias = _unpack(weights, x_CD.shape[1])
-    state_PE = _pairs(x_CD)
-    read_PE = _add_skip(state_PE, skip_CD, skip_scale_D)
-    gates = torch.addmm(gates_bias, read_PE, gates_weight.t())
-    (pairs, features), fast = (len(state_PE), x_CD.shape[1]), _fast(x_CD)
-    blocks = switch_blocks(2 * pairs, features, x_CD.dtype)
-    if blocks is None:
-        sum_2PD = torch.bmm(_reset(gates, read_PE), candidates_weight.mT)
-        out_CD = torch.empty_like(sum_2PD).flatten(0, 1)
-        arguments = (gates, sum_2PD, state_PE, candidates_bias, out_CD)
-        _launch(gated_switch.update_forward, sum_2PD[0], *arguments, epilogue=epilogue, FAST=fast)
-    else:
-        sum_2PD = x_CD.new_empty(2, pairs if keep else 0, features)
-        out_CD = state_PE.new_empty(2 * pairs, features)
-        gated_switch.switch_forward[(2 * _ceil_div(pairs, blocks.rows),)](
-            gates, read_PE, state_PE, candidates_weight, candidates_bias, sum_2PD, out_CD, seed, pairs,
-            *epilogue.groups, D=features, KEEP=keep, FAST=fast, EVEN=pairs % blocks.rows == 0,
-            BLOCK_P=blocks.rows, BLOCK_C=blocks.columns, **blocks.options, **epilogue.flags,
-        )  # fmt: skip
-    return (out_CD, gates, sum_2PD) if keep else (out_CD, *_two_empty(x_CD))
+    x_CD, plan = aligned(x_CD), _plan(x_CD, sequences, cells, dropout, shuffle, swap, keep)
+    kept = None
+    if keep:
+        kept = Kept(x_CD.new_empty(plan.pairs, 6 * plan.features), x_CD.new_empty(2, plan.pairs, plan.features))
+    skip_CD = None if skip_CD is None else aligned(skip_CD)
+    unit = _unpack(weights, skip_scale_D, plan.features)
+    out_CD = forward_layer(plan, x_CD, skip_CD, unit, seed, Workspace(x_CD), kept=kept, out_CD=None)
+    return (out_CD, *(kept or _two_empty(x_CD)))
 
 
 @_switch.register_fake
@@ -128,7 +122,7 @@ def _(x_CD: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
     return out_CD, x_CD.new_empty(count // 2, 6 * features), x_CD.new_empty(2, count // 2, features)
 
 
-@torch.library.custom_op("riffle::switch_backward", mutates_args=("gates",))
+@torch.library.custom_op("riffle::switch_backward", mutates_args=())
 def _switch_backward(
     grad_out_CD: Tensor,
     gates: Tensor | None,
@@ -144,43 +138,23 @@ def _switch_backward(
     shuffle: int,
     swap: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    epilogue = _epilogue(sequences, cells, dropout, seed, shuffle, swap)
-    gates_weight, gates_bias, candidates_weight, candidates_bias = _unpack(weights, x_CD.shape[1])
-    state_PE, fast = _pairs(x_CD), _fast(x_CD)
-    read_PE = _add_skip(state_PE, skip_CD, skip_scale_D)
-    kept = gates is not None
-    if gates is None or sum_2PD is None:
-        gates = torch.addmm(gates_bias, read_PE, gates_weight.t())
-        product_2PE = _reset(gates, read_PE)
-        sum_2PD = torch.bmm(product_2PE, candidates_weight.mT)
-    else:
-        product_2PE = read_PE.new_empty(2, *read_PE.shape)
-    # The two launches below overwrite `gates` by the gradients of the gates before the sigmoid: u, then r.
-    grad_biases = _tile_sums(state_PE, gates.shape[1] + state_PE.shape[1])
-    grad_sum_2PD, grad_state_PE = torch.empty_like(sum_2PD), torch.empty_like(state_PE)
-    _launch(
-        gated_switch.update_backward, sum_2PD[0], gates, sum_2PD, state_PE, candidates_bias, grad_out_CD.contiguous(),
-        grad_sum_2PD, grad_state_PE, grad_biases, epilogue=epilogue, FAST=fast,
-    )  # fmt: skip
-    grad_product_2PE = torch.bmm(grad_sum_2PD, candidates_weight)
-    grad_read_PE = grad_state_PE if skip_CD is None else torch.empty_like(read_PE)
-    arguments = (gates, read_PE, product_2PE, grad_product_2PE, grad_read_PE)
-    add = skip_CD is None
-    _launch(gated_switch.reset_backward, read_PE, *arguments, grad_biases, ADD=add, PRODUCT=kept, FAST=fast)
-    grad_read_PE.addmm_(gates, gates_weight)
+    kept = None if gates is None or sum_2PD is None else Kept(gates, sum_2PD)
+    x_CD, plan = aligned(x_CD), _plan(x_CD, sequences, cells, dropout, shuffle, swap, kept is not None)
+    skip_CD = None if skip_CD is None else aligned(skip_CD)
+    grad_CD, grad_skip_CD = torch.empty_like(x_CD), None if skip_CD is None else torch.empty_like(x_CD)
     grad_parameters = torch.empty_like(weights, dtype=torch.float32)
-    grads = _unpack(grad_parameters, x_CD.shape[1])
-    _weight_gradient(gates, read_PE, grads.gates_weight)
-    for i in range(2):
-        _weight_gradient(grad_sum_2PD[i], product_2PE[i], grads.candidates_weight[i])
-    torch.sum(grad_biases, dim=0, out=grad_parameters[-grad_biases.shape[1] :])
-    if skip_CD is None or skip_scale_D is None:
-        return grad_read_PE.view_as(x_CD), *_two_empty(x_CD), grad_parameters
-    grad_CD, grad_read_CD, skip_CD = grad_state_PE.view_as(x_CD), grad_read_PE.view_as(x_CD), skip_CD.contiguous()
-    grad_skip_CD, grad_scales = torch.empty_like(grad_read_CD), _tile_sums(skip_CD, skip_CD.shape[1])
-    arguments = (skip_CD, skip_scale_D, grad_read_CD, grad_CD, grad_skip_CD)
-    _launch(gated_switch.skip_backward, skip_CD, *arguments, grad_scales)
-    return grad_CD, grad_skip_CD, grad_scales.sum(0), grad_parameters
+    grad_scale_D = None if skip_scale_D is None else torch.empty_like(skip_scale_D)
+    pair = 2 * plan.features
+    gates_weight, candidates_weight, biases = grad_parameters.split([3 * pair * pair, pair * pair, 4 * pair])
+    candidates_weight = candidates_weight.view(2, plan.features, pair)
+    backward_layer(
+        plan, aligned(grad_out_CD), x_CD, skip_CD, _unpack(weights, skip_scale_D, plan.features), seed, Workspace(x_CD),
+        kept=kept, accumulate=False, grad_CD=grad_CD, grad_skip_CD=grad_skip_CD,
+        gradients=UnitGradients(gates_weight.view(3 * pair, pair), candidates_weight, biases, grad_scale_D),
+    )  # fmt: skip
+    if grad_skip_CD is None or grad_scale_D is None:
+        return grad_CD, *_two_empty(x_CD), grad_parameters
+    return grad_CD, grad_skip_CD, grad_scale_D, grad_parameters
 
 
 @_switch_backward.register_fake
@@ -197,20 +171,13 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tens
     *tensors, ctx.sequences, ctx.cells, ctx.dropout, ctx.shuffle, ctx.swap, keep = inputs
     ctx.mark_non_differentiable(*output[1:])
     ctx.set_materialize_grads(False)  # the gates have no gradient, and zeros of their size would be large
-    ctx.spent = False
     ctx.save_for_backward(*(output[1:] if keep else (None, None)), *tensors[:3], *tensors[4:])
 
 
 def _backward(ctx: Any, grad_out_CD: Tensor | None, *_: None) -> tuple[Any, ...]:
     if grad_out_CD is None:
         return (None,) * 12
-    if ctx.spent:
-        raise RuntimeError(
-            "the gates kept by recompute=False serve one backward pass, which overwrites them: "
-            "to go back through the same graph twice, build the network with recompute=True"
-        )
     gates, sum_2PD, *tensors = ctx.saved_tensors
-    ctx.spent = gates is not None
     grad_x, grad_skip, grad_scale, grad_parameters = torch.ops.riffle.switch_backward(
         grad_out_CD, gates, sum_2PD, *tensors, ctx.sequences, ctx.cells, ctx.dropout, ctx.shuffle, ctx.swap
     )
@@ -222,98 +189,29 @@ def _backward(ctx: Any, grad_out_CD: Tensor | None, *_: None) -> tuple[Any, ...]
 _switch.register_autograd(_backward, setup_context=_setup_context)
 
 
-class _Epilogue(NamedTuple):
-    """What follows the candidates' product: dropout by group, the copied pair, and the shuffle as a store address."""
-
-    groups: tuple[tuple[int, ...], tuple[int, ...], tuple[float, ...]]
-    """For each group of sequences its first pair, the cells of a sequence and the dropout rate."""
-    seed: Tensor | None
-    """Seed of the dropout; None for none."""
-    flags: dict[str, Any]
-    """What the kernels are compiled for."""
+def _plan(
+    x_CD: Tensor, sequences: list[int], cells: list[int], dropout: list[float], shuffle: int, swap: bool, keep: bool
+) -> LayerPlan:
+    groups = (tuple(sequences), tuple(cells), tuple(dropout))
+    return plan_layer(*groups, x_CD.shape[1], x_CD.dtype, x_CD.device, shuffle=shuffle, swap=swap, keep=keep)
 
 
-def _epilogue(
-    sequences: list[int], cells: list[int], dropout: list[float], seed: Tensor | None, shuffle: int, swap: bool
-) -> _Epilogue:
-    pairs = (count * length // 2 for count, length in zip(sequences, cells, strict=True))
-    groups = ((0, *accumulate(pairs))[:-1], tuple(cells), tuple(dropout))
-    return _Epilogue(groups, seed, {"SHUFFLE": shuffle, "SWAP": swap, "DROPOUT": seed is not None})
-
-
-def _launch(kernel: Any, tiled: Tensor, *arguments: Tensor, epilogue: _Epilogue | None = None, **flags: bool) -> None:
-    """Launch a kernel that makes one pass over memory, on tiles of a matrix of the shape of ``tiled``."""
-    rows, width = tiled.shape
-    if rows == 0:
-        return
-    blocks = pass_blocks(width)
-    seed, groups, more = ((), (), {}) if epilogue is None else ((epilogue.seed,), epilogue.groups, epilogue.flags)
-    # A pass with an epilogue goes over a cell's columns, for both cells of a pair.
-    kernel[(_ceil_div(rows, blocks.rows) * _ceil_div(width, blocks.columns), 1 if epilogue is None else 2)](
-        *arguments, *seed, rows, *groups, WIDTH=width,
-        EVEN=rows % blocks.rows == 0 and width % blocks.columns == 0,
-        BLOCK_P=blocks.rows, BLOCK_C=blocks.columns, **blocks.options, **flags, **more,
-    )  # fmt: skip
-
-
-def _reset(gates: Tensor, read_PE: Tensor) -> Tensor:
-    """What the candidates read, r^i * read, as ``[2, P, E]``."""
-    product_2PE = read_PE.new_empty(2, *read_PE.shape)
-    _launch(gated_switch.reset_forward, read_PE, gates, read_PE, product_2PE, FAST=_fast(read_PE))
-    return product_2PE
-
-
-def _add_skip(state_PE: Tensor, skip_CD: Tensor | None, skip_scale_D: Tensor | None) -> Tensor:
-    """What gates and candidates read, state + scale * skip."""
-    if skip_CD is None or skip_scale_D is None:
-        return state_PE
-    state_CD = state_PE.view_as(skip_CD)
-    read_CD = torch.empty_like(state_CD)
-    _launch(gated_switch.skip_forward, state_CD, state_CD, skip_CD.contiguous(), skip_scale_D, read_CD)
-    return read_CD.view_as(state_PE)
-
-
-def _unpack(flat: Tensor, features: int) -> SwitchWeights:
+def _unpack(flat: Tensor, skip_scale_D: Tensor | None, features: int) -> UnitWeights:
     """A unit's parameters as views of the tensor that :func:`pack` makes of them."""
     pair = 2 * features
-    gates_weight, candidates_weight, gates_bias, candidates_bias = flat.split(
-        [3 * pair * pair, pair * pair, 3 * pair, pair]
-    )
-    return SwitchWeights(
-        gates_weight.view(3 * pair, pair),
-        gates_bias,
-        candidates_weight.view(2, features, pair),
-        candidates_bias.view(2, features),
+    gates, candidates, gates_bias, candidates_bias = flat.split([3 * pair * pair, pair * pair, 3 * pair, pair])
+    gates, candidates = gates.view(3 * pair, pair), candidates.view(2, features, pair)
+    return UnitWeights(
+        gates, gates.t(), candidates, candidates.mT, gates_bias, candidates_bias.view(2, features), skip_scale_D
     )
 
 
-def _pairs(x_CD: Tensor) -> Tensor:
-    return x_CD.contiguous().view(-1, 2 * x_CD.shape[1])
-
-
-def _weight_gradient(grad: Tensor, read: Tensor, out: Tensor) -> None:
-    """The gradient of a weight, summed over all pairs in float32."""
-    if grad.dtype == torch.float32:
-        torch.mm(grad.t(), read, out=out)
-    else:
-        torch.mm(grad.t(), read, out_dtype=torch.float32, out=out)
-
-
-def _tile_sums(rows: Tensor, width: int) -> Tensor:
-    """A row of float32 for each tile of a pass over ``rows``, to be summed over the tiles in a fixed order."""
-    return torch.empty(_ceil_div(rows.shape[0], PASS_ROWS), width, dtype=torch.float32, device=rows.device)
+def aligned(x: Tensor) -> Tensor:
+    """``x`` as the launches want it, copied where it does not lie so."""
+    x = x.contiguous()
+    return x if x.data_ptr() % ALIGNMENT == 0 else x.clone()
 
 
 def _two_empty(x: Tensor) -> tuple[Tensor, Tensor]:
     """Two outputs that stay empty; an operator may not return the same tensor twice."""
     return x.new_empty(0), x.new_empty(0)
-
-
-def _fast(x: Tensor) -> bool:
-    """Whether tanh may be approximate: right to 11 bits, more than 16-bit numbers hold."""
-    return x.dtype != torch.float32
-
-
-def _ceil_div(size: int, block: int) -> int:
-    """How many blocks hold ``size``; Triton's own function for it takes microseconds."""
-    return -(-size // block)

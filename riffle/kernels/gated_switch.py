@@ -94,15 +94,15 @@ def switch_forward(
 
 @triton.jit
 def update_backward(
-    p_gates, p_sum, p_state, p_bias, p_grad_out, p_grad_sum, p_grad_state, p_grad_biases, p_seed,
+    p_gates, p_grad_gates, p_sum, p_state, p_bias, p_grad_out, p_grad_sum, p_grad_state, p_grad_biases, p_seed,
     n_pairs, starts, lengths, rates,
     WIDTH: tl.constexpr, SHUFFLE: tl.constexpr, SWAP: tl.constexpr, DROPOUT: tl.constexpr, FAST: tl.constexpr,
     EVEN: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     """Through the update: gradients of the candidates' sums, the update gates and the copied state.
 
-    The update gates in ``p_gates`` are overwritten by their gradients; ``p_grad_biases`` ``[tiles, 8D]`` takes each
-    tile's share of the gradients of B_u (columns 4D to 6D) and B_c (6D to 8D).
+    ``p_grad_gates`` takes the gradients of the update gates and may be ``p_gates``; ``p_grad_biases`` ``[tiles, 8D]``
+    takes each tile's share of the gradients of B_u (columns 4D to 6D) and B_c (6D to 8D).
     """
     D: tl.constexpr = WIDTH
     i = tl.program_id(1)
@@ -110,8 +110,7 @@ def update_backward(
     p_grad = p_grad_sum + (rows + i * n_pairs)[:, None] * D + columns[None, :]
     b_sum = _load(p_sum + (rows + i * n_pairs)[:, None] * D + columns[None, :], mask, EVEN)
     b_candidate = _candidate(b_sum, p_bias, columns, i, D, FAST)
-    p_update = _update(p_gates, rows, columns, i, D)
-    b_update = _sigmoid(_load(p_update, mask, EVEN), FAST)
+    b_update = _sigmoid(_load(_update(p_gates, rows, columns, i, D), mask, EVEN), FAST)
     cell = rows[:, None] * (2 * D) + _copied(columns, i, D, SWAP)[None, :]
     b_copied = _load(p_state + cell, mask, EVEN)
     row = _destination(rows, i, starts, lengths, SHUFFLE)
@@ -120,7 +119,7 @@ def update_backward(
         b_grad *= _keep(p_seed, tile * BLOCK_P, i, columns, starts, rates, D, BLOCK_P)
     b_grad_update = b_grad * (b_copied - b_candidate) * b_update * (1.0 - b_update)
     b_grad_sum = b_grad * (1.0 - b_update) * (1.0 - b_candidate * b_candidate)
-    _store(p_update, b_grad_update, mask, EVEN)
+    _store(_update(p_grad_gates, rows, columns, i, D), b_grad_update, mask, EVEN)
     _store(p_grad, b_grad_sum, mask, EVEN)
     _store(p_grad_state + cell, b_grad * b_update, mask, EVEN)
     p_grad_bias = p_grad_biases + tile * (8 * D) + i * D + columns
@@ -130,11 +129,11 @@ def update_backward(
 
 @triton.jit
 def reset_backward(
-    p_gates, p_read, p_product, p_grad_product, p_grad_read, p_grad_biases, n_pairs,
+    p_gates, p_grad_gates, p_read, p_product, p_grad_product, p_grad_read, p_grad_biases, n_pairs,
     WIDTH: tl.constexpr, ADD: tl.constexpr, PRODUCT: tl.constexpr, FAST: tl.constexpr, EVEN: tl.constexpr,
     BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
-    """Through the reset gates: their gradients, which overwrite them in ``p_gates``, and those of what was read.
+    """Through the reset gates: their gradients, for which ``p_grad_gates`` may be ``p_gates``, and what was read's.
 
     The latter are added to what ``p_grad_read`` holds, where ``ADD``. ``PRODUCT`` stores r^i * s once more, for the
     gradient of W_c. ``p_grad_biases`` ``[tiles, 4E]`` takes each tile's share of the gradients of B_r
@@ -150,14 +149,14 @@ def reset_backward(
     b_grad_resets = ()
     for i in tl.static_range(2):
         product = (rows + i * n_pairs)[:, None] * E + columns[None, :]
-        p_reset = p_gates + rows[:, None] * (3 * E) + i * E + columns[None, :]
-        b_reset = _sigmoid(_load(p_reset, mask, EVEN), FAST)
+        reset = rows[:, None] * (3 * E) + i * E + columns[None, :]
+        b_reset = _sigmoid(_load(p_gates + reset, mask, EVEN), FAST)
         b_grad = _load(p_grad_product + product, mask, EVEN)
         b_product = b_reset * b_read
         b_grad_reset = b_grad * b_product * (1.0 - b_reset)
         b_grad_read += b_grad * b_reset
         b_grad_resets += (b_grad_reset,)  # type: ignore[assignment]  # tuples grow here
-        _store(p_reset, b_grad_reset, mask, EVEN)
+        _store(p_grad_gates + reset, b_grad_reset, mask, EVEN)
         if PRODUCT:
             _store(p_product + product, b_product, mask, EVEN)
     _store(p_grad_read + pair, b_grad_read, mask, EVEN)

@@ -1,0 +1,385 @@
+"""The launches of one switch layer, forward and backward: plain functions on tensors that fill tensors they are given.
+
+The products over all pairs are the library's, what lies between them are the passes of ``gated_switch.py``, and
+``docs/kernels.md`` derives the backward pass. What depends on a layer's shape alone is planned once
+(:func:`plan_layer`); buffers that only one layer at a time needs are shared by all layers of a call
+(:class:`Workspace`). There is no dispatcher and no autograd here: :mod:`riffle.kernels.fused` makes operators of it.
+
+Every tensor is contiguous and begins at a multiple of 16 bytes, so that a kernel compiled once serves every call.
+"""
+
+# C = cells of all groups, D = features per cell, E = 2 * D features per pair, P = C // 2 pairs
+# state: the pairs, read: the pairs plus the skip connection, gates [P, 3E] before the sigmoid,
+# product_2PE: r^i * read, sum_2PD: the candidates before tanh and without their bias
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+import torch
+import triton
+from torch import Tensor
+
+from riffle.kernels import gated_switch
+from riffle.kernels.tuning import PASS_ROWS, Blocks, pass_blocks, switch_blocks
+
+ALIGNMENT = 16
+"""Bytes at whose multiples every tensor begins."""
+
+
+class UnitWeights(NamedTuple):
+    """A unit's parameters in the dtype of the cells, with the transposes that the products read."""
+
+    gates: Tensor
+    """``[3E, E]``."""
+    gates_t: Tensor
+    candidates: Tensor
+    """``[2, D, E]``."""
+    candidates_t: Tensor
+    gates_bias: Tensor
+    """``[3E]``."""
+    candidates_bias: Tensor
+    """``[2, D]``."""
+    skip_scale: Tensor | None
+    """``[D]``, in float32."""
+
+
+class UnitGradients(NamedTuple):
+    """Where the gradients of a unit's parameters add up, in float32."""
+
+    gates: Tensor
+    """``[3E, E]``."""
+    candidates: Tensor
+    """``[2, D, E]``."""
+    biases: Tensor
+    """``[4E]``: of the gates, then of the candidates."""
+    skip_scale: Tensor | None
+    """``[D]``."""
+
+
+class Kept(NamedTuple):
+    """What the forward pass leaves for the backward pass, where that does not compute it again."""
+
+    gates: Tensor
+    """``[P, 3E]``."""
+    sums: Tensor
+    """``[2, P, D]``."""
+
+
+class Workspace:
+    """Buffers that the layers of one call use one after the other: a name has the same memory in each of them."""
+
+    def __init__(self, cells: Tensor) -> None:
+        self.cells = cells
+        self.buffers: dict[tuple[str, torch.dtype], Tensor] = {}
+        self.views: dict[tuple[Any, ...], Tensor] = {}
+
+    def __call__(self, name: str, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+        """A buffer of the given shape, of unknown content; ``dtype`` is that of the cells where None."""
+        dtype = dtype or self.cells.dtype
+        view = self.views.get((name, dtype, shape))
+        if view is None:
+            size = torch.Size(shape).numel()
+            buffer = self.buffers.get((name, dtype))
+            if buffer is None or buffer.numel() < size:
+                self.views = {key: view for key, view in self.views.items() if key[:2] != (name, dtype)}
+                self.buffers.pop((name, dtype), None)
+                buffer = self.buffers[name, dtype] = self.cells.new_empty(size, dtype=dtype)
+            view = self.views[name, dtype, shape] = buffer[:size].view(shape)
+        return view
+
+    def release(self, name: str) -> None:
+        """Let a buffer go, where memory is worth more than the time to allocate it again."""
+        self.buffers = {key: buffer for key, buffer in self.buffers.items() if key[0] != name}
+        self.views = {key: view for key, view in self.views.items() if key[0] != name}
+
+
+class Launch:
+    """One launch of a Triton kernel: all that is the same from call to call is put together once.
+
+    Binding arguments anew costs the host several times what the launch itself does. So the kernel that the first call
+    compiled is kept and started directly. Triton's interpreter compiles none, and every call goes through it.
+    """
+
+    __slots__ = ("compiled", "constants", "grid", "kernel", "numbers", "trailing")
+
+    def __init__(self, kernel: str, grid: tuple[int, ...], *numbers: Any, **constants: Any) -> None:
+        self.kernel, self.grid, self.numbers, self.constants = kernel, (*grid, 1, 1)[:3], numbers, constants
+        self.compiled: Any = None
+        self.trailing: tuple[Any, ...] = ()
+
+    def __call__(self, *tensors: Tensor | None) -> None:
+        """Launch it on these tensors, where there is anything to do."""
+        if self.grid[0] == 0:
+            return
+        compiled = self.compiled
+        if compiled is None or _hooked():
+            kernel = getattr(gated_switch, self.kernel)
+            self.compiled = kernel[self.grid](*tensors, *self.numbers, **self.constants)
+            if self.compiled is not None:
+                names = kernel.arg_names[len(tensors) + len(self.numbers) :]
+                self.trailing = (*self.numbers, *(self.constants[name] for name in names))
+            return
+        stream = torch._C._cuda_getCurrentRawStream(torch._C._cuda_getDevice())
+        # Addresses instead of tensors: of those the launcher would ask the driver.
+        addresses = [None if tensor is None else tensor.data_ptr() for tensor in tensors]
+        compiled.run(
+            *self.grid, stream, compiled.function, compiled.packed_metadata, None, None, None,
+            *addresses, *self.trailing,
+        )  # fmt: skip
+
+
+def _hooked() -> bool:
+    """Whether somebody, such as a profiler, wants to hear of every launch."""
+    return bool(triton.knobs.runtime.launch_enter_hook.calls or triton.knobs.runtime.launch_exit_hook.calls)
+
+
+class LayerPlan(NamedTuple):
+    """All that a layer's launches need besides tensors."""
+
+    pairs: int
+    features: int
+    keep: bool
+    """Whether the forward pass fills a :class:`Kept`."""
+    skip_forward: Launch
+    reset_forward: Launch
+    update_forward: Launch
+    switch_forward: Launch | None
+    """Reset, candidates and update in one; None where the library's product serves better."""
+    update_backward: Launch
+    reset_backward: Launch
+    reset_backward_skip: Launch
+    """The same, where the gradient of what was read does not join that of the copied state."""
+    skip_backward: Launch
+
+
+@lru_cache(maxsize=4096)
+def plan_layer(
+    sequences: tuple[int, ...],
+    cells: tuple[int, ...],
+    dropout: tuple[float, ...],
+    features: int,
+    dtype: torch.dtype,
+    device: torch.device,
+    *,
+    shuffle: int,
+    swap: bool,
+    keep: bool,
+) -> LayerPlan:
+    """Plan the layer of a shape.
+
+    Args:
+        sequences: How many sequences each group has.
+        cells: How many cells each of a group's sequences has: powers of two, falling from group to group.
+        dropout: For each group, the share of output features set to zero.
+        features: Features per cell.
+        dtype: That of the cells.
+        device: Theirs; a compiled kernel belongs to one.
+        shuffle: +1 unriffle, -1 riffle, 0 none.
+        swap: Whether the copied pair exchanges its second halves.
+        keep: Whether gates and candidates are kept for the backward pass.
+    """
+    assert sorted(cells, reverse=True) == list(cells), "longer sequences come first"
+    counts = [count * length // 2 for count, length in zip(sequences, cells, strict=True)]
+    pairs, groups = sum(counts), ((0, *accumulate(counts))[:-1], cells, dropout)
+    fast: dict[str, Any] = {
+        "FAST": dtype != torch.float32
+    }  # tanh right to 11 bits, which is more than 16-bit numbers hold
+    flags: dict[str, Any] = {"SHUFFLE": shuffle, "SWAP": swap, "DROPOUT": any(dropout), **fast}
+    blocks = switch_blocks(2 * pairs, features, dtype)
+    update = (pairs, features, groups)
+    return LayerPlan(
+        pairs,
+        features,
+        keep,
+        skip_forward=_pass("skip_forward", 2 * pairs, features),
+        reset_forward=_pass("reset_forward", pairs, 2 * features, **fast),
+        update_forward=_pass("update_forward", *update, **flags),
+        switch_forward=None if blocks is None else _switch(blocks, *update, KEEP=keep, **flags),
+        update_backward=_pass("update_backward", *update, **flags),
+        reset_backward=_pass("reset_backward", pairs, 2 * features, ADD=True, PRODUCT=keep, **fast),
+        reset_backward_skip=_pass("reset_backward", pairs, 2 * features, ADD=False, PRODUCT=keep, **fast),
+        skip_backward=_pass("skip_backward", 2 * pairs, features),
+    )
+
+
+def _pass(kernel: str, rows: int, width: int, groups: tuple[Any, ...] = (), **flags: Any) -> Launch:
+    """A kernel that makes one pass over memory, on tiles of ``rows`` by ``width``; with groups for both cells."""
+    blocks = pass_blocks(width)
+    return Launch(
+        kernel,
+        (_ceil_div(rows, blocks.rows) * _ceil_div(width, blocks.columns), 2 if groups else 1),
+        rows,
+        *groups,
+        WIDTH=width,
+        EVEN=rows % blocks.rows == 0 and width % blocks.columns == 0,
+        BLOCK_P=blocks.rows,
+        BLOCK_C=blocks.columns,
+        **blocks.options,
+        **flags,
+    )
+
+
+def _switch(blocks: Blocks, pairs: int, features: int, groups: tuple[Any, ...], **flags: Any) -> Launch:
+    return Launch(
+        "switch_forward",
+        (2 * _ceil_div(pairs, blocks.rows),),
+        pairs,
+        *groups,
+        D=features,
+        EVEN=pairs % blocks.rows == 0,
+        BLOCK_P=blocks.rows,
+        BLOCK_C=blocks.columns,
+        **blocks.options,
+        **flags,
+    )
+
+
+def forward_layer(
+    plan: LayerPlan,
+    x_CD: Tensor,
+    skip_CD: Tensor | None,
+    weights: UnitWeights,
+    seed: Tensor | None,
+    workspace: Workspace,
+    *,
+    kept: Kept | None,
+    out_CD: Tensor | None,
+) -> Tensor:
+    """A switch layer on adjacent pairs, dropout, and the shuffle after it; fills ``kept`` as well.
+
+    Args:
+        plan: Of the layer's shape.
+        x_CD: The cells of all groups, one after the other.
+        skip_CD: The cells the skip connection adds, unscaled; None for none.
+        weights: The unit's parameters.
+        seed: Of the dropout; None for none.
+        workspace: Of this call.
+        kept: Takes what the backward pass will need, where the plan keeps it.
+        out_CD: Takes the result; None allocates it, as late as can be.
+    """
+    pairs, features = plan.pairs, plan.features
+    state_PE = x_CD.view(pairs, 2 * features)
+    read_PE = _add_skip(plan, state_PE, skip_CD, weights, workspace)
+    gates = workspace("gates", pairs, 6 * features) if kept is None else kept.gates
+    torch.addmm(weights.gates_bias, read_PE, weights.gates_t, out=gates)
+    if plan.switch_forward is not None:
+        sums = gates if kept is None else kept.sums
+        out_CD = torch.empty_like(x_CD) if out_CD is None else out_CD
+        plan.switch_forward(
+            gates, read_PE, state_PE, weights.candidates, weights.candidates_bias, sums, out_CD, seed
+        )  # fmt: skip
+        return out_CD
+    sums = workspace("sums", 2, pairs, features) if kept is None else kept.sums
+    product_2PE = workspace("product", 2, pairs, 2 * features)
+    plan.reset_forward(gates, read_PE, product_2PE)
+    torch.bmm(product_2PE, weights.candidates_t, out=sums)
+    if out_CD is None:
+        del product_2PE
+        workspace.release("product")
+        out_CD = torch.empty_like(x_CD)
+    plan.update_forward(gates, sums, state_PE, weights.candidates_bias, out_CD, seed)
+    return out_CD
+
+
+def backward_layer(
+    plan: LayerPlan,
+    grad_out_CD: Tensor,
+    x_CD: Tensor,
+    skip_CD: Tensor | None,
+    weights: UnitWeights,
+    seed: Tensor | None,
+    workspace: Workspace,
+    *,
+    kept: Kept | None,
+    gradients: UnitGradients,
+    accumulate: bool,
+    grad_CD: Tensor,
+    grad_skip_CD: Tensor | None,
+) -> None:
+    """The gradients of a layer: fills ``grad_CD`` and ``grad_skip_CD``, fills or adds to ``gradients``.
+
+    Args:
+        plan: Of the layer's shape.
+        grad_out_CD: The gradient of the layer's output.
+        x_CD: The layer's input.
+        skip_CD: The cells the skip connection added, unscaled; None for none.
+        weights: The unit's parameters.
+        seed: Of the dropout; None for none.
+        workspace: Of this call.
+        kept: What the forward pass kept, which stays as it is; None computes it again.
+        gradients: Of the unit's parameters.
+        accumulate: Whether to add to ``gradients``, which another layer has filled.
+        grad_CD: Takes the gradient of the input.
+        grad_skip_CD: Takes that of ``skip_CD``; it may be the memory of ``x_CD``, which nobody needs any more.
+    """
+    pairs, features = plan.pairs, plan.features
+    pair = 2 * features
+    state_PE, grad_state_PE = x_CD.view(pairs, pair), grad_CD.view(pairs, pair)
+    read_PE = _add_skip(plan, state_PE, skip_CD, weights, workspace)
+    # The gradients of the gates before the sigmoid take the place of the gates, unless these were kept.
+    grad_gates = workspace("gates", pairs, 3 * pair)
+    product_2PE = workspace("product", 2, pairs, pair)
+    if kept is None:
+        gates, sums = grad_gates, workspace("sums", 2, pairs, features)
+        torch.addmm(weights.gates_bias, read_PE, weights.gates_t, out=gates)
+        plan.reset_forward(gates, read_PE, product_2PE)
+        torch.bmm(product_2PE, weights.candidates_t, out=sums)
+    else:
+        gates, sums = kept
+    grad_sums = workspace("grad sums", 2, pairs, features)
+    grad_biases = workspace("grad biases", _ceil_div(pairs, PASS_ROWS), 4 * pair, dtype=torch.float32)
+    plan.update_backward(
+        gates, grad_gates, sums, state_PE, weights.candidates_bias, grad_out_CD,
+        grad_sums, grad_state_PE, grad_biases, seed,
+    )  # fmt: skip
+    grad_product_2PE = workspace("grad product", 2, pairs, pair)
+    torch.bmm(grad_sums, weights.candidates, out=grad_product_2PE)
+    grad_read_PE = grad_state_PE if skip_CD is None else workspace("grad read", pairs, pair)
+    reset = plan.reset_backward if skip_CD is None else plan.reset_backward_skip
+    reset(gates, grad_gates, read_PE, product_2PE, grad_product_2PE, grad_read_PE, grad_biases)
+    grad_read_PE.addmm_(grad_gates, weights.gates)
+    _weight_gradient(grad_gates, read_PE, gradients.gates, accumulate)
+    for i in range(2):
+        _weight_gradient(grad_sums[i], product_2PE[i], gradients.candidates[i], accumulate)
+    _sum_tiles(grad_biases, gradients.biases, accumulate)
+    if skip_CD is not None:
+        assert gradients.skip_scale is not None
+        grad_scales = workspace("grad scales", _ceil_div(2 * pairs, PASS_ROWS), features, dtype=torch.float32)
+        plan.skip_backward(skip_CD, weights.skip_scale, grad_read_PE, grad_CD, grad_skip_CD, grad_scales)
+        _sum_tiles(grad_scales, gradients.skip_scale, accumulate)
+
+
+def _add_skip(
+    plan: LayerPlan, state_PE: Tensor, skip_CD: Tensor | None, weights: UnitWeights, workspace: Workspace
+) -> Tensor:
+    """What gates and candidates read, state + scale * skip."""
+    if skip_CD is None:
+        return state_PE
+    read_PE = workspace("read", *state_PE.shape)
+    plan.skip_forward(state_PE, skip_CD, weights.skip_scale, read_PE)
+    return read_PE
+
+
+def _weight_gradient(grad: Tensor, read: Tensor, out: Tensor, accumulate: bool) -> None:
+    """The gradient of a weight, summed over all pairs in float32."""
+    if grad.dtype == torch.float32:
+        out.addmm_(grad.t(), read, beta=int(accumulate))
+    elif accumulate:
+        torch.addmm(out, grad.t(), read, out_dtype=torch.float32, out=out)
+    else:
+        torch.mm(grad.t(), read, out_dtype=torch.float32, out=out)
+
+
+def _sum_tiles(tiles: Tensor, out: Tensor, accumulate: bool) -> None:
+    """The sum over a pass's tiles, in a fixed order."""
+    if accumulate:
+        out += tiles.sum(dim=0)
+    else:
+        torch.sum(tiles, dim=0, out=out)
+
+
+def _ceil_div(size: int, block: int) -> int:
+    """How many blocks hold ``size``."""
+    return -(-size // block)
