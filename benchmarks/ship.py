@@ -1,6 +1,6 @@
 """Put trained runs into the package: quantised weights, a model card, and the accuracy after quantisation.
 
-    python benchmarks/ship.py RUN [RUN ...] [--bits 6] [--note TEXT]
+    python benchmarks/ship.py RUN [RUN ...] [--bits 6] [--device cuda] [--note TEXT]
 
 Eight bits, or six for a large network: the file stays as large and the wheel becomes smaller.
 
@@ -40,28 +40,28 @@ def evaluated_lengths(trained: int) -> list[int]:
     return [*short, *(trained * 4**power for power in range(1, 6) if trained * 4**power <= LONGEST)]
 
 
-def measure_accuracy(run: Run) -> list[Score]:
+def measure_accuracy(run: Run, device: str) -> list[Score]:
     """Accuracy over lengths, and that of worst cases where they are not too long."""
     task, trained = get_task(run.config.task), run.config.data.longest_input
     lengths = evaluated_lengths(trained)
     work = [("uniform", length, CELLS) for length in lengths]
     work += [(split, length, CELLS // 8) for split in task.splits for length in lengths if length <= 16 * trained]
-    model, scores = run.model(), list[Score]()
+    model, scores = run.model(device), list[Score]()
     for split, length, cells in track(work, description=task.name):
         examples = max(FEWEST_EXAMPLES, min(MOST_EXAMPLES, cells // length))
         scores += evaluate(model, task, [length], splits=[split], examples=examples, trained_length=trained)
     return scores
 
 
-def ship_measured(run: Run, note: str | None, bits: int) -> None:
+def ship_measured(run: Run, note: str | None, bits: int, device: str) -> None:
     """Write weights, environment, accuracy and model card of a run into the package."""
     folder = SHIPPED / run.config.task
     ship_run(run, folder, bits)
     about = read_json(run.folder / "environment.json")
     write_json(folder / "environment.json", {**about, "note": note} if note else about)
     shipped = Run(folder)
-    scores = [asdict(score) for score in measure_accuracy(shipped)]
-    write_json(folder / "evaluation.json", {"scores": scores, "environment": environment(torch.device("cpu"))})
+    scores = [asdict(score) for score in measure_accuracy(shipped, device)]
+    write_json(folder / "evaluation.json", {"scores": scores, "environment": environment(torch.device(device))})
     write_atomically(folder / "README.md", model_card(shipped).encode())
 
 
@@ -71,9 +71,10 @@ def main() -> None:
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN")
     parser.add_argument("--note", help="A note for the model card.")
     parser.add_argument("--bits", type=int, default=8, help="Bits of a rounded weight.")
+    parser.add_argument("--device", default="cpu", help="Where to measure.")
     arguments = parser.parse_args()
     for folder in arguments.runs:
-        ship_measured(Run(folder), arguments.note, arguments.bits)
+        ship_measured(Run(folder), arguments.note, arguments.bits, arguments.device)
 
 
 if __name__ == "__main__":
