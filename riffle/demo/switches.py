@@ -13,6 +13,7 @@ from riffle.drawings import shuffled_wires
 from riffle.inspect import Trace, trace
 from riffle.shuffle import SHUFFLES, Layer, bits
 from riffle.tasks import Task
+from riffle.tasks.task import trim
 
 MAX_CELLS = 32
 """With more cells, the drawing is too small to read."""
@@ -32,8 +33,8 @@ def count_layers(trained: LoadedRun, text: str) -> int:
 @errors_as_markup
 def show_switches(trained: LoadedRun, text: str, upto: int) -> str:
     """The network on one input, with the switches of the first ``upto`` layers coloured."""
-    symbols, model = parse_input(trained.task, text.split(), MAX_CELLS), trained.model()
-    symbols_1N = torch.tensor([trained.padded(symbols)])
+    symbols, model = trained.padded(parse_input(trained.task, text.split(), MAX_CELLS)), trained.model()
+    symbols_1N = torch.tensor([symbols])
     traced = trace(model, symbols_1N, order="shuffled")
     with torch.inference_mode():
         outputs = model(symbols_1N).argmax(dim=-1)[0].tolist()
@@ -67,7 +68,7 @@ def _draw(task: Task, symbols: Sequence[int], outputs: Sequence[int], traced: Tr
     layers, gates = [layer.layer for layer in traced.layers], mean_gates(traced)
     cells = traced.layers[0].state.shape[1]
     grid = Grid(len(layers), cells)
-    expected = task.solve(list(symbols))
+    expected = task.solve(trim(symbols))
     band = {"x": f"{grid.left(upto - 1) - 10:g}", "y": TOP - 28, "width": BOX + 20, "height": PITCH * cells + 58}
     parts = [tag("rect", "", **band, rx=12, class_="here"), *_wires(grid, layers, upto)]
     for index, layer in enumerate(layers):
@@ -82,7 +83,9 @@ def _draw(task: Task, symbols: Sequence[int], outputs: Sequence[int], traced: Tr
             x, shown = grid.width - EDGE / 2 + 6, task.label(outputs[wire])
             parts.append(grid.text(x, y, shown, class_=f"symbol {'good' if good else 'bad'}"))
     parts.append(grid.captions(layers, upto - 1))
-    return grid.drawing(parts, f"The network on {len(symbols)} symbols, the first {upto} layers coloured", "switches")
+    return grid.drawing(
+        parts, f"The network on {len(trim(symbols))} symbols, the first {upto} layers coloured", "switches"
+    )
 
 
 def _wires(grid: Grid, layers: Sequence[Layer], upto: int) -> list[str]:

@@ -237,6 +237,13 @@ class Increment(SymbolTask):
         carries = next((i for i, symbol in enumerate(symbols) if symbol < highest), len(symbols))
         return [1] * carries + [symbol + 1 for symbol in symbols[carries : carries + 1]] + symbols[carries + 1 :]
 
+    def fill(self, symbols: list[int], length: int) -> list[int]:
+        number = trim(symbols)
+        return number + [1] * (length - len(number)) if number else symbols
+
+    def unfill(self, output: list[int], symbols: list[int]) -> list[int]:
+        return output[: len(symbols)]
+
 
 class Sort(SymbolTask):
     """Put the symbols in ascending order."""

@@ -94,6 +94,18 @@ class Task(ABC):
         """What a person would type for these symbols, the inverse of :meth:`parse`; by default what is rendered."""
         return self.render(symbols)
 
+    def fill(self, symbols: list[int], length: int) -> list[int]:
+        """An input with the same answer that fills ``length`` cells as far as it can: numbers get leading zeros.
+
+        Networks run at powers of two. Where weights have been learned from numbers that fill their network, they may be
+        wrong where blanks follow. :meth:`unfill` takes the answer back. By default the input stays as it is.
+        """
+        return symbols
+
+    def unfill(self, output: list[int], symbols: list[int]) -> list[int]:
+        """The answer to ``symbols``, from that to the filled input: ``unfill(solve(fill(x, n)), x) == solve(x)``."""
+        return output
+
     def label(self, symbol: int) -> str:
         """One symbol of an input or output in a drawing, by default its number; a blank is a dot."""
         return str(symbol) if symbol != BLANK else "·"

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from riffle.config import RUN_CONFIGS, PassageDataConfig, RunConfig, differences, fields, from_dict
 from riffle.files import read_json, write_atomically, write_json
-from riffle.tasks import TASKS
+from riffle.shuffle import bits
+from riffle.tasks import TASKS, get_task
 from riffle.tasks.task import BLANK
 from riffle.train.checkpoint import add_prefix, dequantize, read_checkpoint, select_prefix, write_checkpoint
 from riffle.train.objective import make_objective
@@ -128,8 +129,13 @@ class Run:
         self._load_weights(model, weights, run)
 
     def padded(self, symbols: list[int]) -> list[int]:
-        """An input padded with blanks to the smallest bin: shorter networks share the weights but were not trained."""
-        return symbols + [BLANK] * (min(self.config.data.bins) - len(symbols))
+        """An input as the network reads it: filled up by its task where it can be, then blanks up to the smallest bin.
+
+        Smaller networks share the weights but were not trained. See :meth:`riffle.tasks.Task.fill`.
+        """
+        smallest = min(self.config.data.bins)
+        symbols = get_task(self.config.task).fill(symbols, max(smallest, 2 ** bits(len(symbols))))
+        return symbols + [BLANK] * (smallest - len(symbols))
 
     def _load_weights(self, model: nn.Module, weights: dict[str, Tensor], run: Run) -> None:
         try:

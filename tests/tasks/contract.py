@@ -138,6 +138,21 @@ def check_pure(task: Task) -> None:
     assert torch.equal(inputs, kept_inputs)
 
 
+def check_fill(task: Task) -> None:
+    """Filling takes at most the cells it is given, holds no blank where it adds any, and never changes the answer."""
+    for length in LENGTHS:
+        for row in task.sample(4, length, generator=seeded(length)).inputs.tolist():
+            symbols, solved = trim(row), task.solve(trim(row))
+            for cells in (length, 64, 100):
+                filled = task.fill(list(symbols), cells)
+                assert task.fill([*symbols, BLANK], cells) in (filled, [*symbols, BLANK])
+                assert len(filled) <= max(cells, len(symbols))
+                assert filled == symbols or BLANK not in filled
+                assert all(BLANK <= symbol < task.symbols for symbol in filled)
+                assert trim(task.unfill(task.solve(trim(filled)), symbols)) == solved
+    assert task.fill([], 8) == []
+
+
 def check_blank_row(task: Task) -> None:
     """Nothing in, nothing out."""
     blank = torch.zeros((2, 8), dtype=torch.int64)
@@ -194,7 +209,7 @@ CHECKS = (
         check_no_sync,
         check_pure,
     ),
-    *(check_blank_row, check_text, check_write, check_bad_text),
+    *(check_fill, check_blank_row, check_text, check_write, check_bad_text),
 )
 """What every task must pass."""
 

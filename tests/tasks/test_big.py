@@ -74,6 +74,21 @@ BASES = {"add": 2, "add-base4": 4, "add-decimal": 10, "multiply": 2, "multiply-b
 
 
 @REPEATABLE
+@given(
+    st.sampled_from([name for name in BASES if "add" in name]), st.integers(0, 2**99), st.integers(0, 2**99), st.data()
+)
+def test_leading_zeros_change_no_sum(name: str, a: int, b: int, data: st.DataObject) -> None:
+    task, base = TASKS[name], BASES[name]
+    typed = ["".join(map(str, reversed(digits_of(number, base)))) for number in (a, b)]
+    symbols = task.parse(typed)
+    filled = task.fill(symbols, data.draw(st.integers(1, 400)))
+    solved = task.solve(filled)
+    assert solved == task.solve(symbols)
+    zeros = [task.parse(["0", "0"])[0]] * data.draw(st.integers(0, 5))
+    assert task.unfill([*solved, *zeros, BLANK], symbols) == solved, "leading zeros of the network are taken off"
+
+
+@REPEATABLE
 @given(st.sampled_from(sorted(BASES)), st.integers(1, 30), st.data())
 def test_arithmetic_is_that_of_python(name: str, digits: int, data: st.DataObject) -> None:
     task, base = TASKS[name], BASES[name]
