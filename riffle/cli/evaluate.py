@@ -72,8 +72,9 @@ def evaluate(
         refuse_too_heavy(model, sizes, examples)
     with progress_bar() as bar:
         job = bar.add_task(f"evaluating {task.name}", total=len(sizes) * len(splits) * examples)
+        advance = partial(bar.advance, job)
         sampling = {"examples": examples, "trained_length": longest, "seed": seed}
-        scores = score(model, task, sizes, splits=splits, **sampling, on_progress=partial(bar.advance, job))
+        scores = score(model, task, sizes, splits=splits, on_progress=advance, **sampling)  # type: ignore[arg-type]
     result = {
         "task": task.name,
         "run": str(run),

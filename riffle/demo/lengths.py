@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import math
 import time
@@ -47,14 +46,13 @@ def measure(trained: LoadedRun, length: int, *, examples: int = EXAMPLES, second
     if length not in LENGTHS:
         raise ValueError(f"length {length} is none of {', '.join(map(str, LENGTHS))}")
     generator = torch.Generator().manual_seed(time.time_ns() % 2**62)
-    sample = functools.partial(sample_held_out, task) if length <= trained.trained_length else task.sample
     total, done = [0, 0, 0, 0], 0
     end = time.monotonic() + seconds
     rows = max(1, min(8, 512 // length))
     with torch.inference_mode():
         while done < examples and (done == 0 or time.monotonic() < end):
-            batch = sample(rows, length, generator=generator)
-            counts = count_correct(model(batch.inputs), batch.targets)
+            batch = sample_held_out(task, rows, length, generator=generator, trained=length <= trained.trained_length)
+            counts = count_correct(model(batch.inputs).argmax(dim=-1), batch.targets)
             total = [a + int(b) for a, b in zip(total, counts, strict=True)]
             done += rows
     right, symbols, perfect, sequences = total

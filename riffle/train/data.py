@@ -3,10 +3,13 @@
 # B = batch, N = padded length of a bin, R = candidate rows
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
 from riffle.config import DataConfig
+from riffle.tasks.families import families
 from riffle.tasks.rows import bernoulli, columns, randint_below, row_lengths, take
 from riffle.tasks.task import BLANK, Batch, Task
 
@@ -14,6 +17,8 @@ HELD_OUT_OF = 16
 """One example in this many is held out of training."""
 ALWAYS_TRAINED = 12
 """Examples with fewer symbols are never held out: there are too few different ones."""
+Part = Literal["selection", "test"]
+"""Held-out examples that choose weights, and those whose accuracy is reported."""
 
 
 def sample_bin(task: Task, data: DataConfig, index: int, batch: int, *, generator: torch.Generator) -> Batch:
@@ -60,24 +65,58 @@ def mix_in_worst_cases(task: Task, inputs_BN: Tensor, fraction: float, *, genera
 
 
 def held_out(inputs_BN: Tensor) -> Tensor:
-    """Which rows belong to the test set: a fixed pseudo-random sixteenth of all inputs, whatever their padding.
+    """Which rows training leaves out: a fixed pseudo-random sixteenth of all inputs, whatever their padding.
 
     It is a hash of the input, so that training can leave test examples out without a list of them.
     """
-    position_N = torch.arange(1, inputs_BN.shape[1] + 1, device=inputs_BN.device)
-    hash_B = (inputs_BN * _scramble(position_N)).sum(dim=1)
     long_enough_B = (inputs_BN != BLANK).sum(dim=1) >= ALWAYS_TRAINED
-    return (_scramble(hash_B) % HELD_OUT_OF == 0) & long_enough_B
+    return (_hash(inputs_BN) % HELD_OUT_OF == 0) & long_enough_B
 
 
-def sample_held_out(task: Task, batch: int, length: int, *, generator: torch.Generator) -> Batch:
-    """Test examples of one length: held-out ones, completed by others if there are too few."""
-    # On average twice as many of the 8 * candidates are held out as needed; small batches need a few more.
-    candidates = 4 * batch + 32
-    inputs_RN = torch.cat([task.sample(candidates, length, generator=generator).inputs for _ in range(8)])
-    first = held_out(inputs_RN).int().argsort(descending=True, stable=True)[:batch]
-    inputs_BN = inputs_RN[first]
+def is_part(inputs_BN: Tensor, part: Part) -> Tensor:
+    """Which rows belong to a part: another bit of the hash says which half of all inputs may choose weights."""
+    return (_hash(inputs_BN) // HELD_OUT_OF % 2 == 1) == (part == "selection")
+
+
+def sample_held_out(
+    task: Task,
+    batch: int,
+    length: int,
+    *,
+    generator: torch.Generator,
+    split: str = "uniform",
+    part: Part = "test",
+    trained: bool = True,
+) -> Batch:
+    """Examples of one length that are of one part only, and held out if inputs of this length are trained on.
+
+    Where there are too few different inputs for that, others complete the batch.
+
+    Args:
+        task: The task.
+        batch: How many examples.
+        length: Their length.
+        generator: Draws them.
+        split: "uniform", "structured", or the name of a worst case or of a family (:mod:`riffle.tasks.families`).
+        part: "selection" for what chooses weights, "test" for what is reported; no input belongs to both.
+        trained: Whether training draws inputs of this length.
+    """
+    family = families(task).get(split)
+    draws, candidates = (8, 8 * batch + 64) if trained else (1, 4 * batch + 32)  # on average twice as many as needed
+    drawn = []
+    for _ in range(draws):
+        sample = task.sample(candidates, length, generator=generator, split="uniform" if family else split).inputs
+        drawn.append(family(sample, generator) if family else sample)
+    inputs_RN = torch.cat(drawn)
+    preference_R = 2 * is_part(inputs_RN, part).int() + (held_out(inputs_RN).int() if trained else 0)
+    inputs_BN = inputs_RN[preference_R.argsort(descending=True, stable=True)[:batch]]
     return Batch(inputs_BN, task.answer(inputs_BN))
+
+
+def _hash(inputs_BN: Tensor) -> Tensor:
+    """A pseudo-random number for every row that does not depend on its padding."""
+    position_N = torch.arange(1, inputs_BN.shape[1] + 1, device=inputs_BN.device)
+    return _scramble((inputs_BN * _scramble(position_N)).sum(dim=1))
 
 
 def _uniform(random_B: Tensor, low: int, high: int) -> Tensor:

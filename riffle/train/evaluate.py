@@ -14,9 +14,11 @@ from torch.nn import functional as F
 
 from riffle.environment import available_bytes
 from riffle.models.base import SymbolModel
+from riffle.nn.lengths import pad_to
 from riffle.quantities import format_wait
+from riffle.tasks.families import families
 from riffle.tasks.task import BLANK, Task
-from riffle.train.data import sample_held_out
+from riffle.train.data import Part, sample_held_out
 
 CELLS_PER_BATCH = {"cpu": 2**14, "cuda": 2**20}
 """Cells that go through the model at once, so that long inputs take no more memory than short ones."""
@@ -48,9 +50,8 @@ class CorrectCounts(NamedTuple):
     """All rows."""
 
 
-def count_correct(logits_BNC: Tensor, targets_BN: Tensor) -> CorrectCounts:
-    """Compare outputs with targets at the positions where either is not blank."""
-    outputs_BN = logits_BNC.argmax(dim=-1)
+def count_correct(outputs_BN: Tensor, targets_BN: Tensor) -> CorrectCounts:
+    """Compare output symbols with targets at the positions where either is not blank."""
     perfect_B = (outputs_BN == targets_BN).all(dim=1)
     rows = torch.full_like(perfect_B.sum(), len(perfect_B))
     return CorrectCounts(*count_correct_symbols(outputs_BN, targets_BN), perfect_B.sum(), rows)
@@ -68,12 +69,26 @@ class Score:
 
     length: int
     split: str
-    """"uniform" or a worst case of the task."""
+    """"uniform", "structured", or the name of a worst case or a family of the task."""
     examples: int
     symbol_accuracy: float
     """Fraction of correct symbols over all positions where target or output is not blank: the paper's metric."""
     sequence_accuracy: float
     """Fraction of outputs without a wrong symbol."""
+
+
+BETWEEN = (0.55, 0.6, 0.8, 0.95)
+"""Shares of a power of two at which accuracy is measured beside the power itself."""
+
+
+def lengths_between(length: int) -> list[int]:
+    """The lengths between half of ``length`` and ``length`` that are tested with it.
+
+    >>> lengths_between(64), lengths_between(8)
+    ([35, 38, 51, 61], [5, 6])
+    """
+    near = sorted({round(share * length) for share in BETWEEN})
+    return [each for each in near if length < 2 * each < 2 * length]
 
 
 @torch.inference_mode()
@@ -86,20 +101,38 @@ def evaluate(
     examples: int = 1024,
     trained_length: int = 0,
     seed: int = 1,
+    part: Part = "test",
+    fill: Callable[[list[int]], list[int]] | None = None,
     on_progress: Callable[[int], None] = lambda examples: None,
 ) -> list[Score]:
-    """Score a model on fresh examples of every length and split.
+    """Score a model on fresh examples of every length and split, symbols and whole sequences.
+
+    >>> from riffle.tasks import get_task
+    >>> from riffle.tasks.families import families
+    >>> from riffle.train.run import Run
+    >>> from riffle.train.shipped import SHIPPED
+    >>> run, task = Run(SHIPPED / "reverse"), get_task("reverse")
+    >>> scores = evaluate(run.model(), task, [64, 300], splits=["uniform", *families(task)], examples=2)
+    >>> min(score.sequence_accuracy for score in scores if score.length == 64)
+    1.0
 
     Args:
         model: Maps symbols to logits; its training mode is left unchanged.
         task: The task.
-        lengths: Input lengths.
-        splits: "uniform" and names of :attr:`Task.splits`.
+        lengths: Input lengths, between powers of two as well as at them (:func:`lengths_between`).
+        splits: "uniform", "structured", names of :attr:`Task.splits` and of :func:`riffle.tasks.families.families`.
         examples: Examples for each length and split.
-        trained_length: Up to this length, uniform examples are taken from those held out of training.
+        trained_length: Up to this length, examples are taken from those held out of training.
         seed: Seed of the examples.
+        part: "test" for what is reported; what chooses weights uses "selection", and no input belongs to both.
+        fill: Makes of an input what the network is asked, :meth:`riffle.train.run.Run.padded` to score the answers of
+            ``riffle solve``; by default the bare network reads the inputs as they are.
         on_progress: Called with the number of examples just scored.
     """
+    known = ("uniform", "structured", *task.splits, *families(task))
+    for split in splits:
+        if split not in known:
+            raise ValueError(f"task {task.name!r} has no split {split!r}; it has {', '.join(known)}")
     device = next(model.parameters()).device
     was_training = model.training
     model.eval()
@@ -110,12 +143,16 @@ def evaluate(
             rows = batch_rows(length, examples, device)
             total = torch.zeros(4, dtype=torch.int64, device=device)
             for start in range(0, examples, rows):
-                size = min(rows, examples - start)
-                if split == "uniform" and length <= trained_length:
-                    batch = sample_held_out(task, size, length, generator=generator)
+                size, trained = min(rows, examples - start), length <= trained_length
+                inputs_BN, targets_BN = sample_held_out(
+                    task, size, length, generator=generator, split=split, part=part, trained=trained
+                )
+                if fill is None:
+                    outputs_BN = model(inputs_BN).argmax(dim=-1)
                 else:
-                    batch = task.sample(size, length, generator=generator, split=split)
-                total += torch.stack(count_correct(model(batch.inputs), batch.targets))
+                    outputs_BN = _answer_filled(model, task, inputs_BN, fill)
+                    targets_BN = pad_to(targets_BN, outputs_BN.shape[1])
+                total += torch.stack(count_correct(outputs_BN, targets_BN))
                 on_progress(size)
             right, symbols, right_sequences, sequences = total.tolist()
             # Inputs so short that every target is blank leave nothing to get wrong.
@@ -124,6 +161,21 @@ def evaluate(
             )
     model.train(was_training)
     return scores
+
+
+def _answer_filled(model: nn.Module, task: Task, inputs_BN: Tensor, fill: Callable[[list[int]], list[int]]) -> Tensor:
+    """The model's answers to inputs that are filled up first, at least as wide as the inputs."""
+    inputs = inputs_BN.tolist()
+    filled = pad_rows([fill(symbols) for symbols in inputs])
+    outputs = model(torch.tensor(filled, device=inputs_BN.device)).argmax(dim=-1).tolist()
+    answers = [task.unfill(output, symbols) for output, symbols in zip(outputs, inputs, strict=True)]
+    return torch.tensor(pad_rows([*answers, inputs[0]])[:-1], device=inputs_BN.device)
+
+
+def pad_rows(rows: Sequence[list[int]]) -> list[list[int]]:
+    """Rows with blanks up to the length of the longest."""
+    width = max(map(len, rows))
+    return [row + [BLANK] * (width - len(row)) for row in rows]
 
 
 @torch.inference_mode()

@@ -36,7 +36,7 @@ def official_gradients(model: SequenceModel) -> dict[str, torch.Tensor]:
 
 def per_item_accuracy(logits_BNC: torch.Tensor, targets_BN: torch.Tensor) -> np.ndarray:
     """The accuracy of every item by itself, NaN where target and output are all blank."""
-    counts = [count_correct(logits_BNC[[row]], targets_BN[[row]]) for row in range(len(targets_BN))]
+    counts = [count_correct(logits_BNC[[row]].argmax(dim=-1), targets_BN[[row]]) for row in range(len(targets_BN))]
     with np.errstate(invalid="ignore"):
         return np.array([c.right for c in counts]) / np.array([c.symbols for c in counts])
 
@@ -111,7 +111,7 @@ def test_accuracy_of_given_scores() -> None:
 
 def test_pooled_counts_of_given_scores() -> None:
     golden = load("cost_default")
-    counts = count_correct(torch.from_numpy(golden["logits"]), torch.from_numpy(golden["y"]))
+    counts = count_correct(torch.from_numpy(golden["logits"]).argmax(dim=-1), torch.from_numpy(golden["y"]))
     right, symbols, right_sequences, sequences = (int(number) for number in counts)
     errors, total, wrong_sequences = golden["data_utils_accuracy_errors_total_seqerrors"]
     assert (symbols - right, symbols, sequences - right_sequences) == (errors, total, wrong_sequences)

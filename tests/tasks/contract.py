@@ -10,7 +10,7 @@ from torch import Tensor
 from torch._subclasses import FakeTensorMode
 
 from riffle.tasks import BLANK, Task
-from riffle.tasks.task import trim
+from riffle.tasks.task import Split, trim
 
 LENGTHS = (1, 2, 3, 4, 5, 7, 8, 9, 16, 31, 32, 63, 64)
 
@@ -218,9 +218,14 @@ def check_split(task: Task, split: str, length: int) -> None:
     """A worst case is a legal input of the length it was drawn with, and its targets are right."""
     batch = task.sample(12, length, generator=seeded(length), split=split)
     assert batch.inputs.shape == (12, length)
-    check_symbols(task, *batch)
-    check_answers(task, *batch)
-    drawn_BN = task.draw(mixed(32, length), length + 5, generator=seeded(length))
-    worse_BN = task.splits[split](drawn_BN, seeded(length))
-    assert torch.equal(worse_BN != BLANK, drawn_BN != BLANK)
-    check_answers(task, worse_BN, task.answer(worse_BN))
+    check_structured(task, task.splits[split], length)
+
+
+def check_structured(task: Task, split: Split, length: int) -> None:
+    """A worst case or a family gives legal inputs of the lengths they were drawn with, and their targets are right."""
+    for rows, width in ((12, length), (32, length + 5)):
+        drawn_BN = task.draw(mixed(rows, length), width, generator=seeded(length))
+        new_BN = split(drawn_BN, seeded(length))
+        assert torch.equal(new_BN != BLANK, drawn_BN != BLANK)
+        check_symbols(task, new_BN, task.answer(new_BN))
+        check_answers(task, new_BN, task.answer(new_BN))

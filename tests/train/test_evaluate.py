@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 
 from riffle.tasks import TASKS, Task, get_task
 from riffle.train import evaluate as module
-from riffle.train.data import held_out
+from riffle.train.data import Part, held_out
 from riffle.train.evaluate import evaluate, predict, strip
 
 LENGTHS = (1, 2, 7, 16, 33)
@@ -68,6 +69,41 @@ def test_examples_up_to_the_trained_length_are_held_out() -> None:
     evaluate(model, model.task, [16, 32, 64], examples=30, trained_length=32)
     assert [tuple(inputs_BN.shape) for inputs_BN in model.asked] == [(30, 16), (30, 32), (30, 64)]
     assert [bool(held_out(inputs_BN).all()) for inputs_BN in model.asked] == [True, True, False]
+
+
+@pytest.mark.parametrize("split", ["uniform", "runs"])
+@pytest.mark.parametrize("length", [16, 40])
+def test_no_example_chooses_weights_and_tests_them(split: str, length: int) -> None:
+    def asked(part: Part, seed: int) -> set[tuple[int, ...]]:
+        model = Oracle(get_task("dyck-continue") if split == "uniform" else get_task("sort"))
+        evaluate(model, model.task, [length], splits=[split], examples=200, trained_length=32, seed=seed, part=part)
+        return {tuple(row) for row in model.asked[0].tolist()}
+
+    selection = asked("selection", 1) | asked("selection", 2)
+    assert not selection & (asked("test", 1) | asked("test", 2))
+
+
+def test_families_are_held_out_too() -> None:
+    model = Oracle(get_task("add"))
+    evaluate(model, model.task, [64], splits=["repeated", "plus-one"], examples=30, trained_length=64)
+    assert all(bool(held_out(inputs_BN).all()) for inputs_BN in model.asked)
+
+
+def test_filled_inputs_are_what_solve_asks() -> None:
+    class FullOnly(Oracle):
+        """Right where the input fills its network; zeros in place of the blanks of the answer."""
+
+        def forward(self, inputs_BN: Tensor) -> Tensor:
+            full_B1 = (inputs_BN != 0).sum(dim=1, keepdim=True) >= 63
+            answer_BN = self.task.answer(inputs_BN).clamp(min=1)
+            return nn.functional.one_hot(torch.where(full_B1, answer_BN, 3), self.task.classes).float()
+
+    task = get_task("add")
+    fill = partial(task.fill, length=64)
+    (bare,), (filled,) = (evaluate(FullOnly(task), task, [40], examples=9, fill=each) for each in (None, fill))
+    assert (bare.sequence_accuracy, filled.sequence_accuracy, filled.symbol_accuracy) == (0, 1, 1)
+    (wrong,) = evaluate(FullOnly(task), task, [40], examples=9, fill=partial(task.fill, length=32))
+    assert wrong.sequence_accuracy == 0
 
 
 def test_long_inputs_go_through_in_small_batches(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -151,7 +151,7 @@ def test_state_holds_only_tensors_and_is_complete() -> None:
 def test_counts_where_target_or_output_is_not_blank() -> None:
     outputs_BN = torch.tensor([[1, 2, 0, 0], [1, 2, 3, 0], [0, 0, 0, 0], [1, 0, 3, 4]])
     targets_BN = torch.tensor([[1, 2, 0, 0], [1, 3, 0, 0], [0, 0, 0, 0], [1, 2, 3, 4]])
-    counts = count_correct(nn.functional.one_hot(outputs_BN, 5).float(), targets_BN)
+    counts = count_correct(outputs_BN, targets_BN)
     assert [int(number) for number in counts] == [2 + 1 + 0 + 3, 2 + 3 + 0 + 4, 2, 4]
 
 
