@@ -307,7 +307,7 @@ def _(task: brackets.Dyck) -> dict[str, Split]:
         column_1M = torch.arange(len(column_N) + 1, device=rows_BN.device)[None]
         even_B1 = (lengths_B // 2 * 2)[:, None]
         heights_BM = torch.minimum(shape(column_1M, even_B1, generator), even_B1 - column_1M)
-        new_BN = brackets.brackets_of(heights_BM, even_B1[:, 0], task.kinds, generator)
+        new_BN = brackets.brackets_of(heights_BM, even_B1[:, 0], randint(0, task.kinds, (*rows_BN.shape,), generator))
         every_second_B1 = torch.arange(len(rows_BN), device=rows_BN.device)[:, None] % 2 == 0
         here_BN = every_second_B1 & (column_N == randint_below(even_B1, generator))
         wrong_BN = (new_BN - 1 + 2) % (2 * task.kinds) + 1 if defect == 2 else ((new_BN - 1) ^ 1) + 1
@@ -331,7 +331,7 @@ def _(task: brackets.DyckContinue) -> dict[str, Split]:
         heights_BM = shape(column_1M, (lengths_B // 2 * 2)[:, None], generator).clamp(min=0)
         last_B1 = (lengths_B[:, None] - 1).clamp(min=0)
         heights_BM = torch.where(column_1M > last_B1, take(heights_BM, last_B1) + 1, heights_BM)
-        return brackets.brackets_of(heights_BM, lengths_B, kinds, generator)
+        return brackets.brackets_of(heights_BM, lengths_B, randint(0, kinds, (*rows_BN.shape,), generator))
 
     kinds = {"": task.kinds, "-of-one-kind": 1}
     return {

@@ -86,9 +86,14 @@ class SymbolObjective:
         """Symbol accuracy by length; with structured examples those, too, and first the mean of all."""
         data, lengths = self.config.data, self.config.train.evaluate_lengths
         splits = ["uniform", "structured"] if data.structure else ["uniform"]
-        trained = data.longest_input
         scores = evaluate(
-            model, self.task, lengths, splits=splits, examples=EVALUATION_EXAMPLES, trained_length=trained
+            model,
+            self.task,
+            lengths,
+            splits=splits,
+            examples=EVALUATION_EXAMPLES,
+            trained_length=data.longest_input,
+            part="selection",
         )
         names = {"uniform": "{}", "structured": "structured/{}"}
         accuracy = {names[score.split].format(score.length): score.symbol_accuracy for score in scores}
