@@ -1,12 +1,13 @@
 # make demo: install, train a small network, evaluate it on longer sequences, solve an example
 # make test: linters, type checker, the whole test suite
+# make docs: the documentation site in build/site; a warning or a broken link is an error
 
 PYTHON ?= python3
 BIN := .venv/bin
 DEMO := runs/demo-reverse
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
-.PHONY: demo test format clean
+.PHONY: demo test docs format clean
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -15,6 +16,10 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint c
 
 .venv/ready-dev: .venv/ready
 	$(INSTALL) '.[dev]'
+	touch $@
+
+.venv/ready-docs: .venv/ready
+	$(INSTALL) '.[docs]'
 	touch $@
 
 demo: .venv/ready
@@ -28,6 +33,9 @@ test: .venv/ready-dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/pytest --numprocesses 2
+
+docs: .venv/ready-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 format: .venv/ready-dev
 	$(BIN)/ruff format .

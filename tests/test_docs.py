@@ -1,0 +1,52 @@
+"""The documentation: every page is in the site, every public name in the reference, every link leads somewhere.
+
+``make docs`` builds the site and checks anchors too; this needs nothing but the files.
+"""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)\s]*)?\)")
+PACKAGES = ("", ".nn", ".tasks", ".models", ".models.baselines", ".parallel", ".inspect", ".lambada")
+NOT_PAGES = ("package.md",)
+"""What a package index shows."""
+
+
+def test_every_page_is_in_the_site() -> None:
+    nav = (ROOT / "mkdocs.yml").read_text().split("\nnav:", 1)[1]
+    pages = [path.name for path in [*DOCS.glob("*.md"), *DOCS.glob("*.ipynb")] if path.name not in NOT_PAGES]
+    assert sorted(re.findall(r": (\S+\.(?:md|ipynb))$", nav, re.MULTILINE)) == sorted(pages)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_public_name_is_in_the_reference(package: str) -> None:
+    reference = set(re.findall(r"^::: [\w.]+?(\w+)$", (DOCS / "api.md").read_text(), re.MULTILINE))
+    names = importlib.import_module(f"riffle{package}").__all__
+    assert set(names) - {"__version__"} <= reference
+
+
+@pytest.mark.parametrize("page", list(DOCS.glob("*.md")), ids=lambda page: page.name)
+def test_links_lead_to_files(page: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    broken = [link for link in LINK.findall(text) if "://" not in link and not (page.parent / link).exists()]
+    assert not broken
+
+
+@pytest.mark.parametrize("page", ["index.md", "training.md"])
+def test_examples_of_a_page(page: str) -> None:
+    results = doctest.testfile(str(DOCS / page), module_relative=False)
+    assert results.attempted
+    assert results.failed == 0
+
+
+def test_every_example_is_shown() -> None:
+    shown = set(re.findall(r'--8<-- "examples/(\S+)"', (DOCS / "examples.md").read_text()))
+    assert shown == {path.name for path in (ROOT / "examples").glob("*.py")}
