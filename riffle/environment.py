@@ -9,11 +9,23 @@ import sys
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import torch
 
 import riffle
+from riffle.files import read_json
+
+
+class EnvironmentRecord(TypedDict):
+    """What environment.json holds at least."""
+
+    versions: dict[str, Any]
+    device: str
+    command: list[str]
+    commit: str | None
+    note: NotRequired[str]
+    resumed: NotRequired[list[dict[str, Any]]]
 
 
 def environment(device: torch.device) -> dict[str, Any]:
@@ -35,6 +47,13 @@ def environment(device: torch.device) -> dict[str, Any]:
     }
 
 
+def read_environment(folder: Path) -> dict[str, Any] | None:
+    """The record in a folder, None if there is none."""
+    path = folder / "environment.json"
+    record: dict[str, Any] | None = read_json(path, EnvironmentRecord, what="record of an environment")
+    return record
+
+
 def device_name(device: torch.device) -> str:
     """The name of a GPU, or the kind of device and processor."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else f"{device.type}, {platform.machine()}"
@@ -49,6 +68,11 @@ def commit() -> str | None:
         return None
 
 
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether an error says that memory runs out; torch has no class of its own for that of a CPU."""
+    return isinstance(error, MemoryError) or any(word in str(error) for word in ("memory", "overflow"))
+
+
 def free_bytes(device: torch.device) -> int:
     """Memory that torch can still allocate on a GPU: free, or cached by torch, within the process's fraction of it."""
     free, total = torch.cuda.mem_get_info(device)
@@ -56,6 +80,13 @@ def free_bytes(device: torch.device) -> int:
     index = torch.cuda.current_device() if device.index is None else device.index
     limit = int(torch.cuda.get_per_process_memory_fraction(index) * total)
     return min(free + torch.cuda.memory_reserved(device) - held, limit - held)
+
+
+def total_bytes() -> int:
+    """The memory of the host or of its largest GPU, whichever is more."""
+    host = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    gpus = range(torch.cuda.device_count() if torch.cuda.is_available() else 0)
+    return max(host, *(torch.cuda.get_device_properties(gpu).total_memory for gpu in gpus), 0)
 
 
 def available_bytes(device: torch.device) -> float:

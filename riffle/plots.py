@@ -10,6 +10,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from riffle.files import replacing
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -71,8 +73,10 @@ def save_figure(figure: Figure, *paths: Path, dpi: float = DPI, text_as_paths: b
     fonttype = "path" if text_as_paths else "none"
     with matplotlib.rc_context({"svg.hashsalt": "riffle", "svg.fonttype": fonttype}):
         for path in paths:
-            figure.savefig(path, dpi=dpi, metadata=METADATA.get(path.suffix))
-            if path.suffix == ".png":
-                with Image.open(path) as image:
-                    indexed = image.convert("RGB").quantize(128, dither=Image.Dither.NONE)
-                indexed.save(path, optimize=True)
+            kind = path.suffix.removeprefix(".").lower() or "png"
+            with replacing(path) as temporary:
+                figure.savefig(temporary, format=kind, dpi=dpi, metadata=METADATA.get(f".{kind}"))
+                if kind == "png":
+                    with Image.open(temporary) as image:
+                        indexed = image.convert("RGB").quantize(128, dither=Image.Dither.NONE)
+                    indexed.save(temporary, format=kind, optimize=True)

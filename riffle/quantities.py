@@ -1,11 +1,19 @@
-"""Numbers as people read them (``format_*``) and type them (``parse_*``: ``2^30``, ``400Gb``, ``5us``)."""
+"""Numbers as people read them (``format_*``) and type them (``parse_*``: ``2^30``, ``400Gb``, ``5us``).
+
+:func:`quote` and :func:`shorten` keep foreign text in messages short and free of control characters.
+"""
 
 from __future__ import annotations
 
 import re
+import reprlib
 
 DASH = "\N{EN DASH}"
 """Stands for a value that was not measured."""
+MAX_QUOTED, MAX_WORD, MAX_MESSAGE = 80, 200, 3000
+"""Characters of a quotation, of a word such as a path, and of a whole message."""
+MAX_COUNT = 2**48
+"""The largest number of anything that an option takes: the addresses of today's machines have 48 bits."""
 EXPONENTS = {"": 0, "k": 3, "K": 3, "M": 6, "G": 9, "T": 12, "P": 15, "m": -3, "u": -6, "µ": -6, "n": -9}
 
 
@@ -78,13 +86,16 @@ def parse_count(text: str) -> int:
     >>> parse_count("2^30"), parse_count("1,024"), parse_count("2**4")
     (1073741824, 1024, 16)
     """
-    match = re.fullmatch(r"\s*(\d+)\s*(?:\^|\*\*)\s*(\d{1,3})\s*", text)
-    if match:
-        return int(match[1]) ** int(match[2])
-    plain = text.replace(",", "").replace("_", "").strip()
-    if not plain.isdigit():
-        raise ValueError(f"{text!r} is no whole number: write 1048576 or 2^20")
-    return int(plain)
+    match = re.fullmatch(r"(\d+)(?:(?:\^|\*\*)(\d+))?", re.sub(r"[\s,_]", "", text), re.ASCII)
+    if not match:
+        raise ValueError(f"{quote(text)} is no whole number: write 1048576 or 2^20")
+    base, exponent = (
+        int(digits[:20]) for digits in (match[1], match[2] or "1")
+    )  # more digits are too many in any case
+    count = base**exponent if base < 2 or exponent < MAX_COUNT.bit_length() else MAX_COUNT + 1
+    if count > MAX_COUNT:
+        raise ValueError(f"{quote(text)} is too large: the largest number here is 2^{MAX_COUNT.bit_length() - 1}")
+    return count
 
 
 def parse_bytes(text: str) -> float:
@@ -114,12 +125,53 @@ def parse_seconds(text: str) -> float:
     >>> parse_seconds("5us"), parse_seconds("2ms")
     (5e-06, 0.002)
     """
-    return _parse(text, r"([munµ]?)s", "time: write 5us or 2ms")
+    return _parse(text, r"([munµ]?)s", "time: write 5us or 2ms", least=0)
 
 
-def _parse(text: str, unit: str, expected: str) -> float:
+def _parse(text: str, unit: str, expected: str, least: float = 1) -> float:
     """The number before a unit, with its SI prefix; one conversion, so it is rounded once."""
     match = re.fullmatch(rf"\s*(\d+\.?\d*|\.\d+)\s*{unit}\s*", text)
     if not match:
-        raise ValueError(f"{text!r} is no {expected}")
-    return float(f"{match[1]}e{EXPONENTS[match[2]]}")
+        raise ValueError(f"{quote(text)} is no {expected}")
+    number = float(f"{match[1]}e{EXPONENTS[match[2]]}")
+    if not least <= number <= 1e30:
+        raise ValueError(f"{quote(text)} is too {'small' if number < least else 'large'}, it is no {expected}")
+    return number
+
+
+_quoting = reprlib.Repr()
+_quoting.maxstring = _quoting.maxother = _quoting.maxlong = MAX_QUOTED
+_quoting.maxlevel = 2
+
+
+def quote(value: object) -> str:
+    """A value in a message: its repr, which escapes control characters, cut to 80 characters.
+
+    >>> quote("7\\x1b[31m"), len(quote("a" * 10**6))
+    ("'7\\\\x1b[31m'", 80)
+    """
+    try:
+        return _cut(_quoting.repr(value), MAX_QUOTED)
+    except ValueError:  # Python writes no number of more than 4,300 digits
+        return f"a number of {value.bit_length():,} bits" if isinstance(value, int) else type(value).__name__
+
+
+def shorten(message: str) -> str:
+    """A message on one line: control characters escaped, long quotations and words cut.
+
+    >>> shorten("no task '" + "a" * 1000 + "'") == "no task " + quote("a" * 1000)
+    True
+    """
+    line = " ".join(_cut(message, 2 * MAX_MESSAGE).split())
+    line = "".join(char if char.isprintable() else repr(char)[1:-1] for char in line)
+    for pattern, most in ((r"(?<!\w)(['\"])(?:(?!\1).)*\1(?!\w)", MAX_QUOTED), (r"\S+", MAX_WORD)):
+        line = re.sub(pattern, lambda match, most=most: _cut(match[0], most), line)  # type: ignore[misc]
+    return _cut(line, MAX_MESSAGE)
+
+
+def _cut(text: str, most: int) -> str:
+    """A text with its middle left out if it is longer than ``most`` characters."""
+    if len(text) <= most:
+        return text
+    head = (most - 3) // 2
+    return f"{text[:head]}...{text[len(text) - (most - 3 - head) :]}"

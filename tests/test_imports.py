@@ -11,7 +11,7 @@ import riffle
 
 PACKAGE = Path(riffle.__file__).parent
 ORDER = (
-    *("quantities", "files", "config", "environment"),
+    *("quantities", "schema", "files", "config", "environment"),
     *("shuffle", "kernels", "cost", "nn", "parallel", "routing"),
     *("tasks", "models", "recipes", "train", "lambada"),
     *("plots", "drawings", "inspect", "bench", "reproduce", "demo", "cli"),

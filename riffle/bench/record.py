@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import subprocess
 import sys
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from riffle.bench.workloads import FORMS, SECTIONS, Case
-from riffle.files import write_json
+from riffle.files import parse_json, read_text, write_json
 from riffle.quantities import DASH, format_milliseconds
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ def refuse_other_setup(path: Path, content: Mapping[str, Any], setup: Mapping[st
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text())
+        content = parse_json(read_text(path))
         if isinstance(content, dict) and {"runs", *SECTIONS} <= content.keys():
             return content
     except ValueError:

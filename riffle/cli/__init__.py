@@ -5,12 +5,16 @@ Nothing here imports torch before a command runs, so ``--help`` answers at once.
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
-from typing import Annotated
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
+from typer.core import TyperGroup
 
 from riffle import __version__
 from riffle.cli.bench import bench
@@ -25,10 +29,50 @@ from riffle.cli.reproduce import reproduce
 from riffle.cli.route import route
 from riffle.cli.solve import solve
 from riffle.cli.train import train
+from riffle.quantities import quote, shorten
 
 SUMMARY = "Neural shuffle-exchange networks: they learn algorithms from examples and run them on far longer sequences."
+
+
+class CommandGroup(TyperGroup):
+    """The commands; a mistake of usage repeats no more than the beginning and the end of what was typed."""
+
+    def make_context(self, *arguments: Any, **options: Any) -> Any:
+        with _short_message():
+            return super().make_context(*arguments, **options)
+
+    def invoke(self, *arguments: Any) -> Any:
+        with _short_message():
+            return super().invoke(*arguments)
+
+
+def _bounded(command: Callable[..., None] | None) -> Callable[..., None]:
+    """A command whose numbers all are finite and below 2^62, so that none overflows."""
+    assert command is not None
+
+    @functools.wraps(command)
+    def run(**options: Any) -> None:
+        for name, value in options.items():
+            if isinstance(value, int | float) and not abs(value) < 2**62:
+                raise ValueError(f"--{name.replace('_', '-')} must be a number below 2^62, got {quote(value)}")
+        command(**options)
+
+    return run
+
+
+@contextmanager
+def _short_message() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        if isinstance(message := getattr(error, "message", None), str):
+            error.message = shorten(message)  # type: ignore[attr-defined]
+        raise
+
+
 app = typer.Typer(
     name="riffle",
+    cls=CommandGroup,
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -48,6 +92,8 @@ for group, commands in GROUPS.items():
     for command in commands:
         app.command("eval" if command is evaluate else command.__name__, rich_help_panel=group)(command)
 app.add_typer(lambada, rich_help_panel="Train")
+for registered in (*app.registered_commands, *lambada.registered_commands):
+    registered.callback = _bounded(registered.callback)
 _debug = False
 
 
@@ -74,11 +120,11 @@ def main() -> None:
     threading.excepthook = _report_thread_failure
     try:
         app()
-    except (ValueError, OSError, ImportError, RuntimeError) as error:
+    except (ValueError, OSError, ImportError, RuntimeError, MemoryError) as error:
         message = _sentence(error)
         if _debug or message is None:
             raise
-        errors.print(f"[bold red]error:[/] {escape(message)}", highlight=False, soft_wrap=True)
+        errors.print(f"[bold red]error:[/] {escape(shorten(message))}", highlight=False, soft_wrap=True)
         sys.exit(1)
 
 
@@ -86,9 +132,10 @@ def _sentence(error: Exception) -> str | None:
     """What an error says to the user; None for an error of the program."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror} ({error.filename})" if error.filename else error.strerror
-    if isinstance(error, RuntimeError) and not str(error).startswith("out of GPU memory"):
-        # torch has no class of its own for a CPU that runs out of memory
-        return "out of memory: choose shorter lengths or a smaller batch" if "memory" in str(error) else None
+    if isinstance(error, RuntimeError | MemoryError) and not str(error).startswith("out of GPU memory"):
+        from riffle.environment import is_out_of_memory
+
+        return "out of memory: choose shorter lengths or a smaller batch" if is_out_of_memory(error) else None
     if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
         return missing(error.name)
     return str(error)

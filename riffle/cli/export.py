@@ -9,6 +9,7 @@ import typer
 
 from riffle.cli.display import Json, errors, print_json
 from riffle.cli.evaluate import RunFolder
+from riffle.files import replacing_files
 
 ENDINGS = {"onnx": ".onnx", "torch": ".pt2", "hub": ""}
 
@@ -47,7 +48,8 @@ def export(
         record |= lengths._asdict()
         served = f" for {lengths}"
     elif hasattr(model, "save_pretrained"):
-        model.save_pretrained(path)
+        with replacing_files(path) as temporary:
+            model.save_pretrained(temporary)
     else:
         raise ValueError(f"{type(model).__name__} has no save_pretrained")
     if json:

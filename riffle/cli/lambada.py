@@ -38,7 +38,7 @@ RunOption = Annotated[
     Path | None, typer.Option("--run", help="The trained run.", show_default="the shipped one, else the newest in runs")
 ]
 Placements = Annotated[
-    int, typer.Option(help="Places among the network's positions to average over; 1 is the middle.", min=1)
+    int, typer.Option(help="Places among the network's positions to average over; 1 is the middle.", min=1, max=1024)
 ]
 
 app = typer.Typer(name="lambada", no_args_is_help=True, help="LAMBADA: read a passage and point at its last word.")

@@ -39,10 +39,10 @@ def prepare(
     vectors: Annotated[
         Path | None, typer.Option(help="Word vectors: fastText .vec, GloVe .txt or int8 .npz; kept for fast loading.")
     ] = None,
-    context: Annotated[int, typer.Option(help="Fewest tokens before the target sentence.")] = 50,
-    longest: Annotated[int, typer.Option(help="Most tokens of a passage.")] = 203,
-    shortest_target: Annotated[int, typer.Option(help="Fewest tokens of the target sentence.")] = 2,
-    stride: Annotated[int, typer.Option(help="1 of this many sentences can be a target.")] = 1,
+    context: Annotated[int, typer.Option(help="Fewest tokens before the target sentence.", min=0)] = 50,
+    longest: Annotated[int, typer.Option(help="Most tokens of a passage.", min=2)] = 203,
+    shortest_target: Annotated[int, typer.Option(help="Fewest tokens of the target sentence.", min=1)] = 2,
+    stride: Annotated[int, typer.Option(help="1 of this many sentences can be a target.", min=1)] = 1,
     content: Annotated[
         bool, typer.Option("--content/--any-word", help="Leave out answers that are function words.")
     ] = True,
@@ -52,11 +52,11 @@ def prepare(
     within: Annotated[
         bool, typer.Option(help="Also cut passages that end inside a sentence: many more to learn from.")
     ] = True,
-    most: Annotated[int | None, typer.Option(help="Most training passages with the same answer.")] = None,
+    most: Annotated[int | None, typer.Option(help="Most training passages with the same answer.", min=1)] = None,
     run: Annotated[
         int, typer.Option(help="Words in a row shared with an evaluation passage that exclude a training passage.")
     ] = 8,
-    validation: Annotated[float, typer.Option(help="Share of the books kept for validation.")] = 0.02,
+    validation: Annotated[float, typer.Option(help="Share of the books kept for validation.", min=0, max=1)] = 0.02,
     workers: Annotated[int | None, typer.Option(help="Processes.", show_default="one for each core, up to 8")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a corpus that is there.")] = False,
     json: Json = False,

@@ -10,7 +10,15 @@ import typer
 from rich.table import Table
 
 from riffle.cli.display import Json, errors, output, print_json, titled_table
-from riffle.quantities import format_bytes, format_milliseconds, parse_bytes, parse_count, parse_flops, parse_seconds
+from riffle.quantities import (
+    MAX_COUNT,
+    format_bytes,
+    format_milliseconds,
+    parse_bytes,
+    parse_count,
+    parse_flops,
+    parse_seconds,
+)
 
 if TYPE_CHECKING:
     from riffle.cost import ShardedCost
@@ -18,10 +26,10 @@ if TYPE_CHECKING:
 
 def plan(
     length: Annotated[str, typer.Option(help="Cells of the sequence, a power of two: 2^30.")] = "2^30",
-    maps: Annotated[int, typer.Option(help="Feature maps per cell.")] = 192,
-    blocks: Annotated[int, typer.Option(help="Beneš blocks.")] = 1,
-    gpus: Annotated[int, typer.Option(help="GPUs over which a sequence is spread, a power of two.")] = 1,
-    batch: Annotated[int, typer.Option(help="Sequences at once.")] = 1,
+    maps: Annotated[int, typer.Option(help="Feature maps per cell.", min=1, max=65_536)] = 192,
+    blocks: Annotated[int, typer.Option(help="Beneš blocks.", min=1, max=1024)] = 1,
+    gpus: Annotated[int, typer.Option(help="GPUs over which a sequence is spread, a power of two.", min=1)] = 1,
+    batch: Annotated[int, typer.Option(help="Sequences at once.", min=1, max=MAX_COUNT)] = 1,
     link: Annotated[str, typer.Option(help="Bandwidth of a GPU's link: 400Gb/s (bits) or 50GB/s (bytes).")] = "400Gb",
     latency: Annotated[str, typer.Option(help="Latency per message: 5us.")] = "5us",
     flops: Annotated[

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,7 @@ from rich.table import Table
 
 from riffle.cli.display import Json, errors, output, print_json, require, titled_table
 from riffle.cli.reproduce_runs import ReproduceOptions, measure_series, train_runs
+from riffle.files import FolderLock, write_atomically
 from riffle.quantities import format_bytes, format_milliseconds
 from riffle.reproduce import FIGURES, get_figure
 
@@ -104,7 +106,7 @@ def reproduce(
 
         if not (root.is_dir() and PAGE.parent.is_dir()):
             raise ValueError(f"--report writes {PAGE} from the results in {root}: run it in a clone of the repository")
-        PAGE.write_text(write_report(root))
+        write_atomically(PAGE, write_report(root).encode())
         errors.print(f"written: {PAGE}", markup=False)
         return
     if name is None:
@@ -126,13 +128,14 @@ def reproduce(
         minutes=minutes,
         work=work or Path("runs/quick" if quick else "runs/reproduce"),
     )
-    if isinstance(figure, LearningFigure):
-        status = 0 if draw else train_runs(figure, options)
-        _show_learning(figure, root, json=json)
-        raise typer.Exit(status)
-    if not draw:
-        measure_series(figure, options)
-    _show_timing(figure, figure.results_path(root, memory), json=json)
+    with nullcontext() if draw else FolderLock(root / figure.name):
+        if isinstance(figure, LearningFigure):
+            status = 0 if draw else train_runs(figure, options)
+            _show_learning(figure, root, json=json)
+            raise typer.Exit(status)
+        if not draw:
+            measure_series(figure, options)
+        _show_timing(figure, figure.results_path(root, memory), json=json)
 
 
 def _split(text: str | None) -> tuple[str, ...]:

@@ -33,7 +33,8 @@ def route(
         ),
     ] = None,
     number: Annotated[
-        int | None, typer.Option("--random", help="Route a random permutation of N messages.", metavar="N", min=2)
+        int | None,
+        typer.Option("--random", help="Route a random permutation of N messages.", metavar="N", min=2, max=2**20),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the random permutation.")] = 0,
     draw: Annotated[Path | None, typer.Option(help="Draw the paths of the messages to this .svg or .png file.")] = None,

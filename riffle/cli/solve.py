@@ -56,6 +56,7 @@ def solve(
     from dataclasses import asdict
     from functools import partial
 
+    from riffle.files import write_atomically
     from riffle.quantities import parse_count
     from riffle.train.run import Run
     from riffle.train.shipped import find_trained_run, predict
@@ -66,7 +67,7 @@ def solve(
     predictor = partial(_predict_streamed, part=parse_count(part), scratch=scratch) if stream else predict
     solution = solve_with(task, words, trained, device=choose_device(device), predictor=predictor)
     if out is not None:
-        out.write_text(solution.output + "\n", encoding="utf-8")
+        write_atomically(out, f"{solution.output}\n".encode())
     if json:
         return print_json(asdict(solution))
     if out is None:
@@ -85,7 +86,9 @@ def _input_words(symbols: list[str] | None, path: Path | None) -> list[str]:
         return symbols
     if symbols:
         raise ValueError(f"the input is typed as well as in {path}: give SYMBOLS or --input, not both")
-    words = (sys.stdin.read() if path == Path("-") else path.read_text(encoding="utf-8")).split()
+    from riffle.files import read_stream, read_text
+
+    words = (read_stream(sys.stdin.buffer, "standard input") if path == Path("-") else read_text(path)).split()
     if not words:
         raise ValueError(f"{path} is empty: write the symbols into it as they would be typed")
     return words

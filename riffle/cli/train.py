@@ -33,7 +33,7 @@ Show = Annotated[bool, typer.Option("--show", help="Print the configuration with
 Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in the folder from its last checkpoint.")]
 Graph = Annotated[bool, typer.Option(help="On a GPU, replay each step as one CUDA graph.")]
 Timeout = Annotated[
-    float, typer.Option(help="Under torchrun: how long a process waits for another.", metavar="SECONDS", min=1)
+    float, typer.Option(help="Under torchrun: how long a process waits for another.", metavar="SECONDS", min=1, max=1e9)
 ]
 
 
@@ -160,8 +160,13 @@ def train_run(
     resolve(config.model.backend, torch.empty(0, device=local))  # refuses before a folder is made
     ranks = RankGroup.from_environment(local, timeout=timeout)
     try:
-        ranks.rank0_first(lambda: Run.resume(folder, config) if resume else Run.create(folder, config))
-        _train_with_bar(Run(folder), ranks, local, graph, messages)
+        run = ranks.rank0_first(lambda: Run.resume(folder, config) if resume else Run.create(folder, config))
+        if run and resume and not run.checkpoint.exists():
+            dropped = len(read_metrics(folder))
+            lines = f", and the {dropped} lines of metrics.jsonl are dropped" if dropped else ""
+            note = f"{folder} has no checkpoint: it starts at step 0{lines}"
+            errors.print(note, markup=False, highlight=False, soft_wrap=True)
+        _train_with_bar(run or Run(folder), ranks, local, graph, messages)
         ranks.close()
     except RankLost as lost:
         raise RankLost(f"{lost}. Continue with: {messages.resume_command(folder, ranks)}") from lost
@@ -176,7 +181,7 @@ def train_run(
 def _train_with_bar(run: Run, ranks: RankGroup, device: torch.device, graph: bool, messages: TrainMessages) -> None:
     """Train; of several processes, only rank 0 shows the progress bar and the evaluations."""
     from riffle.train.distributed import RankLost
-    from riffle.train.loop import Interrupted, NonFiniteLoss
+    from riffle.train.loop import EvaluationFailed, Interrupted, NonFiniteLoss
     from riffle.train.loop import train as run_training
 
     bar = progress_bar(
@@ -204,7 +209,7 @@ def _train_with_bar(run: Run, ranks: RankGroup, device: torch.device, graph: boo
                 # torchrun now ends the other processes: its signal must not cut off this one's message.
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
                 raise
-    except NonFiniteLoss as error:
+    except (NonFiniteLoss, EvaluationFailed) as error:
         ranks.exit_after_rank0()
         raise ValueError(str(error)) from error
     except Interrupted as stop:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ import torch
 
 from riffle.demo.solve import LoadedRun
 from riffle.demo.svg import errors_as_markup, tag
+from riffle.files import read_json
 from riffle.quantities import format_length, format_percent
 from riffle.train.data import sample_held_out
 from riffle.train.evaluate import Score, count_correct
@@ -28,7 +28,7 @@ WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 760, 330, 52, 18, 18, 44
 def evaluated_points(trained: LoadedRun) -> tuple[list[Score], list[Score]]:
     """The uniform scores of the run's evaluation, and for every length the worst case with the fewest right symbols."""
     try:
-        content = json.loads((trained.folder / "evaluation.json").read_text())
+        content = read_json(trained.folder / "evaluation.json")
         points = [Score(**score) for score in content["scores"]]
     except (OSError, ValueError, KeyError, TypeError):
         return [], []

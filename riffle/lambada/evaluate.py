@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -15,8 +14,8 @@ import torch
 from torch import Tensor
 
 from riffle.config import LambadaRunConfig, PassageDataConfig
-from riffle.environment import environment
-from riffle.files import read_json, write_json
+from riffle.environment import environment, read_environment
+from riffle.files import read_json, write_atomically, write_json
 from riffle.lambada.corpus import RANK_CLASSES, Corpus
 from riffle.lambada.passages import TokenisedPassages, read_evaluation
 from riffle.lambada.pointing import OnProgress, Predictions, predict_answers
@@ -199,7 +198,7 @@ def ship_reader(run: Run, folder: Path, words: int | None = None) -> Run:
     write_checkpoint(folder / run.checkpoint.name, {**quantize(weights), "step": torch.tensor(run.saved_step())})
     write_json(folder / run.config_path.name, asdict(replace(config, data=data)))
     if (run.folder / "environment.json").exists():
-        shutil.copyfile(run.folder / "environment.json", folder / "environment.json")
+        write_atomically(folder / "environment.json", (run.folder / "environment.json").read_bytes())
     return Run(folder)
 
 
@@ -216,7 +215,7 @@ def reader_model_card(run: Run) -> str:
         f"{run.saved_step()} steps of {data.batch} passages. Matrices are rounded to int8, the "
         f"vectors of the {data.words:,} most common words to 4 bits.",
     ]
-    if record := read_json(run.folder / "environment.json"):
+    if record := read_environment(run.folder):
         commit = f"\nCommit: {record['commit']}." if record["commit"] else ""
         paragraphs += [
             f"Trained on: {record['device']}, torch {record['versions']['torch']}.{commit}",

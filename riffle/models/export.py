@@ -14,6 +14,8 @@ import torch
 from torch import nn
 from torch.export import Dim, ExportedProgram
 
+from riffle.files import replacing, write_atomically
+
 
 class LengthRange(NamedTuple):
     """The lengths that a program takes."""
@@ -56,7 +58,7 @@ def write_torch(program: ExportedProgram, path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # torch's own serialisation uses names it has deprecated
         torch.export.save(program, content)
-    path.write_bytes(content.getvalue())
+    write_atomically(path, content.getvalue())
 
 
 def write_onnx(program: ExportedProgram, path: Path) -> None:
@@ -72,4 +74,5 @@ def write_onnx(program: ExportedProgram, path: Path) -> None:
             program, input_names=["symbols"], output_names=["scores"], dynamo=True, verbose=False
         )
     assert exported is not None
-    exported.save(path)
+    with replacing(path) as temporary:
+        exported.save(temporary)

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import torch
 
 from riffle.bench.over_length import Series, limit_memory, measure_series, points, slope
 from riffle.bench.record import refuse_other_setup
+from riffle.config import Count, NotNegative
 from riffle.environment import environment
 from riffle.files import read_json, write_json
 from riffle.plots import save_figure
@@ -23,6 +24,35 @@ from riffle.reproduce.specs import RunSpec, shrink, with_train
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+class TimingPoint(TypedDict):
+    """Time and memory at one length."""
+
+    length: Count
+    milliseconds: NotNegative
+    peak_bytes: int | None
+
+
+class TimingSeries(TypedDict):
+    """One model's times over length."""
+
+    model: str
+    work: str
+    points: list[TimingPoint]
+    slope: float | None
+    stopped: str | None
+
+
+class TimingResult(TypedDict):
+    """What a result file of a timing figure holds at least."""
+
+    experiment: str
+    commit: str | None
+    device: str
+    versions: dict[str, Any]
+    commands: list[dict[str, str]]
+    series: list[TimingSeries]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +166,9 @@ def measure_timing(
 
 def read_timing(path: Path) -> dict[str, Any]:
     """A result file of a timing figure."""
-    content: dict[str, Any] | None = read_json(path)
+    content: dict[str, Any] | None = read_json(
+        path, TimingResult, what="result of a timing figure", remedy="remove it, and it is measured again"
+    )
     if content is None:
         raise FileNotFoundError(f"{path} does not exist: nothing has been measured yet")
     return content

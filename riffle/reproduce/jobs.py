@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-import shutil
 import signal
 import sys
 import threading
@@ -19,9 +17,10 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-from riffle.config import differences, from_dict
+from riffle.config import differences, run_config_from_dict
 from riffle.environment import environment
 from riffle.files import write_json
+from riffle.quantities import quote
 from riffle.reproduce.results import read_result
 from riffle.reproduce.specs import RunSpec
 from riffle.train.loop import Interrupted, train
@@ -70,7 +69,9 @@ def pending_jobs(specs: Sequence[RunSpec], results: Path, work: Path, provenance
             continue
         step, rate = 0, None
         if (folder / "config.json").exists():
-            step = Run.resume(folder, spec.config).saved_step()
+            run = Run(folder)
+            run.refuse_other(spec.config)
+            step = run.saved_step()
             rate = next((line["steps_per_second"] for line in reversed(read_metrics(folder)) if "loss" in line), None)
         pending.append(RunJob(spec=spec, folder=folder, result=result, provenance=provenance, step=step, rate=rate))
     return pending
@@ -80,9 +81,9 @@ def _refuse_other_config(path: Path, spec: RunSpec) -> None:
     content = read_result(path)
     if content is None:
         raise ValueError(f"{path} is no result of a run: remove it, or choose another folder with --out")
-    changed = differences(from_dict(type(spec.config), content["config"]), spec.config)
+    changed = differences(run_config_from_dict(content["config"]), spec.config)
     if changed:
-        lines = "; ".join(f"{name} is {old!r} there and {new!r} here" for name, (old, new) in changed.items())
+        lines = "; ".join(f"{name} is {quote(old)} there and {quote(new)} here" for name, (old, new) in changed.items())
         raise ValueError(
             f"{path} is the result of another configuration: {lines}; remove it, or choose another folder with --out"
         )
@@ -91,10 +92,9 @@ def _refuse_other_config(path: Path, spec: RunSpec) -> None:
 def run_job(job: RunJob, device: torch.device, on_update: Callable[[RunUpdate], None] = lambda update: None) -> None:
     """Train a run from its last checkpoint to the end, measure it and write its result."""
     config = job.spec.config
-    if not (job.folder / "config.json").exists():
-        shutil.rmtree(job.folder, ignore_errors=True)  # left by a process that was killed before it wrote anything
-        Run.create(job.folder, config)
-    run = Run.resume(job.folder, config)
+    exists = (job.folder / "config.json").exists()
+    # A process that a killed command left behind may still be saving.
+    run = Run.resume(job.folder, config, wait=True) if exists else Run.create(job.folder, config)
     train(run, device=device, on_log=lambda step, log: on_update(RunUpdate("step", step, log["steps_per_second"])))
     on_update(RunUpdate("measuring", config.train.steps))
     measured = job.spec.measure(run, device)
@@ -149,7 +149,6 @@ def run_in_subprocess(job: RunJob, device: str, threads: int, variables: Mapping
             pipe.send(update)
 
     try:
-        fcntl.flock(log, fcntl.LOCK_EX)  # a process that a killed command left behind may still be saving
         torch_device = torch.device(device)
         if torch_device.index is not None:
             torch.cuda.set_device(torch_device)

@@ -2,17 +2,42 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NotRequired, TypedDict
 
-from riffle.config import RUN_CONFIGS, RunConfig, fields, from_dict
+from riffle.config import Count, Share, run_config_from_dict, training_differences
+from riffle.files import read_checked, read_json
+from riffle.schema import decode
 
 Result = dict[str, Any]
-OBSERVING = ("train.log_every", "train.evaluate_every", "train.evaluate_lengths", "train.checkpoint_every")
-"""Fields that change what is recorded of a training and not the training."""
+
+
+class ScoreEntry(TypedDict):
+    """A score in a result, see :class:`riffle.train.evaluate.Score`."""
+
+    length: Count
+    split: str
+    symbol_accuracy: Share
+    sequence_accuracy: Share
+
+
+class RunResult(TypedDict):
+    """What a result file holds at least."""
+
+    run: str
+    group: str
+    seed: int
+    steps: Count
+    command: str
+    commit: str | None
+    hardware: str
+    versions: dict[str, Any]
+    config: dict[str, Any]
+    metrics: list[dict[str, float]]
+    scores: NotRequired[list[ScoreEntry]]
+    accuracy: NotRequired[dict[str, Any]]
 
 
 class Point(NamedTuple):
@@ -29,7 +54,8 @@ def read_results(root: Path, folders: Iterable[str]) -> list[Result]:
     paths = [path for folder in folders for path in sorted((root / folder).glob("*.json"))]
     results = [result for path in paths if (result := read_result(path)) is not None]
     for group, runs in by_group(results).items():
-        if any(_training_config(run) != _training_config(runs[0]) for run in runs):
+        configs = [run_config_from_dict(run["config"]) for run in runs]
+        if any(training_differences(configs[0], config).keys() - {"train.seed"} for config in configs):
             names = ", ".join(run["run"] for run in runs)
             raise ValueError(f"the runs of {group!r} are of different configurations, so they have no mean: {names}")
     return results
@@ -37,19 +63,17 @@ def read_results(root: Path, folders: Iterable[str]) -> list[Result]:
 
 def read_result(path: Path) -> Result | None:
     """The result in a file, None where it holds something else."""
-    try:
-        content = json.loads(path.read_text())
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path} is damaged ({error}): remove it, and the run is measured again") from None
-    return content if isinstance(content, dict) and {"group", "config", "metrics"} <= content.keys() else None
+    remedy = "remove it, and the run is measured again"
+    content = read_json(path, what="result of a run", remedy=remedy)
+    if not isinstance(content, dict) or not {"group", "config", "metrics"} <= content.keys():
+        return None
 
+    def check() -> Result:
+        run_config_from_dict(content["config"])
+        result: Result = decode(RunResult, content)
+        return result
 
-def _training_config(result: Result) -> dict[str, Any]:
-    """What the runs of a group share: all fields but the seed and those that only observe the training."""
-    config = from_dict(RUN_CONFIGS.get(result["config"]["task"], RunConfig), result["config"])
-    # Where the best weights are kept, evaluations choose them.
-    ignored = {"train.seed"} if config.train.keep == "best" else {"train.seed", *OBSERVING}
-    return {name: value for name, (value, _) in fields(config).items() if name not in ignored}
+    return read_checked(path, check, "result of a run", remedy)
 
 
 def select(results: Iterable[Result], task: str, **model: Any) -> list[Result]:

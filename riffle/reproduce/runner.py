@@ -171,4 +171,4 @@ def record_time(path: Path, provenance: Mapping[str, Any], ended: Counter[str]) 
     finally:
         entry = {"started": started, "seconds": round(time.monotonic() - began, 1), **ended, **provenance}
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, [*(read_json(path) or []), entry])
+        write_json(path, [*(read_json(path, list[Any], what="record of times") or []), entry])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,36 +12,57 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from riffle.files import write_atomically
+from riffle.files import DamagedFile, refuse_pipe, write_atomically
+from riffle.quantities import quote
 
 FORMAT = "riffle-checkpoint-1"
+"""Stands in a file's metadata, followed by a checksum: a CRC-32 of the file with zeros in its place."""
+NO_CHECKSUM = b"00000000"
 SCALE_SUFFIX = ".scale"
 """Appended to the name of a quantised matrix to name its scales."""
 
 
 def write_checkpoint(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write named tensors as safetensors, atomically."""
+    """Write named tensors and their checksum as safetensors, atomically."""
     # Safetensors refuses tensors that share memory or are not contiguous; copies are neither.
     copies = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    write_atomically(path, save(copies, {"format": FORMAT}))
+    # One entry of metadata: with two, their order and so the bytes of the file would change from run to run.
+    content = save(copies, {"format": f"{FORMAT} {NO_CHECKSUM.decode()}"})
+    write_atomically(path, content.replace(NO_CHECKSUM, f"{zlib.crc32(content):08x}".encode(), 1))
 
 
 def read_checkpoint(path: Path, prefix: str = "") -> dict[str, Tensor]:
-    """The tensors of a checkpoint whose names begin with ``prefix``, which is removed."""
+    """The tensors of a checkpoint whose names begin with ``prefix``, which is removed; its checksum must be right."""
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist: the run has not written a checkpoint yet")
+    refuse_pipe(path)
     try:
         with safe_open(path, framework="pt") as file:
-            form = (file.metadata() or {}).get("format")
+            form, _, checksum = (file.metadata() or {}).get("format", "").partition(" ")
             if form != FORMAT:
-                raise ValueError(
-                    f"{path} is no checkpoint of riffle: its format is {form!r}, not {FORMAT!r}; "
+                raise DamagedFile(
+                    f"{path} is no checkpoint of riffle: its format is {quote(form)}, not {FORMAT!r}; "
                     "restore it or train again"
                 )
+            if checksum:  # earlier versions wrote none
+                _verify(path, checksum)
             names = [name for name in file.keys() if name.startswith(prefix)]  # noqa: SIM118, it is no dict
             return {name.removeprefix(prefix): file.get_tensor(name) for name in names}
-    except FileNotFoundError:
-        raise FileNotFoundError(f"{path} does not exist: the run has not written a checkpoint yet") from None
     except SafetensorError as error:
-        raise ValueError(f"{path} is damaged or no safetensors file ({error}); restore it or train again") from None
+        raise DamagedFile(f"{path} is damaged or no safetensors file ({error}); restore it or train again") from None
+
+
+def _verify(path: Path, checksum: str) -> None:
+    """Raise unless a file has the given checksum."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        at = content.find(checksum.encode())
+        with memoryview(content) as view:
+            actual = zlib.crc32(NO_CHECKSUM, zlib.crc32(view[:at]))
+            actual = zlib.crc32(view[at + len(checksum) :], actual)
+    if f"{actual:08x}" != checksum:
+        raise DamagedFile(
+            f"{path} is damaged: its checksum is {actual:08x}, not {quote(checksum)}; restore it or train again"
+        )
 
 
 def select_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -84,6 +107,10 @@ def quantized_bits(weights: Mapping[str, Tensor]) -> int:
 
 def dequantize(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Undo :func:`quantize` up to rounding; weights that are not quantised are left as they are."""
+    for name, scale in weights.items():
+        matrix = weights.get(name.removesuffix(SCALE_SUFFIX))
+        if name.endswith(SCALE_SUFFIX) and (matrix is None or scale.shape != (*matrix.shape[:-1], 1)):
+            raise ValueError(f"the scales {quote(name)} have shape {tuple(scale.shape)}, not one for each row")
     return {
         name: tensor * weights[name + SCALE_SUFFIX] if name + SCALE_SUFFIX in weights else tensor
         for name, tensor in weights.items()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from riffle.parallel.sharding import weights_checksum
 
+Result = TypeVar("Result")
 SEED_STRIDE = 1_000_003
 """Difference between the seeds of two consecutive ranks."""
 
@@ -73,18 +75,19 @@ class RankGroup:
             self.all_reduce_max(0)
             dist.destroy_process_group()
 
-    def rank0_first(self, call: Callable[[], object]) -> None:
-        """Let rank 0 do something before the others continue; if it fails, all ranks exit."""
-        error = None
+    def rank0_first(self, call: Callable[[], Result]) -> Result | None:
+        """Let rank 0 do something before the others continue, and return its result there; if it fails, all exit."""
+        error = result = None
         if self.is_rank0:
             try:
-                call()
+                result = call()
             except Exception as failure:
                 error = failure
         if self.all_reduce_max(int(error is not None)):
             self.exit_after_rank0()
             assert error is not None
             raise error
+        return result
 
     def exit_after_rank0(self) -> None:
         """On all ranks but 0: wait until rank 0 has exited, then exit.

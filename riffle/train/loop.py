@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 
 import torch
 
+from riffle.config import TrainConfig
 from riffle.cost import out_of_memory_message
-from riffle.environment import environment, free_bytes
+from riffle.environment import environment, free_bytes, is_out_of_memory
+from riffle.files import FolderLock
 from riffle.models.sequence import SequenceModel
 from riffle.nn.execute import memory_model
 from riffle.train.distributed import SINGLE_PROCESS, RankGroup
@@ -45,6 +47,19 @@ class NonFiniteLoss(Exception):
         self.step = step
 
 
+class EvaluationFailed(RuntimeError):
+    """An evaluation during training failed; everything trained was saved before."""
+
+    def __init__(self, run: Run, step: int, error: Exception) -> None:
+        reason = str(error).strip().partition("\n")[0]
+        if is_out_of_memory(error) and not reason.startswith("out of GPU memory"):
+            reason = "out of memory"
+        super().__init__(
+            f"the evaluation at step {step} failed: {reason}; the training is saved in {run.folder}: continue with "
+            f"--resume and shorter lengths, such as --set train.evaluate_lengths={min(run.config.data.bins)}"
+        )
+
+
 def train(
     run: Run,
     *,
@@ -65,7 +80,14 @@ def train(
         on_log: Called with the step and the values of every line of metrics.jsonl.
         on_evaluation: Called with the step and the accuracies of every evaluation.
     """
-    device = torch.device(device)
+    lock = (run.lock or FolderLock(run.folder)) if ranks.is_rank0 else nullcontext()
+    with lock:
+        _train(run, torch.device(device), graph, ranks, on_log, on_evaluation)
+
+
+def _train(
+    run: Run, device: torch.device, graph: bool, ranks: RankGroup, on_log: OnMetrics, on_evaluation: OnMetrics
+) -> None:
     config = run.config
     settings = config.train
     if ranks.is_rank0:
@@ -83,8 +105,24 @@ def train(
     done = run.load(step) if resumed else 0
     ranks.check_equal([*model.state_dict().values(), *step.shared_state().values()])
     metrics = MetricsWriter(run.folder, done) if ranks.is_rank0 else None
+
+    def evaluate() -> None:
+        """Evaluate on rank 0; the state was saved before, so that a failure loses nothing."""
+        if metrics:
+            try:
+                accuracy = step.evaluate()
+            except (RuntimeError, MemoryError, OverflowError) as error:
+                raise EvaluationFailed(run, done, error) from error
+        if step.best:
+            run.save(step)
+        if metrics:  # last, so that an evaluation without its line is made again
+            metrics.write(done, **{f"accuracy/{name}": value for name, value in accuracy.items()})
+            on_evaluation(done, accuracy)
+
     try:
         with _catch_signals() as received:
+            if ranks.all_reduce_max(int(metrics is not None and _lacks_evaluation(metrics.kept, done, settings))):
+                evaluate()
             since, logged = time.perf_counter(), done
             while done < settings.steps:
                 _make_step(step)
@@ -107,18 +145,28 @@ def train(
                         metrics.write(done, **values)
                     on_log(done, values)
                 pause = time.perf_counter()
-                if metrics and settings.evaluate_every and (finished or done % settings.evaluate_every == 0):
-                    accuracy = step.evaluate()
-                    metrics.write(done, **{f"accuracy/{name}": value for name, value in accuracy.items()})
-                    on_evaluation(done, accuracy)
-                if finished or done % settings.checkpoint_every == 0 or stop:
+                due = _is_evaluated(done, settings)
+                if due or finished or done % settings.checkpoint_every == 0 or stop:
                     _save_if_finite(run, step)
-                since += time.perf_counter() - pause
                 if stop and not finished:
                     raise Interrupted(run, done, stop)
+                if due:
+                    evaluate()
+                since += time.perf_counter() - pause
     finally:
         if metrics:
             metrics.close()
+
+
+def _is_evaluated(step: int, settings: TrainConfig) -> bool:
+    """Whether an evaluation follows a step."""
+    return bool(settings.evaluate_every) and (step == settings.steps or step % settings.evaluate_every == 0)
+
+
+def _lacks_evaluation(lines: Sequence[Mapping[str, float]], step: int, settings: TrainConfig) -> bool:
+    """Whether a run that continues from a step was stopped between its checkpoint and its evaluation."""
+    evaluated = any(line["step"] == step and "loss" not in line for line in lines)
+    return step > 0 and _is_evaluated(step, settings) and not evaluated
 
 
 def _make_step(step: TrainStep) -> None:

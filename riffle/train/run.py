@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import math
+import logging
 from collections.abc import Container, Iterator
+from contextlib import ExitStack
 from dataclasses import asdict, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from riffle.config import RUN_CONFIGS, PassageDataConfig, RunConfig, differences, fields, from_dict
-from riffle.files import read_json, write_atomically, write_json
+from riffle.config import Count, RunConfig, fields, run_config_from_dict, training_differences
+from riffle.environment import read_environment, total_bytes
+from riffle.files import (
+    LOCK_FILE,
+    DamagedFile,
+    FolderLock,
+    parse_json,
+    read_checked,
+    read_text,
+    write_atomically,
+    write_json,
+)
+from riffle.quantities import format_bytes, quote, shorten
+from riffle.schema import check, decode
 from riffle.shuffle import bits
 from riffle.tasks import TASKS, get_task
 from riffle.tasks.task import BLANK
@@ -28,11 +40,8 @@ if TYPE_CHECKING:
 
 TRAINED_PREFIXES = ("best.model.", "average.", "model.")
 """Prefixes of weights in a checkpoint; the first that occurs marks those of the trained model."""
-AT_LEAST_ONE = ("data.batch", "train.steps", "train.log_every", "train.checkpoint_every")
-AT_LEAST_ZERO = ("train.weight_decay", "train.warmup", "train.clip", "train.gradient_noise")
-FRACTIONS = ("data.shorter", "data.structure", "data.offset", "train.label_smoothing")
-PASSAGE_FRACTIONS = ("share", "word_dropout", "forget", "within", "flatten")
-"""Fields of :class:`PassageDataConfig` that lie between 0 and 1."""
+OWNED_FILES = ("config.json", "environment.json", "metrics.jsonl", "checkpoint.safetensors", "words.safetensors")
+"""Files that only the owner of a run folder writes."""
 
 
 class Run:
@@ -40,6 +49,8 @@ class Run:
 
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)
+        self.lock: FolderLock | None = None
+        """Ownership of the folder, from :meth:`create` or :meth:`resume` to the end of the training."""
         if not self.folder.is_dir():
             raise FileNotFoundError(
                 f"there is no run folder {self.folder}; train one with: riffle train TASK --out {self.folder}"
@@ -60,44 +71,70 @@ class Run:
     @cached_property
     def config(self) -> RunConfig:
         """The configuration."""
-        try:
-            values = json.loads(self.config_path.read_text())
-            return from_dict(RUN_CONFIGS.get(values["task"], RunConfig), values)
-        except (ValueError, TypeError, KeyError) as error:
-            raise ValueError(f"{self.config_path} is no configuration of a run: {error}") from None
+        return read_checked(
+            self.config_path,
+            lambda: run_config_from_dict(parse_json(read_text(self.config_path))),
+            "configuration of a run",
+            "restore it or train again",
+        )
 
     @classmethod
     def create(cls, folder: Path, config: RunConfig) -> Run:
-        """A new run in a new or empty folder."""
+        """A new run in a new or empty folder, owned by this process."""
         folder = Path(folder)
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise FileExistsError(
-                f"{folder} exists already: continue it with --resume, or choose another folder with --out"
-            )
+        _refuse_used(folder)
         check_config(config)
-        folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / "config.json", asdict(config))
-        return cls(folder)
+        with ExitStack() as on_failure:
+            lock = on_failure.enter_context(FolderLock(folder))
+            _refuse_used(folder)  # another process may have been quicker
+            _remove_unfinished(folder)
+            write_json(folder / "config.json", asdict(config))
+            run = cls(folder)
+            run.lock = lock
+            on_failure.pop_all()
+        return run
 
     @classmethod
-    def resume(cls, folder: Path, config: RunConfig) -> Run:
-        """The run in a folder, which must have the same configuration."""
+    def resume(cls, folder: Path, config: RunConfig, *, wait: bool = False) -> Run:
+        """The run in a folder, owned by this process.
+
+        Its configuration must be the given one, but for fields that do not change the training: these take the new
+        values. ``wait`` waits for the present owner of the folder to end.
+        """
         run = cls(folder)
-        changed = differences(run.config, config)
-        if changed:
-            lines = "; ".join(f"{name} is {old!r} there and {new!r} here" for name, (old, new) in changed.items())
-            raise ValueError(f"{folder} belongs to another configuration: {lines}")
-        for unfinished in run.folder.glob(f".{run.checkpoint.name}.*"):
-            unfinished.unlink()  # a killed process left it
+        run.refuse_other(config)
+        check(config)
+        with ExitStack() as on_failure:
+            run.lock = on_failure.enter_context(FolderLock(folder, wait=wait))
+            _remove_unfinished(folder)
+            if config != run.config:
+                write_json(run.config_path, asdict(config))
+                run.config = config
+            on_failure.pop_all()
         return run
+
+    def refuse_other(self, config: RunConfig) -> None:
+        """Raise a ``ValueError`` that lists the fields in which a configuration describes another training."""
+        changed = training_differences(self.config, config)
+        if changed:
+            lines = "; ".join(
+                f"{name} is {quote(old)} there and {quote(new)} here" for name, (old, new) in changed.items()
+            )
+            raise ValueError(f"{self.folder} belongs to another configuration: {lines}")
 
     def saved_step(self) -> int:
         """The step of the checkpoint, 0 if there is none."""
-        return int(read_checkpoint(self.checkpoint, "step").get("", 0)) if self.checkpoint.exists() else 0
+        return self._read_step("step", 0) if self.checkpoint.exists() else 0
 
     def weights_step(self) -> int:
         """The step of the trained model's weights: the last one, or the best one with ``train.keep=best``."""
-        return int(read_checkpoint(self.checkpoint, "best.step").get("", self.saved_step()))
+        return self._read_step("best.step", self.saved_step())
+
+    def _read_step(self, name: str, default: int) -> int:
+        step = read_checkpoint(self.checkpoint, name).get("")
+        if step is not None and (step.shape or step.is_floating_point() or not 0 <= step <= self.config.train.steps):
+            raise self._damaged(f"{name} must be a whole number up to train.steps, got {quote(step.tolist())}")
+        return default if step is None else int(step)
 
     def save(self, step: TrainStep) -> None:
         """Write the checkpoint; all ranks take part, and rank 0 writes."""
@@ -107,13 +144,19 @@ class Run:
 
     def load(self, step: TrainStep) -> int:
         """Read the checkpoint into a training state and its model; returns the step."""
-        tensors = read_checkpoint(self.checkpoint)
+        done, tensors = self.saved_step(), read_checkpoint(self.checkpoint)
         self._load_weights(step.model, select_prefix(tensors, "model."), self)
         try:
             step.load_state(tensors)
-        except (KeyError, ValueError) as error:
-            raise ValueError(f"{self.checkpoint} lacks training state ({error}); restore it or train again") from None
-        return int(step.step)
+            for parameter, slots in step.optimizer.state.items():
+                for name, slot in slots.items():
+                    if slot.dim() and slot.shape != parameter.shape:
+                        raise ValueError(f"{name} has shape {tuple(slot.shape)}, not {tuple(parameter.shape)}")
+                    if not slot.isfinite().all():
+                        raise ValueError(f"{name} is not finite")
+        except (KeyError, ValueError, RuntimeError, TypeError, IndexError) as error:
+            raise self._damaged(f"it lacks training state ({' '.join(str(error).split())})") from None
+        return done
 
     def model(self, device: str | torch.device = "cpu") -> Any:
         """The trained model, in evaluation mode."""
@@ -124,8 +167,12 @@ class Run:
 
     def load_trained_weights(self, model: nn.Module, run: Run) -> None:
         """Copy the trained weights into a model, which has the configuration of the given run."""
-        candidates = (read_checkpoint(self.checkpoint, prefix) for prefix in TRAINED_PREFIXES)
-        weights = dequantize(next((weights for weights in candidates if weights), {}))
+        tensors = read_checkpoint(self.checkpoint)
+        candidates = (select_prefix(tensors, prefix) for prefix in TRAINED_PREFIXES)
+        try:
+            weights = dequantize(next((weights for weights in candidates if weights), {}))
+        except ValueError as error:
+            raise self._damaged(str(error)) from None
         self._load_weights(model, weights, run)
 
     def padded(self, symbols: list[int]) -> list[int]:
@@ -139,20 +186,53 @@ class Run:
 
     def _load_weights(self, model: nn.Module, weights: dict[str, Tensor], run: Run) -> None:
         try:
-            model.load_state_dict(weights)
+            model.load_state_dict(weights, assign=next(model.parameters()).is_meta)
         except RuntimeError as error:
             reason = " ".join(str(error).split())  # torch lists the names on several lines
             raise ValueError(f"{self.checkpoint} does not fit the model in {run.config_path}: {reason}") from None
+        for name, tensor in weights.items():
+            if not tensor.isfinite().all():
+                raise self._damaged(f"the weights {name} are not all finite")
+
+    def _damaged(self, reason: str) -> DamagedFile:
+        return DamagedFile(f"{self.checkpoint} is damaged: {reason}; restore it or train again")
+
+
+def _unfinished(folder: Path) -> set[Path]:
+    """Files that a killed process left behind: temporary ones of those that the owner of a run folder writes."""
+    return {path for name in OWNED_FILES for path in folder.glob(f".{name}.*")}
+
+
+def _remove_unfinished(folder: Path) -> None:
+    for path in _unfinished(folder):
+        path.unlink()
+
+
+def _refuse_used(folder: Path) -> None:
+    """Raise unless a folder is new or empty but for a lock and temporary files."""
+    if folder.is_dir() and set(folder.iterdir()) <= {folder / LOCK_FILE, *_unfinished(folder)}:
+        return
+    if folder.exists():
+        if (folder / LOCK_FILE).exists():
+            FolderLock(folder).release()  # refused by a living owner, whom the message names
+        raise FileExistsError(
+            f"{folder} exists already: continue it with --resume, or choose another folder with --out"
+        )
 
 
 def find_runs(root: Path, tasks: Container[str]) -> Iterator[Run]:
-    """The runs of some tasks directly below ``root``, the most recently trained first."""
+    """The runs of some tasks directly below ``root``, the most recently trained first; damaged ones with a warning."""
     checkpoints = sorted(root.glob("*/checkpoint.safetensors"), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in checkpoints:
-        with contextlib.suppress(OSError, ValueError):  # skip damaged runs
+        try:
             run = Run(path.parent)
-            if run.config.task in tasks:
-                yield run
+            if run.config.task not in tasks:
+                continue
+            run.model("meta")
+        except (OSError, ValueError) as error:
+            logging.getLogger(__name__).warning("skipped: %s", shorten(str(error)))
+        else:
+            yield run
 
 
 def find_run(task: str, root: Path) -> Run | None:
@@ -162,11 +242,9 @@ def find_run(task: str, root: Path) -> Run | None:
 
 def record_environment(folder: Path, about: dict[str, Any]) -> None:
     """Write environment.json; if the run is resumed, append to the list ``resumed`` of the first record."""
-    path = folder / "environment.json"
-    first = read_json(path)
-    if first:
+    if first := read_environment(folder):
         about = {**first, "resumed": [*first.get("resumed", []), about]}
-    write_json(path, about)
+    write_json(folder / "environment.json", about)
 
 
 class MetricsWriter:
@@ -181,8 +259,8 @@ class MetricsWriter:
         from torch.utils.tensorboard.writer import SummaryWriter
 
         self.path = folder / "metrics.jsonl"
-        kept = [line for line in read_metrics(folder) if line["step"] <= step]
-        write_atomically(self.path, "".join(json.dumps(line) + "\n" for line in kept).encode())
+        self.kept = [line for line in read_metrics(folder) if line["step"] <= step]
+        write_atomically(self.path, "".join(json.dumps(line) + "\n" for line in self.kept).encode())
         self.curves = SummaryWriter(folder / "tensorboard", purge_step=step + 1)
 
     def write(self, step: int, **values: float) -> None:
@@ -204,42 +282,46 @@ class MetricsWriter:
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
     """The lines of a run's metrics.jsonl; an incomplete last line of a killed process is dropped."""
     path = folder / "metrics.jsonl"
-    lines: list[dict[str, Any]] = []
-    with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
-        for line in path.read_text().splitlines():
-            lines.append(json.loads(line))
-    return lines
+    if not path.exists():
+        return []
+    *lines, _incomplete = read_text(path).split("\n")
+    return [
+        read_checked(path, partial(_decode_metrics, line, number), "record of metrics", "remove that line")
+        for number, line in enumerate(lines, 1)
+    ]
+
+
+def _decode_metrics(line: str, number: int) -> dict[str, float]:
+    values: dict[str, float] = decode(dict[str, float], parse_json(line), f"line {number}")
+    decode(Count, values.get("step"), f"line {number}.step")
+    return values
 
 
 def check_config(config: RunConfig) -> None:
     """Raise a ``ValueError`` that names the first field with an impossible value and the values it takes."""
+    check(config)
     data, train = config.data, config.train
     values = {name: value for name, (value, _) in fields(config).items()}
-    rising = data.bins and min(data.bins) >= 1 and list(data.bins) == sorted(set(data.bins))
     has_worst_cases = config.task in TASKS and TASKS[config.task].splits
     adamax_decay = train.optimizer == "adamax" and train.weight_decay != 0
-    fractions = [f"data.{name}" for name in PASSAGE_FRACTIONS] if isinstance(data, PassageDataConfig) else []
     rules = {
-        "data.bins": (rising, "rising lengths"),
-        **{name: (values[name] >= 1, "at least 1") for name in AT_LEAST_ONE},
-        **{name: (0 <= values[name] < math.inf, "at least 0") for name in AT_LEAST_ZERO},
-        **{name: (0 <= values[name] <= 1, "within 0..1") for name in (*FRACTIONS, *fractions)},
-        "data.full": (0 <= data.full <= 1 - data.shorter, "within 0..1, together with data.shorter"),
-        "data.worst": (
-            data.worst == 0 or (0 < data.worst <= 1 and has_worst_cases),
-            "within 0..1, and 0 for a task without worst cases",
-        ),
-        "data.longest": (0 <= data.longest <= max(data.bins, default=0), "at most the largest bin, or 0 for it"),
-        "train.learning_rate": (0 < train.learning_rate < math.inf, "above 0"),
+        "data.bins": (data.bins and list(data.bins) == sorted(set(data.bins)), "rising lengths"),
+        "data.full": (data.full <= 1 - data.shorter, "within 0..1, together with data.shorter"),
+        "data.worst": (data.worst == 0 or has_worst_cases, "0 for a task without worst cases"),
+        "data.longest": (data.longest <= max(data.bins, default=0), "at most the largest bin, or 0 for it"),
         "train.weight_decay of AdaMax": (not adamax_decay, "0, since it has no decay"),
-        "train.average": (0 <= train.average < 1, "at least 0 and below 1"),
         "train.keep": (train.keep == "last" or train.evaluate_every, "'last' where nothing is evaluated"),
-        "train.evaluate_every": (train.evaluate_every >= 0, "at least 1, or 0 for no evaluation"),
-        "train.evaluate_lengths": (min(train.evaluate_lengths, default=1) >= 1, "lengths of at least 1"),
     }
     for name, (holds, expected) in rules.items():
         if not holds:
-            raise ValueError(f"{name} must be {expected}, got {values[name.split()[0]]}")
+            raise ValueError(f"{name} must be {expected}, got {quote(values[name.split()[0]])}")
     if train.start and not (Path(train.start) / "checkpoint.safetensors").is_file():
         raise ValueError(f"train.start must be the folder of a trained run, got {train.start}")
-    make_objective(config).build(config.model, device="meta")  # the model checks its own arguments
+    model = make_objective(config).build(config.model, device="meta")  # the model checks its own arguments
+    cells = data.batch * sum(data.bins)
+    numbers = sum(parameter.numel() for parameter in model.parameters()) + cells * config.model.features
+    if 4 * numbers > (most := total_bytes()):
+        raise ValueError(
+            f"the weights and the cells of a step take over {format_bytes(4 * numbers)}, and this machine has "
+            f"{format_bytes(most)}: choose a smaller model.features, model.blocks, data.batch or data.bins"
+        )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ import torch
 from torch import nn
 
 from riffle.config import differences
+from riffle.environment import read_environment
 from riffle.files import read_json, write_atomically
 from riffle.quantities import format_percent
 from riffle.recipes import paper
@@ -107,7 +107,7 @@ def ship_run(run: Run, folder: Path, bits: int = 8) -> None:
     write_checkpoint(folder / run.checkpoint.name, weights | steps)
     for name in ("config.json", "environment.json", "evaluation.json"):
         if (run.folder / name).exists():
-            shutil.copyfile(run.folder / name, folder / name)
+            write_atomically(folder / name, (run.folder / name).read_bytes())
     write_atomically(folder / "README.md", model_card(Run(folder)).encode())
 
 
@@ -127,7 +127,7 @@ def model_card(run: Run) -> str:
         "",
         *(f"- `{name}={new}`" for name, (_, new) in differences(paper(config.task), config).items()),
     ]
-    environment = read_json(run.folder / "environment.json")
+    environment = read_environment(run.folder)
     if environment:
         lines += ["", f"Trained on: {environment['device']}, torch {environment['versions']['torch']}."]
         lines += [f"Commit: {environment['commit']}."] if environment["commit"] else []

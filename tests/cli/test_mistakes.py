@@ -33,7 +33,7 @@ MISTAKES = {
     "odd features": ((*TRAIN, "--features", "7"), ["features must be even", "7"]),
     "unknown model": ((*TRAIN, "--set", "model.kind=rnn"), ["unknown model 'rnn'", "shuffle-exchange"]),
     "unknown precision": ((*TRAIN, "--precision", "fp8"), ["train.precision", "fp32, tf32, bf16"]),
-    "unknown recipe": ((*TRAIN, "--recipe", "big"), ["unknown recipe 'big'", "paper, released, long, small"]),
+    "unknown recipe": ((*TRAIN, "--recipe", "big"), ["unknown recipe 'big'", "paper, released, long, robust, small"]),
     "unknown device": ((*TRAIN, "--device", "gpu"), ["unknown device 'gpu'", "cpu, cuda"]),
     "device without a generator": ((*TRAIN, "--device", "meta"), ["unknown device 'meta'"]),
     "folder exists": (("train", "reverse", *TINY, "--out", RUN), [RUN, "exists already", "--resume", "--out"]),
