@@ -91,4 +91,4 @@ def demo(
             import webbrowser
 
             webbrowser.open(address)  # the request waits in the socket's queue until the server has started
-        serve(catalogue, listening)
+        serve(catalogue, listening, host)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
+import io
 import os
+import re
 import socket
+import sys
 from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 from urllib.parse import quote
 
 from riffle.demo.solve import RunCatalogue
@@ -40,7 +44,16 @@ COLOURS = {
 }
 """Values of gradio's theme variables in the light and in the dark theme."""
 MAX_REQUEST_BYTES = 1 << 20
-"""A longer request is refused before it is read."""
+"""A longer request is refused as soon as more has arrived."""
+REQUEST_SECONDS = 10.0
+"""How long a connection may take to send a whole request; it is closed before twice that."""
+MAX_MESSAGE, MAX_LOG = 2_000, 4 << 20
+"""Characters of one message in the log, and of all: gradio logs what a wrong request contains."""
+SERVED_PATHS = re.compile(
+    r"/((config|theme\.css|favicon\.ico|robots\.txt|manifest\.json|static/.*|assets/.*|svelte/.*)"
+    r"|gradio_api/(info|app_id|startup-events|heartbeat|queue|call|run|cancel|reset)(/.*)?)?/?"
+)
+"""What the page and its programs ask for; gradio's files, uploads, proxy, schema and editor are not served."""
 HEADERS = {
     # A browser fetches nothing from other servers, whatever a library may try to load.
     "content-security-policy": "default-src 'self' data: blob: 'unsafe-inline' 'unsafe-eval'; frame-ancestors 'self'",
@@ -69,7 +82,7 @@ def theme() -> gr.themes.Base:
 
 
 class RequestGuard:
-    """ASGI middleware that refuses uploads and oversized requests, and adds :data:`HEADERS` to every response."""
+    """ASGI middleware that refuses what the page does not ask for, and adds :data:`HEADERS` to every response."""
 
     def __init__(self, app: App) -> None:
         self.app = app
@@ -94,15 +107,24 @@ class RequestGuard:
     @staticmethod
     def refusal(scope: Message) -> int | None:
         """The HTTP status with which a request is refused; None for one that is served."""
-        if scope["path"].rstrip("/").endswith("/upload"):
-            return 403
-        if scope["method"] in ("POST", "PUT", "PATCH"):
-            size = dict(scope["headers"]).get(b"content-length", b"")
-            if not size.isdigit():
-                return 411
-            if int(size) > MAX_REQUEST_BYTES:
-                return 413
-        return None
+        if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
+            return 400  # servers differ in which of the two they believe
+        return None if SERVED_PATHS.fullmatch(scope["path"]) else 404
+
+
+class BoundedLog(io.TextIOBase):
+    """Passes on at most :data:`MAX_MESSAGE` characters of each text and :data:`MAX_LOG` of all."""
+
+    def __init__(self, log: TextIO) -> None:
+        self.log, self.left = log, MAX_LOG
+
+    def write(self, text: str) -> int:
+        if self.left > 0:
+            shown = text if len(text) <= MAX_MESSAGE else f"{text[:MAX_MESSAGE]}…\n"
+            self.left -= len(shown)
+            self.log.write(shown if self.left > 0 else "This log is full: nothing more is written to it.\n")
+            self.log.flush()
+        return len(text)
 
 
 def open_socket(host: str, port: int) -> socket.socket:
@@ -121,29 +143,63 @@ def open_socket(host: str, port: int) -> socket.socket:
         raise
 
 
-def serve(catalogue: RunCatalogue, listening: socket.socket) -> None:
-    """Serve the page until interrupted."""
+def serve(catalogue: RunCatalogue, listening: socket.socket, host: str) -> None:
+    """Serve the page until interrupted, under the name or address that was asked for and those of this machine."""
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # read when gradio is imported
     import fastapi
     import gradio as gr
     import uvicorn
+    from starlette.middleware import Middleware
+    from starlette.middleware.body_limit import RequestBodyLimitMiddleware
+    from starlette.middleware.cors import CORSMiddleware
+    from starlette.middleware.trustedhost import TrustedHostMiddleware
+    from uvicorn.protocols.http.h11_impl import H11Protocol
 
     from riffle.demo.app import build_page
 
-    app = gr.mount_gradio_app(
-        fastapi.FastAPI(docs_url=None, redoc_url=None, openapi_url=None),
-        build_page(catalogue),
-        path="/",
-        theme=theme(),
-        css_paths=STYLESHEET,
-        head=ICON,
-        footer_links=[],
-        run_history=False,
-        ssr_mode=False,
-        pwa=False,
-        mcp_server=False,
-        max_file_size=1,
-    )
-    config = uvicorn.Config(RequestGuard(app), log_level="warning", timeout_graceful_shutdown=1)
-    with contextlib.suppress(KeyboardInterrupt):
+    class Connection(H11Protocol):
+        """uvicorn's connection, closed if a request does not arrive in time, and when the server ends."""
+
+        def connection_made(self, transport: asyncio.Transport) -> None:
+            super().connection_made(transport)
+            self.loop.call_later(REQUEST_SECONDS, self.close_if_waiting, None)
+
+        def close_if_waiting(self, last: object) -> None:
+            """Close the connection if it waits for the same request as one period before."""
+            waits = self.cycle is None or self.cycle.response_complete or self.cycle.more_body
+            waiting_for = (self.cycle,) if waits else None
+            if self.transport.is_closing() or (waits and waiting_for == last):
+                return self.transport.abort()
+            self.loop.call_later(REQUEST_SECONDS, self.close_if_waiting, waiting_for)
+
+        def shutdown(self) -> None:
+            super().shutdown()
+            self.transport.close()  # streams would stay open until they are cancelled
+
+    # Another name would be somebody else's that points here, so that their page could read this one (DNS rebinding).
+    names = ("localhost", "127.0.0.1", "::1", host, listening.getsockname()[0])
+    served = [f"[{name}]" if ":" in name else name for name in names]
+    guards = [
+        Middleware(RequestGuard),
+        Middleware(TrustedHostMiddleware, allowed_hosts=["*"] if host in ("0.0.0.0", "::") else served),
+        Middleware(RequestBodyLimitMiddleware, max_body_size=MAX_REQUEST_BYTES),
+        Middleware(CORSMiddleware),  # allows no other origin; gradio would allow those of its host
+    ]
+    with contextlib.redirect_stderr(BoundedLog(sys.stderr)), contextlib.suppress(KeyboardInterrupt):
+        app = gr.mount_gradio_app(
+            fastapi.FastAPI(openapi_url=None, middleware=guards),
+            build_page(catalogue),
+            path="/",
+            theme=theme(),
+            css_paths=STYLESHEET,
+            head=ICON,
+            footer_links=[],
+            run_history=False,
+            ssr_mode=False,
+            pwa=False,
+            mcp_server=False,
+            max_file_size=1,
+            show_error=False,  # gradio's own messages repeat the request
+        )
+        config = uvicorn.Config(app, http=Connection, ws="none", log_level="warning", timeout_graceful_shutdown=1)
         uvicorn.Server(config).run(sockets=[listening])

@@ -70,7 +70,7 @@ class RunCatalogue:
     def get(self, name: str) -> LoadedRun:
         """The model of that name; the error for an unknown name lists those that exist."""
         if name not in self.models:
-            raise ValueError(f"there is no model {name!r}; models are {', '.join(self.models)}")
+            raise ValueError(f"there is no model {name[:200]!r}; models are {', '.join(self.models)}")
         return self.models[name]
 
 

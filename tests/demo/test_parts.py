@@ -13,7 +13,6 @@ import torch
 
 from riffle.demo.lengths import LENGTHS, evaluated_points, measure, show_lengths
 from riffle.demo.routes import random_permutation, show_route
-from riffle.demo.server import MAX_REQUEST_BYTES, RequestGuard
 from riffle.demo.solve import (
     MAX_SYMBOLS,
     LoadedRun,
@@ -215,14 +214,3 @@ def test_catalogue(runs: Path, tmp_path: Path) -> None:
     (damaged / "checkpoint.safetensors").write_bytes(b"")
     (damaged / "config.json").write_text("{")
     assert str(damaged) not in RunCatalogue(tmp_path).models
-
-
-def test_guard() -> None:
-    def refused(method: str, path: str, *headers: tuple[bytes, bytes]) -> int | None:
-        return RequestGuard.refusal({"method": method, "path": path, "headers": headers})
-
-    assert refused("GET", "/") is None
-    assert refused("POST", "/call", (b"content-length", b"10")) is None
-    assert refused("POST", "/call", (b"content-length", str(MAX_REQUEST_BYTES + 1).encode())) == 413
-    assert refused("POST", "/call") == 411
-    assert refused("POST", "/gradio_api/upload", (b"content-length", b"10")) == 403
