@@ -13,6 +13,7 @@ Every word has an index, however rare; which of them a model knows is up to :cla
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import shutil
@@ -25,8 +26,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from riffle.files import write_json
+from riffle.files import write_atomically, write_json
 from riffle.lambada.passages import EXAMPLE_DTYPE
+from riffle.lambada.vectors import DAMAGED_ARRAY
 
 FORMAT = "riffle-lambada-1"
 POSITIONS = 128
@@ -68,7 +70,10 @@ class Corpus:
     def words(self) -> list[str]:
         """The distinct words, most common first; a token is an index into them."""
         path = self.folder / "words.txt"
-        words = path.read_text(encoding="utf-8").split("\n")[:-1]
+        try:
+            words = path.read_text(encoding="utf-8").split("\n")[:-1]
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path} is damaged ({error}): prepare the corpus again") from None
         if len(words) != len(self.counts):
             raise ValueError(f"{path} has {len(words)} words, not {len(self.counts)}: prepare it again")
         return words
@@ -76,19 +81,24 @@ class Corpus:
     @cached_property
     def counts(self) -> NDArray[np.int64]:
         """How often each word occurs in the novels."""
-        return self._load("counts.npy")
+        return self._load("counts.npy", np.dtype(np.int64))
 
     @cached_property
     def tokens(self) -> NDArray[np.int32]:
         """The token stream, memory-mapped."""
-        return self._load("tokens.npy", mmap_mode="r")
+        tokens = self._load("tokens.npy", np.dtype(np.int32), mmap_mode="r")
+        if len(tokens) and not 0 <= tokens.min() <= tokens.max() < len(self.counts):
+            raise ValueError(f"{self.folder}/tokens.npy has tokens outside words.txt: prepare the corpus again")
+        return tokens
 
     def examples(self, split: str) -> NDArray[np.void]:
         """The examples of a split, as :data:`~riffle.lambada.passages.EXAMPLE_DTYPE`."""
         if split not in self.about["splits"]:
             raise ValueError(f"{self.folder} has no split {split!r}; it has {', '.join(self.splits)}")
-        examples = self._load(f"{split}.npy")
-        if examples.dtype != EXAMPLE_DTYPE or len(examples) != self.about["splits"][split]:
+        examples = self._load(f"{split}.npy", EXAMPLE_DTYPE)
+        start, length, target = (examples[name] for name in ("start", "length", "target"))
+        inside = (start >= 0) & (length > 0) & (start <= len(self.tokens) - length) & (target >= 0) & (target < length)
+        if len(examples) != self.about["splits"][split] or not inside.all():
             raise ValueError(f"{self.folder}/{split}.npy is not the file that was prepared: prepare it again")
         return examples
 
@@ -98,14 +108,17 @@ class Corpus:
         words = [self.words[token] for token in self.tokens[start : start + length]]
         return words[:-1], words[-1]
 
-    def _load(self, name: str, **options: Any) -> NDArray[Any]:
+    def _load(self, name: str, dtype: np.dtype[Any], **options: Any) -> NDArray[Any]:
         path = self.folder / name
         try:
-            return np.load(path, allow_pickle=False, **options)
+            array = np.load(path, allow_pickle=False, **options)
         except FileNotFoundError:
             raise ValueError(f"{path} is missing: prepare the corpus again") from None
-        except (ValueError, EOFError) as error:
+        except DAMAGED_ARRAY as error:
             raise ValueError(f"{path} is cut short or damaged ({error}): prepare the corpus again") from None
+        if not isinstance(array, np.ndarray) or array.ndim != 1 or array.dtype != dtype:
+            raise ValueError(f"{path} is no list of {dtype}: prepare the corpus again")
+        return array
 
 
 @contextlib.contextmanager
@@ -124,6 +137,10 @@ def atomic_folder(out: Path, overwrite: bool) -> Iterator[Path]:
         if out.exists():
             os.replace(out, old)
         os.replace(temporary, out)
+    except OSError as error:
+        if error.filename is None or str(temporary) in str(error.filename):
+            error.filename, error.filename2 = str(out), None  # the user does not know the temporary name
+        raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
@@ -145,8 +162,8 @@ class CorpusWriter:
         self.folder, self.length = folder, 0
         self._ids: dict[str, int] = {}
         self._counts = np.zeros(1 << 16, dtype=np.int64)
-        self._raw_path = folder / "tokens.raw"
-        self._raw = self._raw_path.open("wb")
+        self._file = (folder / "tokens.npy").open("w+b")
+        self._begin = self._write_header()
 
     def append(self, words: Sequence[str], tokens_T: NDArray[np.integer], *, counted: bool = True) -> int:
         """Append tokens, indices into ``words``, and return the position of the first; ``counted`` by frequency."""
@@ -156,34 +173,46 @@ class CorpusWriter:
             self._counts = np.append(self._counts, np.zeros(max(len(ids), len(self._counts)), dtype=np.int64))
         if counted and len(words):
             self._counts[id_V] += np.bincount(tokens_T, minlength=len(words))
-        id_V[tokens_T].tofile(self._raw)
+        self._file.write(id_V[tokens_T].tobytes())
         begin, self.length = self.length, self.length + len(tokens_T)
         return begin
 
     def finish(self) -> None:
-        """Write ``tokens.npy``, ``words.txt`` and ``counts.npy``; words of equal count in alphabetical order."""
-        self._raw.close()
+        """Finish ``tokens.npy``, write ``words.txt`` and ``counts.npy``; words of equal count in alphabetical order."""
         words, counts = list(self._ids), self._counts[: len(self._ids)]
         order = sorted(range(len(words)), key=lambda id_: (-counts[id_], words[id_]))  # whatever the order of texts
         rank_V = np.empty(len(words), dtype=np.int32)
         rank_V[order] = np.arange(len(words), dtype=np.int32)
-        raw_T = np.memmap(self._raw_path, dtype=np.int32, mode="r")
-        tokens_T = np.lib.format.open_memmap(self.folder / "tokens.npy", mode="w+", dtype=np.int32, shape=raw_T.shape)
-        for begin in range(0, self.length, _TOKENS_AT_ONCE):
-            tokens_T[begin : begin + _TOKENS_AT_ONCE] = rank_V[raw_T[begin : begin + _TOKENS_AT_ONCE]]
-        tokens_T.flush()
-        del tokens_T, raw_T
-        self._raw_path.unlink()
-        (self.folder / "words.txt").write_text("".join(f"{words[id_]}\n" for id_ in order), encoding="utf-8")
-        np.save(self.folder / "counts.npy", counts[order])
+        with self._file as file:
+            for begin in range(self._begin, file.tell(), _TOKENS_AT_ONCE * rank_V.itemsize):
+                file.seek(begin)
+                ids_T = np.frombuffer(file.read(_TOKENS_AT_ONCE * rank_V.itemsize), dtype=np.int32)
+                file.seek(begin)
+                file.write(rank_V[ids_T].tobytes())
+            file.seek(0)
+            assert self._write_header() == self._begin, "numpy leaves room for any length"
+        write_atomically(self.folder / "words.txt", "".join(f"{words[id_]}\n" for id_ in order).encode())
+        _save_array(self.folder / "counts.npy", counts[order])
+
+    def _write_header(self) -> int:
+        """Write the header of an array of the present length; returns where its data begins."""
+        about = {"descr": "<i4", "fortran_order": False, "shape": (self.length,)}
+        np.lib.format.write_array_header_1_0(self._file, about)
+        return self._file.tell()
 
 
 def write_examples(folder: Path, splits: Mapping[str, NDArray[np.void]], about: Mapping[str, Any]) -> None:
     """Write the examples of every split and, last, ``corpus.json``."""
     for split, examples in splits.items():
-        np.save(folder / f"{split}.npy", examples)
+        _save_array(folder / f"{split}.npy", examples)
     sizes = {split: len(examples) for split, examples in splits.items()}
     write_json(folder / "corpus.json", {"format": FORMAT, "splits": sizes, **about})
+
+
+def _save_array(path: Path, array: NDArray[Any]) -> None:
+    content = io.BytesIO()  # to a file, numpy writes past Python, and a full disk would be an error without a name
+    np.save(content, array)
+    write_atomically(path, content.getvalue())
 
 
 def corpus_statistics(corpus: Corpus, known_V: NDArray[np.bool_]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ Books are parsed in several processes; the result does not depend on how many.
 # E = examples, V = words of the corpus
 from __future__ import annotations
 
+import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -30,9 +31,10 @@ from riffle.lambada.passages import (
     read_passages,
     word_hash,
 )
-from riffle.lambada.sources import novel_texts, source_bytes, source_texts
+from riffle.lambada.sources import novel_texts, source_bytes, source_texts, token_bytes
 from riffle.lambada.tokens import FUNCTION_WORDS
 from riffle.lambada.vectors import load_vectors
+from riffle.quantities import format_bytes
 
 MOST_COMMON = 60_000
 """Words that count as known in the report of a corpus without vectors."""
@@ -89,6 +91,7 @@ Progress = Callable[[int, int], None]
 def prepare(config: PrepareConfig, on_progress: Progress = lambda consumed, words: None) -> dict[str, Any]:
     """Prepare a corpus and return its report, which is in ``corpus.json`` as well."""
     began = time.perf_counter()
+    _check_room(config)
     with atomic_folder(config.out, config.overwrite) as folder:
         evaluation = read_evaluation(config.evaluation)
         ngrams = NgramIndex(chain.from_iterable(evaluation.values()), config.ngram)
@@ -131,6 +134,19 @@ def prepare(config: PrepareConfig, on_progress: Progress = lambda consumed, word
         }
         write_examples(folder, splits, about | {"report": report})
     return report
+
+
+def _check_room(config: PrepareConfig) -> None:
+    """Raise a ``ValueError`` if the disk has less room than the tokens and vectors take at the very least."""
+    needed = sum(map(token_bytes, (*config.novels, *config.passages)))
+    needed += (
+        config.vectors.stat().st_size // 5 if config.vectors else 0
+    )  # 2 bytes for a number of 8 or more characters
+    disk = next(folder for folder in config.out.absolute().parents if folder.exists())
+    free = shutil.disk_usage(disk).free
+    if needed > free:
+        rooms = f"{format_bytes(needed)} at least, and {format_bytes(free)} are free"
+        raise ValueError(f"{config.out} will take {rooms}: make room, or choose a folder on another disk")
 
 
 def _add_novels(

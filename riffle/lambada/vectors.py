@@ -9,6 +9,7 @@ ones makes in the output of the linear map that follows.
 from __future__ import annotations
 
 import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import starmap
@@ -31,6 +32,8 @@ CLIP_RATIOS = (1.0, 0.9, 0.8, 0.7, 0.6)
 DAMPING = 0.01
 """Added to the diagonal of GPTQ's Hessian, as a share of its mean, so that it can be inverted."""
 ROWS_AT_ONCE = 4096
+DAMAGED_ARRAY = (ValueError, EOFError, OverflowError, MemoryError, zipfile.BadZipFile, zlib.error, NotImplementedError)
+"""What a damaged ``.npy`` or ``.npz`` file raises; MemoryError if it claims to be huge."""
 _LEVELS = 7  # 4 bits: whole numbers from -7 to 7
 _BLOCK_BYTES = 1 << 24
 
@@ -101,11 +104,15 @@ def read_vectors(path: Path) -> tuple[WordVectors, str]:
                 raise ValueError(f"{path} holds no word table of riffle: give the table it should be made from")
             words = file.get_tensor("words").tobytes().decode().split("\n")
             if "table" in file.keys():  # noqa: SIM118, it is no dict
-                return WordVectors(words, file.get_tensor("table")), source
-            q_VD = _unpack_int4(file.get_tensor("q4"))
-            return WordVectors(words, _dequantize(q_VD, file.get_tensor("scale"))), source
+                table_VD = file.get_tensor("table")
+            else:
+                q4_VH, scale_V = file.get_tensor("q4"), file.get_tensor("scale")
+                _check_quantized(path, words, q4_VH, scale_V, np.uint8)
+                table_VD = _dequantize(_unpack_int4(q4_VH), scale_V)
     except (SafetensorError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is damaged ({error}): restore it, or make it again from the original table") from None
+    _check_table(path, words, table_VD)
+    return WordVectors(words, table_VD), source
 
 
 def quantize_vectors(
@@ -158,7 +165,26 @@ def _unpack_int4(q4_VH: NDArray[np.uint8]) -> NDArray[np.int8]:
 
 
 def _dequantize(q_VD: NDArray[np.int8], scale_V: NDArray[np.float32]) -> NDArray[np.float16]:
-    return (q_VD * scale_V[:, None]).astype(np.float16)
+    with np.errstate(over="ignore", invalid="ignore"):  # what is too large is refused by _check_table
+        return (q_VD * scale_V[:, None]).astype(np.float16)
+
+
+def _check_quantized(
+    path: Path, words: Sequence[str], q: NDArray[np.generic], scale: NDArray[np.generic], dtype: type[np.generic]
+) -> None:
+    """Raise unless there are numbers of that type and a scale for every word."""
+    if (q.ndim, q.dtype, len(q)) != (2, dtype, len(words)) or (scale.shape, scale.dtype) != ((len(words),), np.float32):
+        found = f"numbers {q.dtype} {q.shape} and scales {scale.dtype} {scale.shape}"
+        raise ValueError(f"{path} has {len(words)} words, {found}: make it again")
+
+
+def _check_table(path: Path, words: Sequence[str], table: NDArray[np.generic]) -> None:
+    """Raise unless there is a vector in half precision, of at least one number, for every word."""
+    if table.ndim != 2 or table.dtype != np.float16 or len(words) != len(table) or not table.size:
+        raise ValueError(f"{path} has {len(words)} words and vectors {table.dtype} {table.shape}: make it again")
+    if not (finite_V := np.isfinite(table).all(axis=1)).all():
+        word = words[int(finite_V.argmin())]
+        raise ValueError(f"{path}: a number of {word[:80]!r} is not finite or beyond 16 bits (±65,504): get it again")
 
 
 def _read_int8(path: Path) -> tuple[list[str], NDArray[np.float16]]:
@@ -166,14 +192,15 @@ def _read_int8(path: Path) -> tuple[list[str], NDArray[np.float16]]:
     try:
         with np.load(path, allow_pickle=False) as file:
             words_bytes, q_VD, scale_V = (file[name] for name in ("words", "q", "scale"))
+            words = words_bytes.tobytes().decode().removesuffix("\n").split("\n")
     except KeyError as error:
         raise ValueError(f"{path} is no int8 word table: {error}; it needs words, q and scale") from None
-    except (zipfile.BadZipFile, ValueError, EOFError) as error:
+    except DAMAGED_ARRAY as error:
         raise damaged_file(path, error) from None
-    words = words_bytes.tobytes().decode().removesuffix("\n").split("\n")
-    if q_VD.ndim != 2 or q_VD.dtype != np.int8 or not len(words) == len(q_VD) == len(scale_V):
-        raise ValueError(f"{path} has {len(words)} words, q {q_VD.dtype} {q_VD.shape} and {len(scale_V)} scales")
-    return words, _dequantize(q_VD, scale_V)
+    _check_quantized(path, words, q_VD, scale_V, np.int8)
+    table_VD = _dequantize(q_VD, scale_V)
+    _check_table(path, words, table_VD)
+    return words, table_VD
 
 
 def _read_text(path: Path, workers: int) -> tuple[list[str], NDArray[np.float16]]:
@@ -199,6 +226,8 @@ def _text_blocks(file: IO[bytes], path: Path) -> Iterator[tuple[list[bytes], int
             header = int(number == 1 and len(lines[0].split()) == 2)  # fastText: how many words and dimensions
             dimensions = dimensions or (len(lines[header].split()) - 1 if len(lines) > header else 0)
             if len(lines) > header:
+                if dimensions < 1:
+                    raise ValueError(f"line {number + header:,} of {path} should be a word and its numbers")
                 yield lines[header:], dimensions, number + header, path
             number += len(lines)
     except READ_ERRORS as error:
@@ -218,9 +247,12 @@ def _parse(lines: Sequence[bytes], dimensions: int, first: int, path: Path) -> t
                 f"it has {len(line.split())} fields"
             ) from None
         words.append(word.decode("utf-8", "replace"))
-    if not (finite_V := np.isfinite(table_VD).all(axis=1)).all():
-        raise ValueError(f"line {first + int(finite_V.argmin()):,} of {path} has a number that is not finite")
-    return words, table_VD.astype(np.float16)
+    with np.errstate(over="ignore"):
+        half_VD = table_VD.astype(np.float16)
+    if not (finite_V := np.isfinite(half_VD).all(axis=1)).all():
+        line = f"line {first + int(finite_V.argmin()):,} of {path}"
+        raise ValueError(f"{line} has a number that is not finite or beyond 16 bits (±65,504)")
+    return words, half_VD
 
 
 def _lower_case(words: Sequence[str], table: NDArray[np.float16]) -> WordVectors:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import resource
 import sys
 import threading
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -23,6 +25,17 @@ class Result(NamedTuple):
     @property
     def json(self) -> Any:
         return json.loads(self.out)
+
+
+@contextmanager
+def small_files(limit: int) -> Iterator[None]:
+    """No file can grow beyond ``limit`` bytes, as if the disk were full: a write ends in ``OSError``."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def riffle(*arguments: object) -> Result:

@@ -6,10 +6,12 @@ import json
 import lzma
 import tarfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from cli.riffle_command import small_files
 
 from riffle.lambada import Corpus, tokenise
 from riffle.lambada.passages import NgramIndex, PassageFilters
@@ -174,6 +176,38 @@ def test_plans_that_cannot_be(tmp_path: Path) -> None:
         PrepareConfig(out=tmp_path, novels=[tmp_path], validation=1)
     with pytest.raises(ValueError, match="most is 0"):
         PrepareConfig(out=tmp_path, novels=[tmp_path], max_per_answer=0)
+
+
+def test_room_on_the_disk(sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=source_bytes(sources / "novels") // 2))
+    with pytest.raises(ValueError, match="0 MB at least, and 0 MB are free: make room"):
+        prepare(plan(sources, tmp_path / "a" / "out"))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("limit", [1_000, 40_000])
+def test_a_full_disk(limit: int, sources: Path, tmp_path: Path) -> None:
+    """A limit of the size of a file acts like one of the disk, in the middle of ``tokens.npy``."""
+    with small_files(limit), pytest.raises(OSError, match="File too large") as caught:
+        prepare(plan(sources, tmp_path / "out"))
+    assert caught.value.filename == str(tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_tokens_and_examples_that_were_changed(sources: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    prepare(plan(sources, out))
+    tokens = np.load(out / "tokens.npy")
+    for wrong in (tokens - 1, tokens + 1):
+        np.save(out / "tokens.npy", wrong)
+        with pytest.raises(ValueError, match="tokens outside words"):
+            _ = Corpus(out).tokens
+    np.save(out / "tokens.npy", tokens[:-1])
+    with pytest.raises(ValueError, match=r"development\.npy is not the file"):
+        Corpus(out).examples("development")
+    np.save(out / "tokens.npy", tokens.astype(np.int64))
+    with pytest.raises(ValueError, match="no list of int32"):
+        _ = Corpus(out).tokens
 
 
 def test_corpora_that_are_damaged(sources: Path, tmp_path: Path) -> None:

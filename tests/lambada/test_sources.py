@@ -9,6 +9,7 @@ import lzma
 import random
 import sys
 import tarfile
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -102,6 +103,68 @@ def test_archives_that_are_refused(
     monkeypatch.setattr(sources, "TEXT_LIMIT", 1000)
     with pytest.raises(ValueError, match=rf"odd\.tar\.xz is refused: .*{message}"):
         list(source_texts(write(tmp_path)))
+
+
+CLAIMED = 64 << 20
+
+
+def long_name(tar: tarfile.TarFile) -> None:
+    member = tarfile.TarInfo("././@LongLink")
+    member.type, member.size = tarfile.GNUTYPE_LONGNAME, CLAIMED
+    tar.addfile(member, io.BytesIO(b"a" * CLAIMED))
+
+
+def attributes(tar: tarfile.TarFile) -> None:
+    member = tarfile.TarInfo("pax")
+    member.type, member.size = tarfile.XHDTYPE, CLAIMED
+    tar.addfile(member, io.BytesIO(b"a" * CLAIMED))
+
+
+def headers_without_end(tar: tarfile.TarFile) -> None:
+    member = tarfile.TarInfo("././@LongLink")
+    member.type, member.size = tarfile.GNUTYPE_LONGNAME, 1
+    for _ in range(2000):
+        tar.addfile(member, io.BytesIO(b"a"))
+
+
+def sparse_map(tar: tarfile.TarFile) -> None:
+    numbers = b"0\n" * (CLAIMED // 2)
+    member = tarfile.TarInfo("a.txt")
+    member.size = len(numbers)
+    member.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": "0"}
+    tar.addfile(member, io.BytesIO(b"%d\n" % (CLAIMED // 4) + numbers))
+
+
+@pytest.mark.parametrize("write", [long_name, attributes, headers_without_end, sparse_map])
+def test_headers_take_little_memory(write: Callable[[tarfile.TarFile], None], tmp_path: Path) -> None:
+    path = tmp_path / "a.tar.gz"
+    with tarfile.open(path, "w:gz", format=tarfile.PAX_FORMAT, compresslevel=1) as tar:
+        write(tar)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="a header of more than"):
+            list(source_texts(path))
+        assert tracemalloc.get_traced_memory()[1] < CLAIMED / 8
+    finally:
+        tracemalloc.stop()
+
+
+def test_members_take_little_memory(tmp_path: Path) -> None:
+    archive(tmp_path / "a.tar", {f"{number}.tsv": b"" for number in range(4000)}, "w")
+    tracemalloc.start()
+    try:
+        assert list(source_texts(tmp_path)) == []
+        assert tracemalloc.get_traced_memory()[1] < 2_000_000, "a member takes a kilobyte"
+    finally:
+        tracemalloc.stop()
+
+
+def test_archives_in_archives_in_archives(tmp_path: Path) -> None:
+    path = archive(tmp_path / "c.tar", {"a.txt": b"A."}, "w")
+    for name in ("b.tar", "a.tar"):
+        path = archive(tmp_path / name, {path.name: path.read_bytes()}, "w")
+    with pytest.raises(ValueError, match="archive in an archive"):
+        list(source_texts(path))
 
 
 def test_a_small_file_that_grows_absurdly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

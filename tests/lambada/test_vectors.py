@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from riffle.lambada import vectors as module
 from riffle.lambada.vectors import WordVectors, load_vectors, write_vectors
@@ -68,7 +69,12 @@ def test_words_with_blanks(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("row", "message"),
-    [("bad 1 2", "line 4 .*a word and 3 numbers"), ("bad 1 x 2", "line 4 "), ("bad 1 nan 2", "line 4 .*not finite")],
+    [
+        ("bad 1 2", "line 4 .*a word and 3 numbers"),
+        ("bad 1 x 2", "line 4 "),
+        ("bad 1 nan 2", "line 4 .*not finite"),
+        ("bad 1 7e4 2", "line 4 .*16 bits"),
+    ],
 )
 def test_a_wrong_row(row: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(f"{ROWS}{row}\nend 1 1 1\n", encoding="utf-8")
@@ -108,6 +114,9 @@ def test_files_that_are_no_tables(tmp_path: Path) -> None:
     (tmp_path / "d.npz").write_bytes(save_int8(tmp_path / "c.npz").read_bytes()[:100])
     with pytest.raises(ValueError, match="cut short or damaged"):
         load_vectors(tmp_path / "d.npz")
+    (tmp_path / "f.txt").write_text("the\nof\n")
+    with pytest.raises(ValueError, match="a word and its numbers"):
+        load_vectors(tmp_path / "f.txt")
     (tmp_path / "e.vec.gz").write_bytes(gzip.compress(ROWS.encode())[:20])
     with pytest.raises(ValueError, match="cut short or damaged"):
         load_vectors(tmp_path / "e.vec.gz")
@@ -147,3 +156,28 @@ def test_the_error_is_small_in_the_output_of_the_map(tmp_path: Path, monkeypatch
         errors.append(np.square(difference_VD @ weight_OD.T).sum())
         assert np.abs(difference_VD).max() < 2, "a vector is not far from what it was"
     assert errors[0] < errors[1] / 3
+
+
+HALF = np.ones((2, 4), np.float16)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "message"),
+    [
+        ({"table": HALF[:1]}, r"2 words and vectors float16 \(1, 4\)"),
+        ({"table": HALF[:, :0]}, r"\(2, 0\)"),
+        ({"table": HALF[0]}, r"\(4,\)"),
+        ({"table": HALF.astype(np.float32)}, "float32"),
+        ({"table": HALF * np.float16("inf")}, "'a' is not finite"),
+        ({"q4": np.ones((2, 2), np.uint8), "scale": np.ones((), np.float32)}, r"scales float32 \(\)"),
+        ({"q4": np.ones((2, 2), np.int8), "scale": np.ones(2, np.float32)}, "numbers int8"),
+        ({"q4": np.ones((2, 2), np.uint8), "scale": np.array([1, 1e6], np.float32)}, "'b' is not finite or beyond 16"),
+        ({"q4": np.ones((2, 2), np.uint8), "scale": np.array([np.nan, 1], np.float32)}, "'a' is not finite"),
+        ({"q4": np.ones((2, 2), np.uint8)}, "damaged"),
+    ],
+)
+def test_tables_that_were_changed(tensors: dict[str, np.ndarray], message: str, tmp_path: Path) -> None:
+    words = np.frombuffer(b"a\nb", dtype=np.uint8)
+    save_file({"words": words, **tensors}, tmp_path / "a.safetensors", {"format": module.FORMAT})
+    with pytest.raises(ValueError, match=message):
+        load_vectors(tmp_path / "a.safetensors")
