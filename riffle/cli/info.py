@@ -12,6 +12,8 @@ from rich.table import Table
 from riffle.cli.display import Json, errors, output, print_json, require
 
 RUNS = Path("runs")
+TRIED = ("2.6", "2.11", "2.13", "2.15")
+"""Versions of torch with which the tests were run: the oldest supported, that of the GPU, the pinned and the newest."""
 
 
 def info(json: Json = False) -> None:
@@ -19,7 +21,7 @@ def info(json: Json = False) -> None:
     import torch
 
     from riffle.environment import device_name, environment
-    from riffle.kernels import resolve
+    from riffle.kernels import OLDEST_TRITON, resolve
 
     devices = [
         {
@@ -30,15 +32,21 @@ def info(json: Json = False) -> None:
         for name in ("cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count())))
     ]
     facts = environment(torch.device("cpu"))
+    tried = facts["versions"]["torch"].rpartition(".")[0] in TRIED
     if json:
-        return print_json({**{key: facts[key] for key in ("versions", "platform", "threads")}, "devices": devices})
+        shown = {key: facts[key] for key in ("versions", "platform", "threads")}
+        return print_json({**shown, "tried": tried, "devices": devices})
     table = Table(show_header=False)
     for package, version in facts["versions"].items():
         table.add_row(package, version)
     table.add_row("platform", f"{facts['platform']}, {facts['threads']} threads")
     for device in devices:
         table.add_row(device["device"], f"{device['name']}: backend {device['backend']}")
+    triton = ".".join(map(str, OLDEST_TRITON))
+    table.add_row("fused needs", f"a GPU of compute capability 8.0 or later, Triton {triton} or later")
     output.print(table)
+    if not tried:
+        errors.print(f"The tests were run with torch {', '.join(TRIED)}, not with this one.", highlight=False)
 
 
 def tasks(json: Json = False) -> None:

@@ -25,8 +25,8 @@ def resolve(backend: Backend, x: Tensor) -> Literal["reference", "fused"]:
     """The kernels that serve ``x``: the one place where they are chosen."""
     if backend == "auto":
         return "fused" if x.is_cuda and _obstacle(x) is None else "reference"
-    if backend == "fused" and (obstacle := _obstacle(x)):
-        raise ValueError(f"backend='fused' {obstacle}; backend='auto' would use the reference here")
+    if backend == "fused" and (reason := _obstacle(x)):
+        raise ValueError(f"backend='fused' {reason}; backend='auto' would use the reference here")
     return backend
 
 

@@ -36,6 +36,7 @@ def test_info() -> None:
     facts = succeed("info", "--json").json
     assert facts["versions"]["torch"] == torch.__version__
     assert facts["devices"][0] == {"device": "cpu", "name": facts["devices"][0]["name"], "backend": "reference"}
+    assert facts["tried"]
     assert len(facts["devices"]) == 1 + torch.cuda.device_count()
     assert "reference" in succeed("info").out
 
