@@ -29,8 +29,11 @@ from riffle.tasks.digits import operands
 from riffle.tasks.rows import columns, last_column_so_far
 from riffle.train.run import Run
 
-LENGTHS = {64: 1024, 51: 512, 282: 256, 410: 256, 512: 256, 614: 128, 973: 128, 1024: 128, 4096: 48}
+LENGTHS = {64: 1024, 51: 512, 256: 256, 282: 256, 410: 256, 512: 256, 614: 128, 973: 128, 1024: 128, 4096: 64}
 """Lengths that are scored, and how many examples of each."""
+FAR = {"duplicate": 65536, "reverse": 65536}
+"""One more length for tasks that hold so far, scored by a few uniform examples."""
+FAR_EXAMPLES = 4
 SEED = 7_000_003
 CARRY_LENGTHS = (64, 512, 973)
 DISTANCES = (0, 16, 32, 64, 128, 256, 512)
@@ -78,6 +81,8 @@ def measure(folder: Path, device: str) -> None:
         for length, examples in LENGTHS.items()
         for split in ("uniform", "structured")
     ]
+    if task.name in FAR:
+        scores.append(score(model, task, FAR[task.name], "uniform", FAR_EXAMPLES))
     write_json(folder / "selection.json", {"run": folder.name, "step": run.weights_step(), "scores": scores})
 
 
