@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import subprocess
@@ -74,7 +75,15 @@ def is_out_of_memory(error: Exception) -> bool:
 
 
 def free_bytes(device: torch.device) -> int:
-    """Memory that torch can still allocate on a GPU: free, or cached by torch, within the process's fraction of it."""
+    """Memory that torch can still allocate: on a GPU, what is free or cached by torch, within the process's fraction.
+
+    On the host, what programs can get without swapping: caches of files count as free.
+    """
+    if device.type != "cuda":
+        with contextlib.suppress(OSError, LookupError, ValueError):  # Linux
+            meminfo = Path("/proc/meminfo").read_text()
+            return 1024 * int(meminfo.split("MemAvailable:")[1].split()[0])
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     free, total = torch.cuda.mem_get_info(device)
     held = torch.cuda.memory_allocated(device)
     index = torch.cuda.current_device() if device.index is None else device.index
@@ -87,10 +96,3 @@ def total_bytes() -> int:
     host = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     gpus = range(torch.cuda.device_count() if torch.cuda.is_available() else 0)
     return max(host, *(torch.cuda.get_device_properties(gpu).total_memory for gpu in gpus), 0)
-
-
-def available_bytes(device: torch.device) -> float:
-    """Memory that no process uses, on a GPU or of the host."""
-    if device.type == "cuda":
-        return float(torch.cuda.mem_get_info(device)[0])
-    return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))

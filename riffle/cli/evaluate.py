@@ -20,12 +20,14 @@ from riffle.cli.display import (
     require,
     titled_table,
 )
-from riffle.quantities import format_percent
+from riffle.quantities import format_percent, format_wait
 
 if TYPE_CHECKING:
     from riffle.train.evaluate import Score
 
 
+NOTE_SECONDS, MAX_SECONDS = 600.0, 86_400.0
+"""An evaluation that seems to take longer begins with a note, or is refused."""
 RunFolder = Annotated[Path, typer.Argument(help="Folder of a run, as riffle train made it.", metavar="RUN")]
 
 
@@ -40,7 +42,9 @@ def evaluate(
     ] = True,
     plot: Annotated[Path | None, typer.Option(help="Where to save the plot.", show_default="RUN/accuracy.png")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the examples.")] = 1,
-    force: Annotated[bool, typer.Option("--force", help="Run even if the estimate is over an hour.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Run even if the estimate is over a day or more memory than is free.")
+    ] = False,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
@@ -57,8 +61,8 @@ def evaluate(
     from riffle.environment import environment
     from riffle.files import write_json
     from riffle.tasks import get_task
+    from riffle.train.evaluate import estimate_seconds, refuse_too_large
     from riffle.train.evaluate import evaluate as score
-    from riffle.train.evaluate import refuse_too_heavy
     from riffle.train.run import Run
 
     require("matplotlib")
@@ -69,7 +73,8 @@ def evaluate(
     device = choose_device(device)
     model = trained.model(device)
     if not force:
-        refuse_too_heavy(model, sizes, examples)
+        refuse_too_large(model, sizes, examples)
+        _announce_wait(len(splits) * estimate_seconds(model, sizes, examples))
     with progress_bar() as bar:
         job = bar.add_task(f"evaluating {task.name}", total=len(sizes) * len(splits) * examples)
         advance = partial(bar.advance, job)
@@ -91,6 +96,17 @@ def evaluate(
     for table in _score_tables(f"{task.name}, trained on length ≤ {longest}", scores, longest):
         output.print(table)
     errors.print(f"plot: {picture}   numbers: {run / 'evaluation.json'}", markup=False, soft_wrap=True)
+
+
+def _announce_wait(seconds: float) -> None:
+    """Say how long an evaluation will take; raise if that is absurd."""
+    wait = (
+        f"this would take about {format_wait(seconds)}, judged by a short length: choose shorter ones or fewer examples"
+    )
+    if seconds > MAX_SECONDS:
+        raise ValueError(f"{wait}, or insist with --force")
+    if seconds > NOTE_SECONDS:
+        errors.print(f"{wait} to be faster; Ctrl-C ends it", soft_wrap=True, highlight=False)
 
 
 def parse_lengths(text: str) -> list[int]:

@@ -173,7 +173,8 @@ def _archive_texts(raw: IO[bytes], name: str, *, inside_another: bool = False) -
                         yield from _archive_texts(content, inside, inside_another=True)
                     elif inside.endswith(TEXTS):
                         yield SourceText(inside, partial(_read, partial(tar.extractfile, member), inside), 0)
-                tar.members.clear()  # it remembers every member, and millions of empty ones need no space
+                # It remembers every member, and millions of empty ones take no space in a compressed archive.
+                tar.members.clear()  # type: ignore[attr-defined]  # typeshed does not list it
                 headers.left = HEADER_LIMIT
         stream.read(1 << 20)  # a truncated end of the compressed data shows only when it is read
     except READ_ERRORS as error:

@@ -250,8 +250,8 @@ def _parse(lines: Sequence[bytes], dimensions: int, first: int, path: Path) -> t
     with np.errstate(over="ignore"):
         half_VD = table_VD.astype(np.float16)
     if not (finite_V := np.isfinite(half_VD).all(axis=1)).all():
-        line = f"line {first + int(finite_V.argmin()):,} of {path}"
-        raise ValueError(f"{line} has a number that is not finite or beyond 16 bits (±65,504)")
+        where = f"line {first + int(finite_V.argmin()):,} of {path}"
+        raise ValueError(f"{where} has a number that is not finite or beyond 16 bits (±65,504)")
     return words, half_VD
 
 

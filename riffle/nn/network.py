@@ -3,6 +3,7 @@
 # B = batch, N = length, D = features per cell
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -97,8 +98,10 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
             raise ValueError(f"features must be even, since swapHalf exchanges half of them, got {features}")
         if blocks < 1:
             raise ValueError(f"blocks must be at least 1, got {blocks}")
-        if not 0 <= dropout < 1 or noise < 0:
-            raise ValueError(f"dropout must lie in [0, 1) and noise be at least 0, got {dropout} and {noise}")
+        if not (0 <= dropout < 1 and 0 <= noise < math.inf):
+            raise ValueError(
+                f"dropout must lie in [0, 1) and noise be at least 0 and finite, got {dropout} and {noise}"
+            )
         if dropout and noise:
             raise ValueError("noise replaces dropout: set one of the two to 0")
         if (sharing == "none") != (length is not None):

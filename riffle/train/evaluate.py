@@ -1,4 +1,4 @@
-"""Loss and accuracy of models on symbols, as the paper counts them, and whether a length is feasible to evaluate."""
+"""Loss and accuracy of models on symbols, as the paper counts them, and what an evaluation takes."""
 
 # B = batch, N = length, C = classes
 from __future__ import annotations
@@ -12,22 +12,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from riffle.environment import available_bytes
+from riffle.environment import free_bytes
 from riffle.models.base import SymbolModel
 from riffle.nn.lengths import pad_to
-from riffle.quantities import format_wait
+from riffle.quantities import format_bytes
 from riffle.tasks.families import families
 from riffle.tasks.task import BLANK, Task
 from riffle.train.data import Part, sample_held_out
 
 CELLS_PER_BATCH = {"cpu": 2**14, "cuda": 2**20}
 """Cells that go through the model at once, so that long inputs take no more memory than short ones."""
-MAX_SECONDS = 3600.0
-"""The longest acceptable time for all examples of one length."""
 QUICK_OPERATIONS = 1e12
 """A number of operations that takes less than an hour on any machine."""
-MIN_PROBE_SECONDS = 0.1
-"""The shortest measured time from which a longer one is extrapolated."""
+MIN_PROBE_SECONDS, PROBES = 0.3, 5
+"""The shortest measured time from which a longer one is extrapolated, and how many are measured for the least."""
 
 
 def symbol_loss(logits: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> Tensor:
@@ -203,37 +201,38 @@ def batch_rows(length: int, examples: int, device: torch.device) -> int:
     return max(1, min(examples, cells // length))
 
 
-def refuse_too_heavy(model: SymbolModel, lengths: Sequence[int], examples: int) -> None:
-    """Raise a ``ValueError`` if a length would take over an hour or more memory than is free."""
+def refuse_too_large(model: SymbolModel, lengths: Sequence[int], examples: int) -> None:
+    """Raise a ``ValueError`` if a length would take more memory than is free."""
     device = next(model.parameters()).device
+    free = free_bytes(device)
     for length in lengths:
         needed = batch_rows(length, examples, device) * model.memory(length)
-        free = available_bytes(device)
-        if needed <= free and examples * model.operations(length) <= QUICK_OPERATIONS:
-            continue
-        seconds = _estimate_seconds(model, length, examples)
-        if needed > free or seconds > MAX_SECONDS:
-            what = "would run out of memory" if needed > free else "would take too long"
+        if needed > free:
             raise ValueError(
-                f"{type(model).__name__} at length {length} {what}: about {format_wait(seconds)} for {examples} "
-                f"examples and {needed / 1e9:,.1f} GB of memory, of which {free / 1e9:,.1f} GB are free; choose "
-                "shorter lengths or fewer examples, or insist with --force"
+                f"{type(model).__name__} at length {length} would run out of memory: it needs about "
+                f"{format_bytes(round(needed))}, and {format_bytes(free)} are free; choose shorter lengths, or insist "
+                "with --force"
             )
 
 
 @torch.inference_mode()
-def _estimate_seconds(model: SymbolModel, length: int, examples: int) -> float:
-    """Seconds for all examples of a length, extrapolated from a shorter length by the number of operations."""
+def estimate_seconds(model: SymbolModel, lengths: Sequence[int], examples: int) -> float:
+    """Seconds for all examples of these lengths, extrapolated from a short one by operations; 0 for a quick evaluation.
+
+    The least of several times is extrapolated, because other programs of the machine can only make them longer.
+    """
     device = next(model.parameters()).device
+    wanted = sum(examples * model.operations(length) for length in lengths)
+    if wanted <= QUICK_OPERATIONS:
+        return 0.0
     size, seconds, operations = 4, 0.0, 1.0
-    while seconds < MIN_PROBE_SECONDS and 2 * size <= length:
+    while seconds < MIN_PROBE_SECONDS and 2 * size <= max(lengths):
         size *= 2
-        rows = batch_rows(size, examples, device)
-        symbols_BN = torch.ones(rows, size, dtype=torch.int64, device=device)
+        symbols_BN = torch.ones(batch_rows(size, examples, device), size, dtype=torch.int64, device=device)
         times = []
-        for _ in range(3):  # the first run initialises the libraries
+        for _ in range(PROBES):
             start = time.perf_counter()
             model(symbols_BN).argmax(dim=-1).cpu()  # waits for the device
             times.append(time.perf_counter() - start)
-        seconds, operations = min(times), rows * model.operations(size)
-    return seconds * examples * model.operations(length) / operations
+        seconds, operations = min(times), len(symbols_BN) * model.operations(size)
+    return seconds * wanted / operations

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -24,6 +26,7 @@ RATES = r"dropout must lie in \[0, 1\) and noise be at least 0"
         *(({"blocks": blocks}, f"blocks must be at least 1, got {blocks}") for blocks in (0, -1)),
         *(({what: "other"}, f"unknown {what} 'other'.*{', '.join(choices)}") for what, choices in CHOICES.items()),
         *((rates, RATES) for rates in ({"dropout": 1.0}, {"dropout": -0.1}, {"noise": -1.0})),
+        *((rates, RATES) for rates in ({"dropout": math.nan}, {"noise": math.nan}, {"noise": math.inf})),
         ({"dropout": 0.1, "noise": 0.001}, "noise replaces dropout"),
         ({"sharing": "none"}, r'sharing="none" .* needs length='),
         ({"length": 16}, "every other sharing runs any length"),

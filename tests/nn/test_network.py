@@ -380,3 +380,9 @@ def test_units_can_be_looked_up() -> None:
     net = network()
     assert net["0_forward"] is net.units["0_forward"]
     assert [layer.unit for layer in net.layers(2)] == ["0_forward", "0_reverse", "1_forward", "1_reverse", "last"]
+
+
+def test_a_batch_without_rows() -> None:
+    net = ShuffleExchange(8)
+    for lengths in (None, [], torch.zeros(0, dtype=torch.int64)):
+        assert net(torch.randn(0, 5, 8), lengths=lengths).shape == (0, 5, 8)

@@ -133,20 +133,26 @@ def test_operations_grow_as_they_should() -> None:
     assert 3.9 < growth["transformer"] <= 4
 
 
-def test_a_model_too_heavy_for_a_length_is_refused() -> None:
-    model = build(ModelConfig(kind="dngpu", features=96), TASK).eval()
-    with pytest.raises(
-        ValueError, match=r"at length 1048576 would take too long: about .* days .* GB of memory.*--force"
-    ):
-        evaluate_module.refuse_too_heavy(model, [8, 2**20], 4)
-    evaluate_module.refuse_too_heavy(model, [8, 64], 4)
+def test_what_is_quick_is_not_estimated() -> None:
+    model = build(ModelConfig(kind="dngpu", features=24), TASK).eval()
+    assert evaluate_module.estimate_seconds(model, [8, 64], 4) == 0
+
+
+def test_an_estimate_is_the_least_of_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that is busy for a while makes no estimate of hours."""
+    model = build(ModelConfig(kind="lstm", features=8), TASK).eval()
+    monkeypatch.setattr(evaluate_module, "QUICK_OPERATIONS", 0)
+    taken = iter([0.0, 100.0, 100.0, 100.5, 100.5, 200.5, 200.5, 300.5, 300.5, 400.5])
+    monkeypatch.setattr(evaluate_module.time, "perf_counter", lambda: next(taken))
+    assert evaluate_module.estimate_seconds(model, [8], 4) == pytest.approx(0.5)
 
 
 def test_a_model_too_large_for_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     model = build(ModelConfig(kind="lstm", features=8), TASK).eval()
-    monkeypatch.setattr(evaluate_module, "available_bytes", lambda device: 1e3)
-    with pytest.raises(ValueError, match="at length 64 would run out of memory"):
-        evaluate_module.refuse_too_heavy(model, [64], 1)
+    evaluate_module.refuse_too_large(model, [64], 1)
+    monkeypatch.setattr(evaluate_module, "free_bytes", lambda device: 1000)
+    with pytest.raises(ValueError, match=r"at length 64 would run out of memory: .* are free; .*--force"):
+        evaluate_module.refuse_too_large(model, [64], 1)
 
 
 @pytest.mark.parametrize(
