@@ -47,11 +47,18 @@ class Job(NamedTuple):
     """A call to time, and ``results``, which runs it once more and returns everything that is compared."""
 
     call: Callable[[], object]
-    results: Callable[[], Results]
+    results: Callable[[], Results | None]
+    """None from a model that is not ours."""
     graph: bool = False
     """Whether later calls replay a CUDA graph, which allocates no memory."""
     first_calls: int = 1
     """Calls after which everything is compiled and captured."""
+    loop: bool = False
+    """Whether it is timed as a loop, with what the host does between the calls."""
+    parameters: int | None = None
+    """Of a model that others are compared with."""
+    has_floor: bool = True
+    """Whether the workload's FLOPs are those of the call."""
 
 
 class JobKind(NamedTuple):
@@ -173,7 +180,7 @@ def _backward(workload: Workload, form: Form, device: torch.device, *, reference
         clear_gradients()
         y_BND = run(x_BND)
         y_BND.backward(grad_BND)
-        gradients = {GRADIENT + "input": _gradient(x_BND), GRADIENT + "weight": _gradient(net.get_parameter(WEIGHT))}
+        gradients = {GRADIENT + "input": gradient(x_BND), GRADIENT + "weight": gradient(net.get_parameter(WEIGHT))}
         clear_gradients()
         return {"output": y_BND.detach(), **gradients}
 
@@ -181,7 +188,8 @@ def _backward(workload: Workload, form: Form, device: torch.device, *, reference
     return Job(graphed(call) if graph else call, results, graph)
 
 
-def _gradient(x: Tensor) -> Tensor:
+def gradient(x: Tensor) -> Tensor:
+    """The gradient that a backward pass has left."""
     assert x.grad is not None
     return x.grad
 
@@ -200,7 +208,7 @@ def _checked_steps(workload: Workload, form: Form, device: torch.device, *, doub
         step()
     names = {"embedding": "embedding.weight", "weight": f"network.{WEIGHT}"}
     # Copied, since a graph's memory goes with the step.
-    gradients = {GRADIENT + short: _gradient(step.model.get_parameter(name)).clone() for short, name in names.items()}
+    gradients = {GRADIENT + short: gradient(step.model.get_parameter(name)).clone() for short, name in names.items()}
     return {"loss": torch.tensor(step.pop_metrics().loss), **gradients}
 
 

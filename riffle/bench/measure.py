@@ -10,7 +10,17 @@ import torch
 from torch import Tensor
 
 from riffle.bench.jobs import GRADIENT, JOBS, Results, dtype_of
-from riffle.bench.timing import PeakRates, five_digits, free_memory, measure_peak_rates, peak_bytes, time_call
+from riffle.bench.own_loop import OWN_LOOP_JOBS
+from riffle.bench.timing import (
+    PeakRates,
+    five_digits,
+    free_memory,
+    measure_peak_rates,
+    peak_bytes,
+    repeat,
+    time_call,
+    time_loop,
+)
 from riffle.bench.workloads import Case, Workload
 
 TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 2e-2}
@@ -18,6 +28,7 @@ TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 2e-2}
 GRADIENT_TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 4e-2}
 """The same for a gradient, which has the rounding of both passes: eager PyTorch in bfloat16 has an error of 0.02."""
 OUT_OF_MEMORY = "out of memory"
+NOT_INSTALLED = "not installed"
 WRONG = "wrong result"
 
 
@@ -66,6 +77,8 @@ class Measurer:
             entry = self._measure(case)
         except torch.OutOfMemoryError:
             entry = {"failed": OUT_OF_MEMORY}
+        except ModuleNotFoundError:
+            entry = {"failed": NOT_INSTALLED}
         except Exception as error:
             first_line = next(iter(str(error).strip().splitlines()), "")
             entry = {"failed": f"{type(error).__name__}: {first_line}"}
@@ -73,7 +86,7 @@ class Measurer:
         return {**entry, "seconds": round(time.perf_counter() - start, 1)}
 
     def _measure(self, case: Case) -> dict[str, Any]:
-        workload, device, kind = case.workload, self.device, JOBS[case.workload.kind]
+        workload, device, kind = case.workload, self.device, (JOBS | OWN_LOOP_JOBS)[case.workload.kind]
         if workload != self.workload:
             self.workload = None
             reference = kind.reference(workload, device)
@@ -83,24 +96,34 @@ class Measurer:
             del reference
             free_memory(compiled=True)
         job = kind.build(workload, case.form, device)
-        first_peak = peak_bytes(lambda: [job.call() for _ in range(job.first_calls)], device)
+        start = time.perf_counter()
+        first_peak = peak_bytes(lambda: repeat(job.call, job.first_calls), device)
+        first_seconds = time.perf_counter() - start
         dtype = dtype_of(case.form)
         entry: dict[str, Any] = {"dtype": str(dtype).removeprefix("torch."), "errors": None, "compared": None}
-        if self.reference is not None:
+        results = None if self.reference is None else job.results()
+        if self.reference is not None and results is not None:
             entry["compared"] = kind.compared
-            errors, passed = compare(job.results(), self.reference, dtype)
+            errors, passed = compare(results, self.reference, dtype)
+            del results
             entry["errors"] = {
                 name: five_digits(error) if math.isfinite(error) else None for name, error in errors.items()
             }
             if not passed:
                 return {"failed": WRONG, **entry}
-        timing, peak = time_call(job.call, device, quick=self.quick)
-        floor = self.rates.floor(workload.flops)
+        timing, peak = (time_loop if job.loop else time_call)(job.call, device, quick=self.quick)
+        if job.has_floor:
+            floor = self.rates.floor(workload.flops)
+            entry |= {
+                "floor_milliseconds": five_digits(floor),
+                "fraction_of_floor": five_digits(floor / timing.median),
+            }
+        if job.parameters is not None:
+            entry["parameters"] = job.parameters
         return {
             **timing.entry(),
+            "first_seconds": round(first_seconds, 2),
             "peak_bytes": first_peak if job.graph else peak,
-            "floor_milliseconds": five_digits(floor),
-            "fraction_of_floor": five_digits(floor / timing.median),
             "graph": job.graph,
             **entry,
         }

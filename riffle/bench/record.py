@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from riffle.bench.workloads import FORMS, SECTIONS, Case
+from riffle.bench.workloads import FORMS, OWN_LOOP_FORMS, SECTIONS, Case
 from riffle.files import parse_json, read_text, write_json
 from riffle.quantities import DASH, format_milliseconds
 
@@ -62,7 +62,7 @@ class Record:
         workload = {name: getattr(case.workload, name) for name in names}
         row = self.content[case.section].setdefault(case.workload.name, {**workload, "forms": {}})
         forms = row["forms"] | {case.form: {**entry, "run": len(self.content["runs"]) - 1}}
-        row["forms"] = {form: forms[form] for form in FORMS if form in forms}
+        row["forms"] = {form: forms[form] for form in (*FORMS, *OWN_LOOP_FORMS) if form in forms}
         write_json(self.path, self.content)
 
 

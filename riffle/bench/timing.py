@@ -24,6 +24,8 @@ STEADY = 100.0
 """Milliseconds from which calls are timed one by one: neither launch overhead nor the cache matters any more."""
 STABLE, FEWEST, MOST = 0.02, 3, 9
 """Such calls are repeated until the last three are within 2% of each other, at most nine times."""
+LOOP, LOOP_CALLS = 150.0, 100
+"""A loop of short calls takes so many milliseconds, and has at most so many calls."""
 SUSTAINED = 1500.0
 """Milliseconds of matrix products: under load a GPU lowers its clock, and long workloads run at the lower one."""
 
@@ -89,6 +91,30 @@ def time_repeated(
     return Timing(statistics.median(times), min(times), max(times), len(times))
 
 
+def time_loop(call: Call, device: torch.device, *, quick: bool = False) -> tuple[Timing, int | None]:
+    """Time and peak memory of a warmed-up call in a loop that waits for the device at its end alone, by the wall clock.
+
+    That is what a user sees: the host runs ahead of the device, or the device waits for the host.
+    """
+    first, peak = time_once(call, device)
+    calls = max(1, min(LOOP_CALLS, round((LOOP / 3 if quick else LOOP) / first)))
+    repeats = 1 if first > LONG else 3 if quick else 5
+    synchronize = torch.cuda.synchronize if device.type == "cuda" else _nothing
+    loops = wall_times(lambda: repeat(call, calls), repeats=repeats, synchronize=synchronize)
+    times = [milliseconds / calls for milliseconds in loops]
+    return Timing(statistics.median(times), min(times), max(times), calls * repeats), peak
+
+
+def repeat(call: Call, times: int) -> None:
+    """Call repeatedly, and store nothing."""
+    for _ in range(times):
+        call()
+
+
+def _nothing() -> None:
+    pass
+
+
 def repeat_until_stable(measure: Callable[[], float], most: int) -> list[float]:
     """Measurements until the last three are within 2% of each other, at most ``most``.
 
@@ -105,9 +131,7 @@ def repeat_until_stable(measure: Callable[[], float], most: int) -> list[float]:
     return times
 
 
-def wall_times(
-    call: Call, *, repeats: int, seconds: float = 0.0, synchronize: Callable[[], object] = lambda: None
-) -> list[float]:
+def wall_times(call: Call, *, repeats: int, seconds: float = 0.0, synchronize: Call = _nothing) -> list[float]:
     """Milliseconds of each of at least ``repeats`` calls and until ``seconds`` have passed, by the wall clock.
 
     ``synchronize`` is called before each reading of the clock, to wait for a GPU or for other ranks.

@@ -11,18 +11,39 @@ from typing import Literal, NamedTuple, get_args
 
 from riffle.quantities import format_length
 
-WorkloadKind = Literal["inference", "forward and backward", "training step", "encoder"]
-Form = Literal["eager", "compiled", "fused", "fused-keep"]
+WorkloadKind = Literal[
+    "inference", "forward and backward", "training step", "encoder",
+    "plain forward", "plain forward and backward", "plain training step",
+]  # fmt: skip
+"""The plain kinds are a loop as users write it: float32 weights, autocast to bfloat16, AdamW, a call of a module."""
+Form = Literal[
+    "eager", "compiled", "fused", "fused-keep",
+    "riffle", "riffle-compiled", "riffle-graphs", "encoder", "encoder-compiled", "encoder-graphs",
+    "gla", "gla-graphs", "gated-deltanet", "gated-deltanet-graphs",
+]  # fmt: skip
 FORMS: dict[Form, str] = {
     "eager": "the reference backend in float32",
     "compiled": "torch.compile of the reference backend in bfloat16",
     "fused": "the fused kernels in bfloat16",
     "fused-keep": "the fused kernels, keeping the gates for the backward pass",
 }
+OWN_LOOP_FORMS: dict[Form, str] = {
+    "riffle": "this layer",
+    "riffle-compiled": "torch.compile of it",
+    "riffle-graphs": "replayed as CUDA graphs",
+    "encoder": "nn.TransformerEncoder of six layers",
+    "encoder-compiled": "torch.compile of it",
+    "encoder-graphs": "replayed as CUDA graphs",
+    "gla": "gated linear attention in both directions, of flash-linear-attention",
+    "gla-graphs": "replayed as CUDA graphs",
+    "gated-deltanet": "gated DeltaNet in both directions, of flash-linear-attention",
+    "gated-deltanet-graphs": "replayed as CUDA graphs",
+}
+"""A module in a user's own loop; all have about as many parameters."""
 DEVICE_FORMS: dict[str, tuple[Form, ...]] = {"cuda": tuple(FORMS), "cpu": ("eager", "compiled")}
-Section = Literal["rows", "curve", "attention"]
+Section = Literal["rows", "curve", "attention", "own-loop"]
 SECTIONS: tuple[Section, ...] = get_args(Section)
-"""Parts of the result file: the table, time over length, and the comparison with attention."""
+"""Parts of the result file: the table, time over length, the comparison with attention, and users' own loops."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +66,9 @@ class Workload:
         """The workload in words."""
         layers = f"{self.blocks} layers" if self.kind == "encoder" else f"{self.blocks} block{'s' * (self.blocks > 1)}"
         lengths = "+".join(map(format_length, self.lengths))
-        lengths = f"bins {lengths}" if self.kind == "training step" else f"n = {lengths}"
+        lengths = f"bins {lengths}" if len(self.lengths) > 1 else f"n = {lengths}"
         batch = f", batch {self.batch}" if self.batch > 1 else ""
-        return f"{self.kind}, {self.features} maps, {layers}, {lengths}{batch}"
+        return f"{self.kind.removeprefix('plain ')}, {self.features} maps, {layers}, {lengths}{batch}"
 
     @property
     def flops(self) -> int:
@@ -56,7 +77,7 @@ class Workload:
 
         count = encoder_flops if self.kind == "encoder" else network_flops
         forward = self.batch * sum(count(length, self.features, self.blocks) for length in self.lengths)
-        return forward if self.kind in ("inference", "encoder") else 3 * forward
+        return forward if self.kind in ("inference", "encoder", "plain forward") else 3 * forward
 
 
 K, M = 2**10, 2**20
@@ -101,6 +122,34 @@ ATTENTION: dict[str, tuple[tuple[Workload, Workload], ...]] = {
 }
 """Two Beneš blocks beside a transformer encoder of the same width, at each length."""
 
+_CALL: tuple[Form, ...] = ("riffle", "riffle-graphs")
+_STEP: tuple[Form, ...] = (
+    "riffle",
+    "riffle-compiled",
+    "riffle-graphs",
+    "encoder",
+    "encoder-compiled",
+    "encoder-graphs",
+)
+_ALL: tuple[Form, ...] = tuple(form for form in OWN_LOOP_FORMS if form != "riffle-compiled")
+OWN_LOOP: dict[str, tuple[tuple[Workload, tuple[Form, ...]], ...]] = {
+    "cuda": (
+        (Workload("own-step-256", "plain training step", 192, 1, (256,), batch=64), _STEP),
+        (Workload("own-step-1k", "plain training step", 192, 2, (K,), batch=32), _STEP),
+        (Workload("own-step-4k", "plain training step", 192, 2, (4 * K,), batch=8), _STEP),
+        (Workload("own-call-1k", "plain forward", 96, 1, (K,)), _CALL),
+        (Workload("own-call-4k", "plain forward", 192, 2, (4 * K,)), _CALL),
+        (Workload("own-forward-1k", "plain forward", 192, 2, (K,), batch=32), _ALL),
+        (Workload("own-backward-1k", "plain forward and backward", 192, 2, (K,), batch=32), _ALL),
+        (Workload("own-forward-16k", "plain forward", 192, 2, (16 * K,), batch=2), _ALL),
+        (Workload("own-backward-16k", "plain forward and backward", 192, 2, (16 * K,), batch=2), _ALL),
+        (Workload("own-forward-256k", "plain forward", 192, 2, (256 * K,)), _ALL),
+        (Workload("own-backward-256k", "plain forward and backward", 192, 2, (256 * K,)), _ALL),
+    ),
+    "cpu": ((Workload("own-step-256", "plain training step", 48, 1, (256,), batch=4), _STEP),),
+}
+"""What users do in their own loops, and the forms in which it is measured."""
+
 
 class Case(NamedTuple):
     """One measurement to make: a workload in a form, for a section of the result file."""
@@ -121,8 +170,11 @@ def select_cases(
     selected = list(row_names(device) if names is None else names)
     if names is None and not attention:
         selected.remove("attention")
-    selected_forms = forms or (DEVICE_FORMS[device] if device == "cuda" else ("eager",))
-    checks = (("row", selected, row_names(device)), ("form", selected_forms, DEVICE_FORMS[device]))
+    selected_forms = forms or (
+        (*FORMS, *OWN_LOOP_FORMS) if device == "cuda" else ("eager", "riffle", "encoder")  # others take minutes
+    )
+    form_names = (*DEVICE_FORMS[device], *OWN_LOOP_FORMS)
+    checks = (("row", selected, row_names(device)), ("form", selected_forms, form_names))
     for what, given, choices in checks:
         for name in given:
             if name not in choices:
@@ -141,9 +193,12 @@ def select_cases(
     if "attention" in selected:
         for network, encoder in ATTENTION[device]:
             cases += [Case("attention", network, network_form), Case("attention", encoder, encoder_form)]
+    if "own-loop" in selected:
+        for workload, own_forms in OWN_LOOP[device]:
+            cases += [Case("own-loop", workload, form) for form in own_forms if form in selected_forms]
     return cases
 
 
 def row_names(device: str) -> tuple[str, ...]:
     """Every name that ``--rows`` takes on a type of device."""
-    return (*(workload.name for workload in WORKLOADS[device]), "curve", "attention")
+    return (*(workload.name for workload in WORKLOADS[device]), "curve", "attention", "own-loop")

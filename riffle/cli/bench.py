@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import perf_counter
 from typing import Annotated, Any
@@ -13,9 +13,13 @@ from rich.progress import Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from riffle.bench.record import Record, format_error, format_time
-from riffle.bench.workloads import FORMS, row_names, select_cases
+from riffle.bench.workloads import FORMS, OWN_LOOP_FORMS, row_names, select_cases
 from riffle.cli.display import Device, Json, choose_device, errors, output, print_json, require, titled_table
 from riffle.quantities import format_bytes, format_length, format_milliseconds, format_share
+
+
+def _forms(forms: Mapping[Any, str]) -> str:
+    return "; ".join(f"[bold]{form}[/], {what}" for form, what in forms.items())
 
 
 def bench(
@@ -31,8 +35,8 @@ def bench(
     forms: Annotated[
         str | None,
         typer.Option(
-            help="How to run the rows: " + "; ".join(f"[bold]{form}[/], {what}" for form, what in FORMS.items()) + ".",
-            show_default="all; eager on a CPU",
+            help=f"How to run the rows: {_forms(FORMS)}. In one's own loop: {_forms(OWN_LOOP_FORMS)}.",
+            show_default="all; on a CPU eager, riffle, encoder",
             metavar="NAMES",
         ),
     ] = None,
@@ -55,7 +59,7 @@ def bench(
     """
     import torch
 
-    from riffle.bench.measure import OUT_OF_MEMORY, Measurer
+    from riffle.bench.measure import NOT_INSTALLED, OUT_OF_MEMORY, Measurer
     from riffle.bench.plots import draw_bench
 
     require("matplotlib")
@@ -79,9 +83,10 @@ def bench(
             bar.update(progress, description=title)
             entry = measurer(case)
             record.put(case, entry)
-            of_floor = "" if "failed" in entry else f", {format_share(entry['fraction_of_floor'])} of the floor"
+            share = entry.get("fraction_of_floor")
+            of_floor = "" if share is None else f", {format_share(share)} of the floor"
             log(f"{title} [bold]{escape(format_time(entry))}[/]{of_floor}, error {format_error(entry)}")
-            right = right and entry.get("failed") in (None, OUT_OF_MEMORY)
+            right = right and entry.get("failed") in (None, OUT_OF_MEMORY, NOT_INSTALLED)
             bar.advance(progress)
     plots = out.with_suffix(".png"), out.with_suffix(".svg")
     drawn = draw_bench(record.content, *plots)
@@ -89,7 +94,9 @@ def bench(
         print_json(record.content)
     else:
         output.print(f"{record.content['device']}: {_rates(record.content)}", highlight=False, soft_wrap=True)
-        for section, table in (("rows", _table), ("curve", _curve), ("attention", _attention)):
+        tables: dict[str, Callable[[Any], Table]]
+        tables = {"rows": _table, "curve": _curve, "attention": _attention, "own-loop": _own_loop}
+        for section, table in tables.items():
             if record.content[section]:
                 output.print(table(record.content[section]))
     where = f"{out}, the plot in {plots[0]} and {plots[1]}" if drawn else f"{out}"
@@ -107,13 +114,12 @@ def _rates(record: Mapping[str, Any]) -> str:
     return f"{rates['product'] / 1e12:.3g} TFLOP/s, {rates['copy'] / 1e12:.3g} TB/s ({rates['description']})"
 
 
-def _table(rows: Mapping[str, Any]) -> Table:
-    table = titled_table("speed", "row", "form", "time", "memory", "of the floor", "error", left=("row", "form"))
+def _table(rows: Mapping[str, Any], title: str = "speed") -> Table:
+    table = titled_table(title, "row", "form", "time", "memory", "of the floor", "error", left=("row", "form"))
     for name, row in rows.items():
         for index, (form, entry) in enumerate(row["forms"].items()):
-            size, reached = "", ""
-            if "failed" not in entry:
-                size, reached = format_bytes(entry["peak_bytes"]), format_share(entry["fraction_of_floor"])
+            size = format_bytes(entry["peak_bytes"]) if "peak_bytes" in entry else ""
+            reached = format_share(entry["fraction_of_floor"]) if "fraction_of_floor" in entry else ""
             table.add_row("" if index else name, form, escape(format_time(entry)), size, reached, format_error(entry))
         table.add_section()
     return table
@@ -140,3 +146,7 @@ def _attention(rows: Mapping[str, Any]) -> Table:
         ratio = f"{times[1] / times[0]:.2g}" if len(times) == 2 else ""
         table.add_row(format_length(length), *(escape(format_time(entry)) if entry else "" for entry in both), ratio)
     return table
+
+
+def _own_loop(rows: Mapping[str, Any]) -> Table:
+    return _table(rows, "in one's own loop")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from riffle import ShuffleExchange
 from riffle.bench import workloads
-from riffle.bench.workloads import FORMS, row_names
+from riffle.bench.workloads import FORMS, OWN_LOOP_FORMS, row_names
 from riffle.cost import network_flops
 
 from . import tiny
@@ -25,6 +26,8 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setitem(workloads.WORKLOADS, "cpu", (tiny.INFERENCE, tiny.STEP))
     monkeypatch.setitem(workloads.CURVE, "cpu", tiny.CURVE)
     monkeypatch.setitem(workloads.ATTENTION, "cpu", ((tiny.OURS, tiny.ENCODER),))
+    own_loop = [(workload, ("riffle", "encoder", "gla")) for workload in tiny.OWN_LOOP[1:]]
+    monkeypatch.setitem(workloads.OWN_LOOP, "cpu", own_loop)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -51,10 +54,22 @@ def test_everything(small: Path) -> None:
             assert row["forms"]["eager"]["milliseconds"] > 0
             assert row["forms"]["eager"]["run"] == 0
             assert section != "rows" or name in result.out
+    for name, row in record["own-loop"].items():
+        riffle_entry, encoder = row["forms"]["riffle"], row["forms"]["encoder"]
+        assert riffle_entry["errors"].keys() == {"output", "gradient of input", "gradient of weight"}
+        assert encoder["parameters"] > 0
+        assert encoder["errors"] is None
+        assert name in result.out
     assert (small / "bench.png").read_bytes().startswith(b"\x89PNG")
     assert "FlashAttention" in (small / "bench.svg").read_text()
     assert "of the floor" in result.err
     assert "The measurements are in bench.json, the plot in bench.png and bench.svg." in result.err
+
+
+def test_a_model_that_is_not_installed(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fla.layers", None)
+    result = bench("--rows", "own-loop", "--forms", "gla")
+    assert "not installed" in result.out
 
 
 def test_later_runs_add_to_the_file(small: Path) -> None:
@@ -110,7 +125,7 @@ def test_an_unknown_row() -> None:
 
 def test_help_lists_the_rows() -> None:
     text = " ".join(succeed("bench", "--help").out.split())
-    for name in (*row_names("cuda"), *FORMS):
+    for name in (*row_names("cuda"), *FORMS, *OWN_LOOP_FORMS):
         assert name in text
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from riffle import ShuffleExchange
 from riffle.bench import jobs
 from riffle.bench.jobs import JOBS, definition, make_cells, make_network
 from riffle.bench.measure import OUT_OF_MEMORY, WRONG, Measurer, compare, relative_error
+from riffle.bench.own_loop import make_model
 from riffle.bench.timing import PeakRates
 from riffle.bench.workloads import Case, Form, Workload
 
@@ -116,6 +119,42 @@ def test_failures_are_recorded(error: Exception, failed: str, monkeypatch: pytes
     entry = measure(tiny.INFERENCE)
     assert entry["failed"] == failed
     assert "milliseconds" not in entry
+
+
+@pytest.mark.parametrize("workload", tiny.OWN_LOOP, ids=lambda workload: workload.kind)
+def test_own_loop(workload: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = measure(workload, "riffle")
+    assert 0 < entry["fastest"] <= entry["milliseconds"] <= entry["slowest"]
+    assert entry["errors"]["output"] > 1e-4, "it ran in bfloat16"
+    assert entry["parameters"] == sum(p.numel() for p in make_network(workload, "eager", CPU).parameters())
+    encoder = measure(workload, "encoder")
+    assert encoder["milliseconds"] > 0
+    assert "floor_milliseconds" not in encoder
+    change_network(monkeypatch, lambda y_BND: 1.1 * y_BND)
+    assert measure(workload, "riffle")["failed"] == WRONG
+
+
+class Recurrence(nn.GRU):
+    """A causal layer with the arguments of flash-linear-attention's."""
+
+    def __init__(self, hidden_size: int, **arguments: int) -> None:
+        super().__init__(hidden_size, hidden_size, batch_first=True)
+
+
+@pytest.mark.parametrize("name", ["gla", "gated-deltanet"])
+def test_layers_of_flash_linear_attention_in_both_directions(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    layers = types.SimpleNamespace(GatedLinearAttention=Recurrence, GatedDeltaNet=Recurrence)
+    monkeypatch.setitem(sys.modules, "fla", types.ModuleType("fla"))
+    monkeypatch.setitem(sys.modules, "fla.layers", layers)
+    workload = tiny.OWN_LOOP[1]
+    model, net = (make_model(model, workload, CPU) for model in (name, "riffle"))
+    counts = [sum(parameter.numel() for parameter in module.parameters()) for module in (model, net)]
+    assert 0.7 < counts[0] / counts[1] < 1.4
+    x_BND = make_cells(workload, "eager", CPU).requires_grad_()
+    for source in (0, -1):
+        (gradient_BND,) = torch.autograd.grad(model(x_BND)[:, source, 0].sum(), x_BND)
+        assert (gradient_BND.abs().sum((0, 2)) > 0).all(), "every cell counts"
+    assert measure(workload, name)["milliseconds"] > 0
 
 
 def test_relative_error() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from riffle.bench.plots import draw_bench
-from riffle.bench.workloads import select_cases
+from riffle.bench.workloads import SECTIONS, select_cases
 from riffle.quantities import DASH
 
 ROOT = Path(__file__).parents[2]
@@ -29,7 +29,8 @@ def readme() -> Any:
 @pytest.fixture
 def record() -> dict[str, Any]:
     """A made-up file: everything reaches half the floor, but one form ran out of memory."""
-    content: dict[str, Any] = {"rows": {}, "curve": {}, "attention": {}, "commit": "abc", "device": "Some GPU"}
+    content: dict[str, Any] = {section: {} for section in SECTIONS}
+    content |= {"commit": "abc", "device": "Some GPU"}
     content["runs"] = [{"command": "riffle bench", "ceilings": {"product": 500e12, "copy": 2e12}}]
     content["versions"] = {"torch": "2.11.0"}
     for section, workload, form in select_cases("cuda"):

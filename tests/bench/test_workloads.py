@@ -8,6 +8,8 @@ from riffle.bench.timing import PeakRates
 from riffle.bench.workloads import WORKLOADS, Case, Workload, row_names, select_cases
 from riffle.cost import encoder_flops, layer_flops, network_flops
 
+from . import tiny
+
 H200 = PeakRates(775e12, 4.2e12, "an earlier measurement")
 BY_NAME = {workload.name: workload for workload in WORKLOADS["cuda"]}
 FLOORS = {
@@ -58,6 +60,7 @@ def test_a_backward_pass_counts_twice() -> None:
 def test_titles() -> None:
     assert BY_NAME["infer-2m"].title == "inference, 96 maps, 1 block, n = 2M"
     assert BY_NAME["lambada"].title == "inference, 384 maps, 2 blocks, n = 128, batch 64"
+    assert tiny.OWN_LOOP[1].title == "forward and backward, 8 maps, 2 blocks, n = 16, batch 2"
     assert BY_NAME["step"].title == "training step, 192 maps, 1 block, bins 8+16+32+64, batch 64"
 
 
@@ -67,7 +70,7 @@ def test_cases_of_everything() -> None:
     assert {case.workload.name for case in cases if case.section == "rows"} == set(BY_NAME)
     kept = [case.workload.kind for case in cases if case.form == "fused-keep"]
     assert kept == ["forward and backward"] * 3 + ["training step"]
-    assert {case.section for case in cases} == {"rows", "curve", "attention"}
+    assert {case.section for case in cases} == {"rows", "curve", "attention", "own-loop"}
     assert all(case.section != "attention" for case in select_cases("cuda", attention=False))
 
 
@@ -77,7 +80,10 @@ def test_cases_of_a_selection() -> None:
         Case("rows", latency, "eager"),
         Case("rows", latency, "fused"),
     ]
-    assert {case.form for case in select_cases("cpu")} == {"eager"}
+    assert {case.form for case in select_cases("cpu")} == {"eager", "riffle", "encoder"}
+    own_loop = select_cases("cuda", ["own-loop"], ["gla"])
+    assert {case.workload.lengths[0] for case in own_loop} == {1024, 16384, 262144}
+    assert {case.workload.kind for case in own_loop} == {"plain forward", "plain forward and backward"}
     assert {case.section for case in select_cases("cpu", ["attention"], attention=False)} == {"attention"}
 
 

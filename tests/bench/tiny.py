@@ -9,4 +9,8 @@ BACKWARD = Workload("backward", "forward and backward", 8, 2, (16,), batch=2)
 STEP = Workload("step", "training step", 8, 1, (4, 8, 16), batch=8)
 ENCODER = Workload("encoder-16", "encoder", 64, 2, (16,))
 OURS = Workload("ours-16", "inference", 64, 2, (16,))
+OWN_LOOP = tuple(
+    Workload(f"own-{kind.split()[-1]}", kind, 8, 2, (16,), batch=2)
+    for kind in ("plain forward", "plain forward and backward", "plain training step")
+)
 CURVE = tuple(Workload(f"curve-{length}", "inference", 8, 1, (length,)) for length in (8, 32))
