@@ -3,8 +3,8 @@
     pip install 'riffle-nn[export]' onnxruntime
     python examples/export_onnx.py
 
-A file holds one length, which decides the number of layers; the batch stays free. `riffle export RUN` does the same for
-a run of the command line.
+The length decides the number of layers, so a file serves one power of two, and here one length; the batch stays free.
+`riffle export RUN` does the same for a run of the command line.
 """
 
 from __future__ import annotations

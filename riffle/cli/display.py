@@ -10,7 +10,14 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Column, Table
 
 output = Console()
@@ -64,7 +71,16 @@ def titled_table(title: str, *columns: str, left: Sequence[str] = ()) -> Table:
     return Table(*aligned, title=title, title_justify="left", header_style="bold")
 
 
-def progress_bar(*columns: TextColumn) -> Progress:
-    """A progress bar on standard error."""
-    first = (TextColumn("{task.description}"), BarColumn(bar_width=None), MofNCompleteColumn())
-    return Progress(*first, *columns, TimeRemainingColumn(), console=errors, expand=True)
+def progress_bar(*columns: TextColumn, counted: bool = True) -> Progress:
+    """A progress bar on standard error: how many of how many, or the share where nobody counts, such as of cells."""
+    first = (TextColumn("{task.description}"), BarColumn(bar_width=None))
+    done = MofNCompleteColumn() if counted else TaskProgressColumn()
+    # The rate is that of the last hour, so the time left neither jumps nor vanishes during one long step.
+    return Progress(
+        *first, done, *columns, TimeRemainingColumn(), console=errors, expand=True, speed_estimate_period=3600
+    )
+
+
+def print_next(text: str) -> None:
+    """Say what to do with what a command has made."""
+    errors.print(f"Next: {text}", markup=False, highlight=False, soft_wrap=True)

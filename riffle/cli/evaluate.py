@@ -16,6 +16,7 @@ from riffle.cli.display import (
     errors,
     output,
     print_json,
+    print_next,
     progress_bar,
     require,
     titled_table,
@@ -75,8 +76,8 @@ def evaluate(
     if not force:
         refuse_too_large(model, sizes, examples)
         _announce_wait(len(splits) * estimate_seconds(model, sizes, examples))
-    with progress_bar() as bar:
-        job = bar.add_task(f"evaluating {task.name}", total=len(sizes) * len(splits) * examples)
+    with progress_bar(counted=False) as bar:
+        job = bar.add_task(f"evaluating {task.name}", total=sum(sizes) * len(splits) * examples)
         advance = partial(bar.advance, job)
         sampling = {"examples": examples, "trained_length": longest, "seed": seed}
         scores = score(model, task, sizes, splits=splits, on_progress=advance, **sampling)  # type: ignore[arg-type]
@@ -96,6 +97,7 @@ def evaluate(
     for table in _score_tables(f"{task.name}, trained on length ≤ {longest}", scores, longest):
         output.print(table)
     errors.print(f"plot: {picture}   numbers: {run / 'evaluation.json'}", markup=False, soft_wrap=True)
+    print_next(f"riffle solve {task.name} --run {run} {' '.join(task.example)}, or look inside: riffle inspect {run}")
 
 
 def _announce_wait(seconds: float) -> None:
@@ -137,6 +139,20 @@ def _score_tables(title: str, scores: Sequence[Score], trained_length: int) -> l
     return [uniform, worst] if splits else [uniform]
 
 
+def spread_out(lengths: Sequence[int], most: int = 16) -> list[int]:
+    """Of rising lengths those whose labels have room on a logarithmic axis.
+
+    >>> spread_out([8, 16, 17, 18, 32, 4096])
+    [8, 16, 32, 4096]
+    """
+    apart = (lengths[-1] / lengths[0]) ** (1 / most)
+    kept = [lengths[0]]
+    for length in lengths[1:]:
+        if length >= kept[-1] * apart:
+            kept.append(length)
+    return kept
+
+
 def _plot_scores(path: Path, title: str, scores: Sequence[Score], trained_length: int) -> None:
     """Draw accuracy over length, with the trained lengths shaded."""
     from riffle.plots import PALETTE, new_figure, save_figure, style, style_axes
@@ -158,7 +174,8 @@ def _plot_scores(path: Path, title: str, scores: Sequence[Score], trained_length
                 colour = PALETTE[(index + 1) % len(PALETTE)]
                 axes.plot(xs, symbols, "x:", color=colour, markersize=4, label=f"symbols, {split}")
         axes.set_xscale("log", base=2)
-        axes.set_xticks(lengths, [str(length) for length in lengths])
+        axes.set_xticks(spread_out(lengths), [str(length) for length in spread_out(lengths)])
+        axes.minorticks_off()
         axes.set(xlim=(min(lengths) / 2**0.5, max(lengths) * 2**0.5), ylim=(-0.02, 1.03))
         axes.set(xlabel="length of the input", ylabel="accuracy", title=title)
         style_axes(axes)

@@ -7,11 +7,17 @@ from typing import Annotated
 
 import typer
 
-from riffle.cli.display import Json, errors, print_json
+from riffle.cli.display import Json, errors, print_json, print_next
 from riffle.cli.evaluate import RunFolder
 from riffle.files import replacing_files
 
 ENDINGS = {"onnx": ".onnx", "torch": ".pt2", "hub": ""}
+LOADERS = {
+    "onnx": "onnxruntime.InferenceSession({!r})",
+    "torch": "torch.export.load({!r}).module()",
+    "hub": "riffle.SequenceModel.from_pretrained({!r})",
+}
+"""How each format is loaded in Python."""
 
 
 def export(
@@ -56,3 +62,4 @@ def export(
         print_json(record)
     else:
         errors.print(f"wrote {path}{served}", markup=False, soft_wrap=True)
+        print_next(f"load it in Python: {LOADERS[format].format(str(path))}")

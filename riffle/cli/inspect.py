@@ -14,6 +14,7 @@ from riffle.cli.display import (
     errors,
     output,
     print_json,
+    print_next,
     progress_bar,
     require,
     titled_table,
@@ -79,10 +80,10 @@ def inspect(
     traced = trace(model, symbols_1N)
     folder = out or run / "inspect"
     folder.mkdir(parents=True, exist_ok=True)
-    with progress_bar() as bar:
+    with progress_bar(counted=False) as bar:
         advance = partial(bar.advance, bar.add_task("what outputs depend on", total=len(symbols)))
         dependence_NN = dependence(model, symbols_1N, probes=probes, seed=seed, on_progress=advance)
-        advance = partial(bar.advance, bar.add_task("where errors fall", total=len(sizes) * examples))
+        advance = partial(bar.advance, bar.add_task("where errors fall", total=sum(sizes) * examples))
         rates = errors_over_length(
             model, task, sizes, examples=examples, trained_length=longest, seed=seed, on_progress=advance
         )
@@ -135,3 +136,4 @@ def inspect(
         share = f"{format_percent(result['routed'])} of {len(routed)} outputs"
         output.print(f"{share} depend most on the input that the task moves there", highlight=False)
     errors.print(f"pictures: {', '.join(sorted(figures))} in {folder}", markup=False, soft_wrap=True, highlight=False)
+    print_next("the same for an input of your own with --input, and by the switch on the page of riffle demo")

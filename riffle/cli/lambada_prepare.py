@@ -10,7 +10,7 @@ import typer
 from rich.progress import TextColumn
 from rich.table import Table
 
-from riffle.cli.display import Json, errors, output, print_json, progress_bar
+from riffle.cli.display import Json, errors, output, print_json, print_next, progress_bar
 from riffle.quantities import format_percent
 
 
@@ -106,6 +106,7 @@ def prepare(
         return print_json(report)
     _print_report(report)
     errors.print(f"The corpus is in {out}.", markup=False, soft_wrap=True)
+    print_next(f"riffle lambada train --corpus {out}")
 
 
 def _print_report(report: dict[str, Any]) -> None:

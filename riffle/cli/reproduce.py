@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from riffle.cli.display import Json, errors, output, print_json, require, titled_table
+from riffle.cli.display import Json, errors, output, print_json, print_next, require, titled_table
 from riffle.cli.reproduce_runs import ReproduceOptions, measure_series, train_runs
 from riffle.files import FolderLock, write_atomically
 from riffle.quantities import format_bytes, format_milliseconds
@@ -108,6 +108,7 @@ def reproduce(
             raise ValueError(f"--report writes {PAGE} from the results in {root}: run it in a clone of the repository")
         write_atomically(PAGE, write_report(root).encode())
         errors.print(f"written: {PAGE}", markup=False)
+        print_next("python benchmarks/readme.py writes the tables of README and docs from the same results")
         return
     if name is None:
         raise ValueError(f"which experiment? Give one of {', '.join(FIGURES)}, or --report")
@@ -155,6 +156,7 @@ def _show_learning(figure: LearningFigure, root: Path, *, json: bool) -> None:
     folders = ", ".join(str(root / name) for name in names)
     drawn = f"figure: {', '.join(map(str, figure.save(root)))}" if results else "nothing to draw"
     errors.print(f"numbers of {len(results)} runs: {folders}   {drawn}", markup=False, soft_wrap=True)
+    print_next("riffle reproduce --report writes all results beside the paper's")
 
 
 def _show_timing(figure: TimingFigure, path: Path, *, json: bool) -> None:
@@ -170,6 +172,7 @@ def _show_timing(figure: TimingFigure, path: Path, *, json: bool) -> None:
         output.print(_timing_table(results))
         _print_claims(claims)
     errors.print(f"numbers: {path}   figure: {drawn}", markup=False, soft_wrap=True)
+    print_next("riffle reproduce --report writes all results beside the paper's")
 
 
 def _timing_table(results: dict[str, Any]) -> Table:

@@ -185,17 +185,17 @@ def _train_with_bar(run: Run, ranks: RankGroup, device: torch.device, graph: boo
     from riffle.train.loop import train as run_training
 
     bar = progress_bar(
-        TextColumn("loss {task.fields[loss]:.4f}"),
+        TextColumn("loss {task.fields[loss]}"),
         TextColumn("accuracy {task.fields[accuracy]}"),
-        TextColumn("{task.fields[rate]:.0f} steps/s"),
+        TextColumn("{task.fields[rate]} steps/s"),
     )
     bar.disable = not ranks.is_rank0
     task, steps = run.config.task, run.config.train.steps
-    job = bar.add_task(task, total=steps, completed=run.saved_step(), loss=float("nan"), accuracy="-", rate=0.0)
+    job = bar.add_task(task, total=steps, completed=run.saved_step(), loss="-", accuracy="-", rate="-")
 
     def on_log(step: int, values: dict[str, float]) -> None:
-        accuracy = format_percent(values["accuracy"])
-        bar.update(job, completed=step, loss=values["loss"], accuracy=accuracy, rate=values["steps_per_second"])
+        loss, rate = f"{values['loss']:.4f}", f"{values['steps_per_second']:.0f}"
+        bar.update(job, completed=step, loss=loss, accuracy=format_percent(values["accuracy"]), rate=rate)
 
     def on_evaluation(step: int, accuracy: dict[str, float]) -> None:
         scores = ", ".join(messages.score.format(format_percent(value), where) for where, value in accuracy.items())

@@ -134,7 +134,7 @@ def errors_over_length(
     examples: int = 256,
     trained_length: int = 0,
     seed: int = 1,
-    on_progress: Callable[[int], None] = lambda examples: None,
+    on_progress: Callable[[int], None] = lambda cells: None,
 ) -> Tensor:
     """Where errors fall as sequences grow: the share of wrong symbols by relative position, ``[lengths, bins]``.
 
@@ -149,7 +149,7 @@ def errors_over_length(
         examples: Examples for each length.
         trained_length: Up to here, examples are taken from those held out of training.
         seed: Seed of the examples.
-        on_progress: Called with the number of examples just scored.
+        on_progress: Called with the number of cells just scored.
     """
     device = next(model.parameters()).device
     was_training = model.training
@@ -167,7 +167,7 @@ def errors_over_length(
                 outputs_BN = model(inputs_BN).argmax(dim=-1)
                 counts_2N[0] += (outputs_BN != targets_BN).sum(dim=0)
                 counts_2N[1] += ((outputs_BN != BLANK) | (targets_BN != BLANK)).sum(dim=0)
-                on_progress(rows)
+                on_progress(rows * length)
             starts = [part * length // bins for part in range(bins)]
             ends = [max(start + 1, (part + 1) * length // bins) for part, start in enumerate(starts)]
             total_2N = F.pad(counts_2N.cumsum(1), (1, 0))

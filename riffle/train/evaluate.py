@@ -101,7 +101,7 @@ def evaluate(
     seed: int = 1,
     part: Part = "test",
     fill: Callable[[list[int]], list[int]] | None = None,
-    on_progress: Callable[[int], None] = lambda examples: None,
+    on_progress: Callable[[int], None] = lambda cells: None,
 ) -> list[Score]:
     """Score a model on fresh examples of every length and split, symbols and whole sequences.
 
@@ -125,7 +125,7 @@ def evaluate(
         part: "test" for what is reported; what chooses weights uses "selection", and no input belongs to both.
         fill: Makes of an input what the network is asked, :meth:`riffle.train.run.Run.padded` to score the answers of
             ``riffle solve``; by default the bare network reads the inputs as they are.
-        on_progress: Called with the number of examples just scored.
+        on_progress: Called with the number of cells just scored.
     """
     known = ("uniform", "structured", *task.splits, *families(task))
     for split in splits:
@@ -151,7 +151,7 @@ def evaluate(
                     outputs_BN = _answer_filled(model, task, inputs_BN, fill)
                     targets_BN = pad_to(targets_BN, outputs_BN.shape[1])
                 total += torch.stack(count_correct(outputs_BN, targets_BN))
-                on_progress(size)
+                on_progress(size * length)
             right, symbols, right_sequences, sequences = total.tolist()
             # Inputs so short that every target is blank leave nothing to get wrong.
             scores.append(

@@ -112,7 +112,7 @@ def test_long_inputs_go_through_in_small_batches(monkeypatch: pytest.MonkeyPatch
     done: list[int] = []
     scores = evaluate(model, model.task, [4, 20, 100], examples=7, on_progress=done.append)
     assert [len(inputs_BN) for inputs_BN in model.asked] == [7, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1]
-    assert done == [7, 3, 3, 1, *[1] * 7]
+    assert done == [28, 60, 60, 20, *[100] * 7], "cells"
     assert [score.examples for score in scores] == [7, 7, 7]
 
 
