@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import torch
 
-from riffle.nn.graphed import WARM_UP, capture
+from riffle.kernels.graphs import WARM_UP, capture
 
 Call = Callable[[], object]
 LONG = 2000.0

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from riffle.kernels.launches import (
-    ALIGNMENT,
     Kept,
     LayerPlan,
     UnitGradients,
     UnitWeights,
     Workspace,
+    aligned,
     backward_layer,
     forward_layer,
     plan_layer,
@@ -142,14 +142,14 @@ def _switch_backward(
     x_CD, plan = aligned(x_CD), _plan(x_CD, sequences, cells, dropout, shuffle, swap, kept is not None)
     skip_CD = None if skip_CD is None else aligned(skip_CD)
     grad_CD, grad_skip_CD = torch.empty_like(x_CD), None if skip_CD is None else torch.empty_like(x_CD)
-    grad_parameters = torch.empty_like(weights, dtype=torch.float32)
-    grad_scale_D = None if skip_scale_D is None else torch.empty_like(skip_scale_D)
+    grad_parameters = torch.zeros_like(weights, dtype=torch.float32)
+    grad_scale_D = None if skip_scale_D is None else torch.zeros_like(skip_scale_D)
     pair = 2 * plan.features
     gates_weight, candidates_weight, biases = grad_parameters.split([3 * pair * pair, pair * pair, 4 * pair])
     candidates_weight = candidates_weight.view(2, plan.features, pair)
     backward_layer(
         plan, aligned(grad_out_CD), x_CD, skip_CD, _unpack(weights, skip_scale_D, plan.features), seed, Workspace(x_CD),
-        kept=kept, accumulate=False, grad_CD=grad_CD, grad_skip_CD=grad_skip_CD,
+        kept=kept, grad_CD=grad_CD, grad_skip_CD=grad_skip_CD,
         gradients=UnitGradients(gates_weight.view(3 * pair, pair), candidates_weight, biases, grad_scale_D),
     )  # fmt: skip
     if grad_skip_CD is None or grad_scale_D is None:
@@ -204,12 +204,6 @@ def _unpack(flat: Tensor, skip_scale_D: Tensor | None, features: int) -> UnitWei
     return UnitWeights(
         gates, gates.t(), candidates, candidates.mT, gates_bias, candidates_bias.view(2, features), skip_scale_D
     )
-
-
-def aligned(x: Tensor) -> Tensor:
-    """``x`` as the launches want it, copied where it does not lie so."""
-    x = x.contiguous()
-    return x if x.data_ptr() % ALIGNMENT == 0 else x.clone()
 
 
 def _two_empty(x: Tensor) -> tuple[Tensor, Tensor]:

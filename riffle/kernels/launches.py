@@ -46,7 +46,7 @@ class UnitWeights(NamedTuple):
 
 
 class UnitGradients(NamedTuple):
-    """Where the gradients of a unit's parameters add up, in float32."""
+    """Where the gradients of a unit's parameters add up, layer by layer, in float32."""
 
     gates: Tensor
     """``[3E, E]``."""
@@ -71,13 +71,13 @@ class Workspace:
     """Buffers that the layers of one call use one after the other: a name has the same memory in each of them."""
 
     def __init__(self, cells: Tensor) -> None:
-        self.cells = cells
+        self.dtype, self.device = cells.dtype, cells.device
         self.buffers: dict[tuple[str, torch.dtype], Tensor] = {}
         self.views: dict[tuple[Any, ...], Tensor] = {}
 
     def __call__(self, name: str, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         """A buffer of the given shape, of unknown content; ``dtype`` is that of the cells where None."""
-        dtype = dtype or self.cells.dtype
+        dtype = dtype or self.dtype
         view = self.views.get((name, dtype, shape))
         if view is None:
             size = torch.Size(shape).numel()
@@ -85,7 +85,7 @@ class Workspace:
             if buffer is None or buffer.numel() < size:
                 self.views = {key: view for key, view in self.views.items() if key[:2] != (name, dtype)}
                 self.buffers.pop((name, dtype), None)
-                buffer = self.buffers[name, dtype] = self.cells.new_empty(size, dtype=dtype)
+                buffer = self.buffers[name, dtype] = torch.empty(size, dtype=dtype, device=self.device)
             view = self.views[name, dtype, shape] = buffer[:size].view(shape)
         return view
 
@@ -294,11 +294,10 @@ def backward_layer(
     *,
     kept: Kept | None,
     gradients: UnitGradients,
-    accumulate: bool,
     grad_CD: Tensor,
     grad_skip_CD: Tensor | None,
 ) -> None:
-    """The gradients of a layer: fills ``grad_CD`` and ``grad_skip_CD``, fills or adds to ``gradients``.
+    """The gradients of a layer: fills ``grad_CD`` and ``grad_skip_CD``, adds to ``gradients``.
 
     Args:
         plan: Of the layer's shape.
@@ -310,7 +309,6 @@ def backward_layer(
         workspace: Of this call.
         kept: What the forward pass kept, which stays as it is; None computes it again.
         gradients: Of the unit's parameters.
-        accumulate: Whether to add to ``gradients``, which another layer has filled.
         grad_CD: Takes the gradient of the input.
         grad_skip_CD: Takes that of ``skip_CD``; it may be the memory of ``x_CD``, which nobody needs any more.
     """
@@ -340,15 +338,15 @@ def backward_layer(
     reset = plan.reset_backward if skip_CD is None else plan.reset_backward_skip
     reset(gates, grad_gates, read_PE, product_2PE, grad_product_2PE, grad_read_PE, grad_biases)
     grad_read_PE.addmm_(grad_gates, weights.gates)
-    _weight_gradient(grad_gates, read_PE, gradients.gates, accumulate)
+    _add_weight_gradient(grad_gates, read_PE, gradients.gates)
     for i in range(2):
-        _weight_gradient(grad_sums[i], product_2PE[i], gradients.candidates[i], accumulate)
-    _sum_tiles(grad_biases, gradients.biases, accumulate)
+        _add_weight_gradient(grad_sums[i], product_2PE[i], gradients.candidates[i])
+    gradients.biases.add_(grad_biases.sum(0))
     if skip_CD is not None:
         assert gradients.skip_scale is not None
         grad_scales = workspace("grad scales", _ceil_div(2 * pairs, PASS_ROWS), features, dtype=torch.float32)
         plan.skip_backward(skip_CD, weights.skip_scale, grad_read_PE, grad_CD, grad_skip_CD, grad_scales)
-        _sum_tiles(grad_scales, gradients.skip_scale, accumulate)
+        gradients.skip_scale.add_(grad_scales.sum(0))
 
 
 def _add_skip(
@@ -362,22 +360,18 @@ def _add_skip(
     return read_PE
 
 
-def _weight_gradient(grad: Tensor, read: Tensor, out: Tensor, accumulate: bool) -> None:
-    """The gradient of a weight, summed over all pairs in float32."""
+def _add_weight_gradient(grad: Tensor, read: Tensor, out: Tensor) -> None:
+    """Add the gradient of a weight, summed over all pairs in float32."""
     if grad.dtype == torch.float32:
-        out.addmm_(grad.t(), read, beta=int(accumulate))
-    elif accumulate:
+        out.addmm_(grad.t(), read)
+    else:
         torch.addmm(out, grad.t(), read, out_dtype=torch.float32, out=out)
-    else:
-        torch.mm(grad.t(), read, out_dtype=torch.float32, out=out)
 
 
-def _sum_tiles(tiles: Tensor, out: Tensor, accumulate: bool) -> None:
-    """The sum over a pass's tiles, in a fixed order."""
-    if accumulate:
-        out += tiles.sum(dim=0)
-    else:
-        torch.sum(tiles, dim=0, out=out)
+def aligned(x: Tensor) -> Tensor:
+    """``x`` as the launches want it, copied where it does not lie so."""
+    x = x.contiguous()
+    return x if x.data_ptr() % ALIGNMENT == 0 else x.clone()
 
 
 def _ceil_div(size: int, block: int) -> int:

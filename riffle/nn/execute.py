@@ -3,8 +3,9 @@
 Shuffled, a layer joins adjacent cells and a physical shuffle follows: the definition, and the way to run with
 gradients. In place, cells stay where they are and a layer overwrites the pairs that differ in its address bit: without
 gradients one buffer serves the whole network, beside it a chunk of pairs at a time and the inputs that skip connections
-need. Other ways are in :mod:`riffle.nn.merge` (several lengths at once), :mod:`riffle.parallel` (sharded, streamed) and
-:mod:`riffle.inspect` (traced).
+need. The fused kernels run all layers in one operator (:mod:`riffle.kernels.operator`). Other ways are in
+:mod:`riffle.nn.merge` (several lengths at once), :mod:`riffle.parallel` (sharded, streamed) and :mod:`riffle.inspect`
+(traced).
 """
 
 # B = batch, N = 2**k cells, C = cells of all sequences, one after the other, D = features per cell
@@ -179,26 +180,61 @@ def is_fused(network: ShuffleExchange, x_BND: Tensor) -> bool:
     return network.unit in FUSED_UNITS and resolve(network.backend, x_BND) == "fused"
 
 
+def is_one_operator(network: ShuffleExchange, x_BND: Tensor) -> bool:
+    """Whether all layers are one operator: on the fused kernels, unless there is noise between the layers."""
+    return is_fused(network, x_BND) and not (network.noise and network.training)
+
+
 def compute_dtype(x_BND: Tensor) -> torch.dtype:
     """The dtype in which the fused kernels compute: that of the cells, or autocast's."""
     device = x_BND.device.type
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x_BND.dtype
 
 
+def run_fused(network: ShuffleExchange, xs_BND: Sequence[Tensor]) -> list[Tensor]:
+    """Run a network on batches of any lengths by the fused kernels, all layers of all batches in one operator."""
+    from riffle.kernels.operator import NetworkForm, run_network
+
+    units: Any = network.units.values()
+    parameters: list[Tensor] = []
+    for unit in units:
+        parameters += (unit.gates.weight, unit.gates.bias, unit.candidates_weight, unit.candidates_bias)
+        if unit.skip_scale is not None:
+            parameters.append(unit.skip_scale)
+    form = NetworkForm(
+        network.blocks,
+        network.sharing,
+        benes=network.unit != "no-benes",
+        skips=network.unit != "no-residual",
+        units=tuple(network.units),
+        swaps=tuple(unit.swap for unit in units),
+        scaled=tuple(unit.skip_scale is not None for unit in units),
+    )
+    # Longer ones first, as the kernels want it.
+    order = sorted(range(len(xs_BND)), key=lambda index: -xs_BND[index].shape[1])
+    y_CD = run_network(
+        [xs_BND[index] for index in order],
+        parameters,
+        form,
+        dtype=compute_dtype(xs_BND[0]),
+        dropout=network.dropout if network.training else 0.0,
+        recompute=network.recompute,
+        graphs=network.graphs,
+    )
+    if len(xs_BND) == 1:
+        return [y_CD.view(xs_BND[0].shape)]
+    parts = y_CD.split([xs_BND[index].shape[0] * xs_BND[index].shape[1] for index in order])
+    ys_BND = {index: part_CD.view(xs_BND[index].shape) for index, part_CD in zip(order, parts, strict=True)}
+    return [ys_BND[index] for index in range(len(xs_BND))]
+
+
 def run_batch(network: ShuffleExchange, x_BND: Tensor) -> Tensor:
     """Run a network on sequences of one power of two."""
     k = bits(x_BND.shape[1])
     layers = network.layers(k)
-    if is_fused(network, x_BND):
-        dtype = compute_dtype(x_BND)
-        groups = LengthGroups([x_BND.shape[0]], [x_BND.shape[1]], [dropout_rate(network, k)])
-        layer = fused_layer(network, dtype)
-        run_layer = shuffled_layer(lambda x_CD, unit, shuffle, skip_CD: layer(x_CD, unit, shuffle, skip_CD, groups))
-        y_CD = walk(layers, x_BND.to(dtype).flatten(0, 1), run_layer)
-        return y_CD.to(x_BND.dtype).view_as(x_BND)
     switch = switch_layer(network, x_BND, k)
-    if torch.is_grad_enabled() or torch.compiler.is_compiling():
-        return walk(layers, x_BND, shuffled_layer(switch))
+    if torch.is_grad_enabled() or torch.compiler.is_compiling() or is_fused(network, x_BND):
+        return walk(layers, x_BND, shuffled_layer(switch)).to(x_BND.dtype)
     # Where no gradient needs a layer's output by itself, the layers can overwrite one buffer.
     return walk(layers, x_BND.clone(memory_format=torch.contiguous_format), in_place_layer(layers, switch))
 
@@ -285,5 +321,5 @@ def out_of_memory_error(network: ShuffleExchange, xs_BND: Sequence[Tensor]) -> t
     training = torch.is_grad_enabled() and wanted
     # The inputs are there already, and at another length they would be others.
     free = free_bytes(xs_BND[0].device) + sum(x_BND.nbytes for x_BND in xs_BND)
-    shapes = [(x_BND.shape[0], x_BND.shape[1]) for x_BND in xs_BND]
+    shapes = [(x_BND.shape[0], 2 ** bits(x_BND.shape[1])) for x_BND in xs_BND]
     return torch.OutOfMemoryError(out_of_memory_message(memory_model(network, xs_BND[0], training), shapes, free))

@@ -1,55 +1,14 @@
-"""CUDA graphs: the one capture of this package, and :class:`Graphed`, a module replayed without launch overhead."""
+"""A whole module as CUDA graphs, for inference; a network's own passes are in :mod:`riffle.kernels.graphs`."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-Result = TypeVar("Result")
-WARM_UP = 3
-"""Calls before a capture: they compile kernels and let the libraries set themselves up."""
-
-
-def on_side_stream(call: Callable[[], Result]) -> Result:
-    """Run a call on a stream of its own, as CUDA requires of work that will be captured later."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        result = call()
-    torch.cuda.current_stream().wait_stream(stream)
-    return result
-
-
-def capture(
-    call: Callable[[], Result],
-    *,
-    warm_up: int = WARM_UP,
-    pool: Any = None,
-    generators: Sequence[torch.Generator] = (),
-) -> tuple[torch.cuda.CUDAGraph, Result]:
-    """Capture a call as a CUDA graph: the one place where this package does.
-
-    Args:
-        call: Launches kernels and never waits for the device; what it reads and writes must stay where it lies.
-        warm_up: Calls on a side stream before the capture.
-        pool: The memory pool of other graphs to share, from ``torch.cuda.graph_pool_handle``.
-        generators: Random generators besides the default one whose state advances with every replay.
-
-    Returns:
-        The graph, and what the captured call returned: tensors that every replay fills anew.
-    """
-    for _ in range(warm_up):
-        on_side_stream(call)
-    graph = torch.cuda.CUDAGraph()
-    for generator in generators:
-        graph.register_generator_state(generator)
-    with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
-        result = call()
-    return graph, result
+from riffle.kernels.graphs import capture
 
 
 class Recording(NamedTuple):

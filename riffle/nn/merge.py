@@ -1,30 +1,21 @@
-"""Sequences of several lengths through the same layers: which layers of their schedules run together.
-
-To a switch unit a pair is a pair, whatever sequence it comes from. Networks of different lengths apply the same units
-in the same order, the longer ones more often. So the layers of the longest serve all: a shorter group joins the forward
-half of a block late and leaves the reverse half early, and in between it waits. All meet in the middle of a block, and
-all take the last layer together. For 64, 16 and 8 cells and one block, a column for each merged layer::
-
-    64 cells   F F F F F R R R R R L        F = 0_forward, R = 0_reverse, L = last
-    16 cells   . . F F F R R R . . L
-     8 cells   . . . F F R R . . . L
+"""Sequences of several lengths through the same layers, one layer at a time: :func:`riffle.kernels.plan.merge` says
+which run together. On the fused kernels :mod:`riffle.kernels.operator` runs all of them in one call.
 """
 
 # B = batch, N = 2**k cells, C = cells of some groups, one after the other, D = features per cell
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from riffle.kernels.plan import MergedLayer, merge
 from riffle.nn.execute import GroupedSwitchLayer, compute_dtype, dropout_rate, fused_layer, is_fused, regularise, walk
 from riffle.nn.lengths import LengthGroups, concatenate, split
-from riffle.shuffle import SHUFFLES, Layer
+from riffle.shuffle import SHUFFLES
 
 if TYPE_CHECKING:
     from riffle.nn.network import ShuffleExchange
@@ -82,79 +73,6 @@ def _reference_layer(network: ShuffleExchange) -> GroupedSwitchLayer:
         return concatenate([SHUFFLES[shuffle](y_BND).flatten(0, 1) for y_BND in ys_BND])
 
     return layer
-
-
-@dataclass(frozen=True)
-class MergedLayer:
-    """One switch layer of consecutive groups at once, and the shuffle after it, each group's in its own length."""
-
-    unit: str
-    shuffle: int
-    first: int
-    """The first group that takes part."""
-    end: int
-    """The group after the last that does."""
-    skip: tuple[int, ...] | None
-    """For each of these groups, the merged layer whose input is added, scaled; None without a skip connection."""
-
-
-@lru_cache(maxsize=256)
-def merge(schedules: tuple[tuple[Layer, ...], ...]) -> tuple[MergedLayer, ...]:
-    """The layers of all groups, longer sequences first, in an order that serves each group's own.
-
-    >>> from riffle.shuffle import schedule
-    >>> for layer in merge((schedule(3), schedule(2))):
-    ...     print(f"{layer.unit}, groups {layer.first} to {layer.end - 1}")
-    0_forward, groups 0 to 0
-    0_forward, groups 0 to 1
-    0_reverse, groups 0 to 1
-    0_reverse, groups 0 to 0
-    last, groups 0 to 1
-    """
-    merged: list[MergedLayer] = []
-    done = [0] * len(schedules)
-    merged_index: list[list[int]] = [[] for _ in schedules]  # the merged layer of each layer of each group
-    for counts in _unit_runs(schedules):
-        longest = max(counts.values())
-        first, end = min(counts), max(counts) + 1
-        assert len(counts) == end - first, "a group in between does not take part"
-        shuffle = schedules[first][done[first]].shuffle
-        for step in range(longest):
-            # Late in a run of unriffles, early in one of riffles: a group is with the others around the middle.
-            least = longest - step if shuffle == 1 else step + 1
-            active = [group for group in range(first, end) if counts[group] >= least]
-            assert active == list(range(first, first + len(active))), "a shorter group takes part without a longer one"
-            own = [schedules[group][done[group]] for group in active]
-            skips = tuple(
-                merged_index[group][layer.skip]
-                for group, layer in zip(active, own, strict=True)
-                if layer.skip is not None
-            )
-            assert len(skips) in (0, len(active)), "a group has no skip connection where another has one"
-            for group in active:
-                merged_index[group].append(len(merged))
-                done[group] += 1
-            merged.append(MergedLayer(own[0].unit, shuffle, first, first + len(active), skips or None))
-    return tuple(merged)
-
-
-def _unit_runs(schedules: Sequence[tuple[Layer, ...]]) -> list[dict[int, int]]:
-    """Runs of layers with one unit, in an order that serves all groups: how many layers of it each group has."""
-    keys: list[tuple[str, int, bool]] = []
-    runs: list[dict[int, int]] = []
-    for group, layers in enumerate(schedules):
-        position, previous = -1, None
-        for layer in layers:
-            key = (layer.unit, layer.shuffle, layer.skip is not None)
-            if key != previous:
-                ahead = [index for index in range(position + 1, len(keys)) if keys[index] == key]
-                position = ahead[0] if ahead else position + 1
-                if not ahead:
-                    keys.insert(position, key)
-                    runs.insert(position, {})
-            runs[position][group] = runs[position].get(group, 0) + 1
-            previous = key
-    return runs
 
 
 class GroupedCells:

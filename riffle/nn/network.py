@@ -11,7 +11,17 @@ import torch
 from torch import Tensor, nn
 
 from riffle.kernels import BACKENDS, Backend
-from riffle.nn.execute import chunks, in_place_layer, out_of_memory_error, run_batch, switch_layer, walk
+from riffle.kernels.graphs import GraphCache
+from riffle.nn.execute import (
+    chunks,
+    in_place_layer,
+    is_one_operator,
+    out_of_memory_error,
+    run_batch,
+    run_fused,
+    switch_layer,
+    walk,
+)
 from riffle.nn.hub import HubMixin
 from riffle.nn.lengths import at_own_power_of_two, at_powers_of_two, lengths_of_mask
 from riffle.nn.merge import can_merge, run_merged
@@ -53,6 +63,8 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
             "auto", fused wherever they run.
         recompute: Whether the backward pass of the fused kernels forms the gates again, so that a layer keeps its input
             only; False keeps the gates: faster, about five times the memory, and one backward pass for each forward.
+        graphs: Whether the fused kernels of small work whose shape repeats are replayed as CUDA graphs, forward and
+            backward, see :class:`riffle.kernels.graphs.GraphCache`.
         sharding: A :class:`riffle.parallel.SequenceSharding` over whose 2^p ranks every sequence is spread, an equal
             part of consecutive cells on each; None, or one rank, where this process has it all. See
             ``docs/scaling.md``.
@@ -83,6 +95,7 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
         order: str = "paper",
         backend: Backend = "auto",
         recompute: bool = True,
+        graphs: bool = False,
         sharding: SequenceSharder | None = None,
         device: Any = None,
         dtype: Any = None,
@@ -111,6 +124,7 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
         self.features, self.blocks, self.sharing, self.unit = features, blocks, sharing, unit
         self.dropout, self.noise, self.length, self.order, self.backend = dropout, noise, length, order, backend
         self.recompute = recompute
+        self.graphs = GraphCache() if graphs else None
         self.sharding = None if sharding is None or sharding.ranks == 1 else sharding
         # Three bits have every kind of layer, so their units are the units of every length.
         layers = self.layers(3 if length is None else bits(length))
@@ -153,8 +167,8 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
         if self.sharding is not None:
             return self.sharding.run(self, x_BND, lengths)
         if lengths is not None:
-            return at_own_power_of_two(self.run_padded, x_BND, lengths)
-        return at_powers_of_two(self.run_padded, [x_BND])[0]
+            return at_own_power_of_two(self.run_batches, x_BND, lengths)
+        return self.run_batches([x_BND])[0]
 
     def forward_batches(self, xs_BND: Sequence[Tensor]) -> list[Tensor]:
         """Map several batches, each of sequences of one length; on a GPU, layers that share a unit are one call.
@@ -166,21 +180,28 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
             self.check_input(x_BND)
         if self.sharding is not None:
             return [self.sharding.run(self, x_BND, None) for x_BND in xs_BND]
-        return at_powers_of_two(self.run_padded, xs_BND) if xs_BND else []
+        return self.run_batches(list(xs_BND)) if xs_BND else []
 
-    def run_padded(self, xs_BND: list[Tensor]) -> list[Tensor]:
-        """Map several batches whose lengths are powers of two, on this rank alone."""
+    def run_batches(self, xs_BND: list[Tensor]) -> list[Tensor]:
+        """Map several batches of any lengths, on this rank alone."""
         xs_BND = [self.relabel(x_BND) for x_BND in xs_BND]
         ys_BND = None
         try:
-            # On a CPU a call costs next to nothing, and batches go one by one.
-            merge = len(xs_BND) > 1 and can_merge(self, xs_BND[0])
-            ys_BND = run_merged(self, xs_BND) if merge else [run_batch(self, x_BND) for x_BND in xs_BND]
+            if is_one_operator(self, xs_BND[0]):
+                ys_BND = run_fused(self, xs_BND)
+            else:
+                ys_BND = at_powers_of_two(self._run_padded, xs_BND)
         except torch.OutOfMemoryError:
             pass  # with the error goes what the attempt held, and what is free can be counted
         if ys_BND is None:
             raise out_of_memory_error(self, xs_BND)
         return [self.relabel(y_BND) for y_BND in ys_BND]
+
+    def _run_padded(self, xs_BND: list[Tensor]) -> list[Tensor]:
+        """Map several batches whose lengths are powers of two, layer by layer."""
+        # On a CPU a call costs next to nothing, and batches go one by one.
+        merge = len(xs_BND) > 1 and can_merge(self, xs_BND[0])
+        return run_merged(self, xs_BND) if merge else [run_batch(self, x_BND) for x_BND in xs_BND]
 
     @torch.no_grad()
     def overwrite(self, x_BND: Tensor) -> Tensor:

@@ -174,7 +174,7 @@ class SequenceSharding:
         xs_RWD = [part_CD.unflatten(0, group.shape) for part_CD, group in zip(parts, groups, strict=True)]
         # The shortest come first, and so those that are whole on a rank.
         whole = sum(not group.spread for group in groups)
-        ys_RWD = network.run_padded(xs_RWD[:whole]) if whole else []
+        ys_RWD = network.run_batches(xs_RWD[:whole]) if whole else []
         ys_RWD += [self._run_spread(network, x_RWD) for x_RWD in xs_RWD[whole:]]
         y_CD = torch.cat([y_RWD.flatten(0, 1) for y_RWD in ys_RWD])
         return redistribute(y_CD, plan.inverse(), self.group).view_as(x_BND)

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from riffle.config import RunConfig
+from riffle.kernels.graphs import capture, on_side_stream
 from riffle.models.base import Trainable
-from riffle.nn.graphed import capture, on_side_stream
 from riffle.train.checkpoint import add_prefix, select_prefix
 from riffle.train.distributed import SINGLE_PROCESS, RankGroup
 from riffle.train.ema import EMA, BestWeights

@@ -14,7 +14,8 @@ from riffle import SequenceModel, ShuffleExchange
 
 pytest.importorskip("triton", reason="Triton has no build for this platform")
 
-from riffle.kernels import fused
+from riffle.kernels import fused, passes
+from riffle.kernels.launches import LayerPlan
 
 GPU = torch.cuda.is_available()
 DEVICE = "cuda" if GPU else "cpu"
@@ -77,18 +78,18 @@ def test_together_as_apart(
 
 @pytest.mark.parametrize("recompute", [True, False])
 def test_as_few_calls_as_the_longest_group_has_layers(recompute: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[list[int]] = []
-    original = fused.switch_and_shuffle
+    calls: list[int] = []
+    original = passes.forward_layer
 
-    def counted(*arguments: Any, cells: list[int], **options: Any) -> Tensor:
-        calls.append(cells)
-        return original(*arguments, cells=cells, **options)
+    def counted(plan: LayerPlan, *arguments: Any, **options: Any) -> Tensor:
+        calls.append(plan.pairs)
+        return original(plan, *arguments, **options)
 
-    monkeypatch.setattr(fused, "switch_and_shuffle", counted)
+    monkeypatch.setattr(passes, "forward_layer", counted)
     model = SequenceModel(12, 12, FEATURES, backend="fused", recompute=recompute, device=DEVICE)
     batches = [torch.randint(12, (2, length), device=DEVICE) for length in (4, 8, 16)]
     together = model.forward_batches(batches)
-    assert calls == [[16], [16, 8], [16, 8, 4], [16, 8, 4], [16, 8], [16], [16, 8, 4]]
+    assert calls == [16, 24, 28, 28, 24, 16, 28], "pairs of two sequences of 16, 8 and 4 cells"
     for actual, symbols_BN in zip(together, batches, strict=True):
         torch.testing.assert_close(actual, model(symbols_BN), rtol=1e-4, atol=1e-5)
 

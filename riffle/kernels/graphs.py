@@ -1,0 +1,272 @@
+"""CUDA graphs: the one capture of this package, and the passes of a network captured for shapes that come again.
+
+Starting a kernel costs the host a few microseconds, and a short layer takes the device no longer than that. A captured
+pass is started as a whole. :class:`GraphCache` watches the calls of a network, captures the forward pass, with
+gradients the backward pass too, of a shape that repeats, and replays them inside the ordinary autograd of whoever
+calls. What it cannot serve is launched kernel by kernel as before, and counted.
+"""
+
+# B = batch, N = length, D = features per cell, C = cells of all batches
+from __future__ import annotations
+
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from riffle.kernels.plan import KEEP_GATES, KEEP_NOTHING, NetworkPlan
+
+Result = TypeVar("Result")
+WARM_UP = 3
+"""Calls before a capture: they compile kernels and let the libraries set themselves up."""
+SIGHTS = 3
+"""Calls of one shape before its passes are captured."""
+IDLE_CALLS = 64
+"""Captured passes give way to others when so many calls did without them: captures take longer than launches."""
+SMALL_WORK = 2**23
+"""Features of all cells of a call up to which starting its kernels takes longer than running them."""
+_enabled: ContextVar[bool] = ContextVar("graphs_enabled", default=True)
+
+
+@contextmanager
+def use_graphs(enabled: bool) -> Iterator[None]:
+    """Whether networks may replay captured passes in this context; False launches every kernel."""
+    token = _enabled.set(enabled)
+    try:
+        yield
+    finally:
+        _enabled.reset(token)
+
+
+def on_side_stream(call: Callable[[], Result]) -> Result:
+    """Run a call on a stream of its own, as CUDA requires of work that will be captured later."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream), use_graphs(False):
+        result = call()
+    torch.cuda.current_stream().wait_stream(stream)
+    return result
+
+
+def capture(
+    call: Callable[[], Result],
+    *,
+    warm_up: int = WARM_UP,
+    pool: Any = None,
+    generators: Sequence[torch.Generator] = (),
+) -> tuple[torch.cuda.CUDAGraph, Result]:
+    """Capture a call as a CUDA graph: the one place where this package does.
+
+    Args:
+        call: Launches kernels and never waits for the device; what it reads and writes must stay where it lies.
+        warm_up: Calls on a side stream before the capture.
+        pool: The memory pool of other graphs to share, from ``torch.cuda.graph_pool_handle``.
+        generators: Random generators besides the default one whose state advances with every replay.
+
+    Returns:
+        The graph, and what the captured call returned: tensors that every replay fills anew.
+    """
+    for _ in range(warm_up):
+        on_side_stream(call)
+    graph = torch.cuda.CUDAGraph()
+    for generator in generators:
+        graph.register_generator_state(generator)
+    with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+        result = call()
+    return graph, result
+
+
+class CapturedPasses:
+    """The passes of one plan as graphs, with the tensors that they read and write."""
+
+    def __init__(
+        self, plan: NetworkPlan, xs_BND: Sequence[Tensor], parameters: Sequence[Tensor], seed: Tensor | None, pool: Any
+    ) -> None:
+        from riffle.kernels.passes import backward, forward  # Triton is not everywhere, and :func:`capture` is
+
+        self.last_call = 0
+        self.xs_BND = [x_BND.detach().clone(memory_format=torch.contiguous_format) for x_BND in xs_BND]
+        self.seed = None if seed is None else seed.clone()
+        self.holder = 0
+        """The number of the call whose backward pass still needs what the forward pass has saved; 0 for none."""
+        arguments = (self.xs_BND, parameters, self.seed)
+        self.forward_graph, (self.y_CD, self.saved) = capture(lambda: forward(plan, *arguments), warm_up=1, pool=pool)
+        tensors = [*self.xs_BND, self.y_CD, *self.saved]
+        if plan.keep != KEEP_NOTHING:
+            self.grad_CD = torch.zeros_like(self.y_CD)
+            self.backward_graph, self.grads = capture(
+                lambda: backward(plan, self.grad_CD, *arguments, self.saved, overwrite=True), warm_up=1, pool=pool
+            )
+            tensors += [self.grad_CD, *self.grads]
+        self.bytes = sum(tensor.nbytes for tensor in tensors)
+
+    def forward(self, xs_BND: Sequence[Tensor], seed: Tensor | None) -> Tensor:
+        """What :func:`riffle.kernels.passes.forward` returns for these cells."""
+        for static_BND, x_BND in zip(self.xs_BND, xs_BND, strict=True):
+            static_BND.copy_(x_BND)
+        if self.seed is not None and seed is not None:
+            self.seed.copy_(seed)
+        self.forward_graph.replay()
+        return self.y_CD.clone()
+
+    def backward(self, grad_CD: Tensor) -> tuple[Tensor, Tensor]:
+        """What :func:`riffle.kernels.passes.backward` returns; afterwards what the forward pass saved is gone."""
+        self.grad_CD.copy_(grad_CD)
+        self.backward_graph.replay()
+        grad_x_CD, grad_parameters = self.grads
+        return grad_x_CD.clone(), grad_parameters.clone()
+
+
+class Lease:
+    """Captured passes that one call uses, until its backward pass has run or nobody can ask for it any more."""
+
+    numbers = 0
+
+    def __init__(self, passes: CapturedPasses) -> None:
+        Lease.numbers += 1
+        self.passes, self.number = passes, Lease.numbers
+        passes.holder = self.number
+
+    def release(self) -> None:
+        """Let others use the passes."""
+        if self.passes.holder == self.number:
+            self.passes.holder = 0
+
+    def __del__(self) -> None:
+        self.release()
+
+
+class GraphCache:
+    """The captured passes of one network, by shape.
+
+    Args:
+        max_graphs: Shapes whose passes are kept; the least recently used one is dropped.
+        max_bytes: What their tensors may take together.
+    """
+
+    def __init__(self, max_graphs: int = 16, max_bytes: int = 2**30) -> None:
+        if max_graphs < 1:
+            raise ValueError(f"max_graphs must be at least 1, got {max_graphs}")
+        self.max_graphs, self.max_bytes = max_graphs, max_bytes
+        self.counts: Counter[str] = Counter()
+        """How many calls were replayed and how many launched kernel by kernel, by the reason why."""
+        self._lock = threading.Lock()
+        self.reset()
+
+    def reset(self) -> None:
+        """Discard all captured passes."""
+        self._passes: OrderedDict[tuple[Any, ...], CapturedPasses] = OrderedDict()
+        self._sights: OrderedDict[tuple[Any, ...], int] = OrderedDict()
+        self._addresses: tuple[int, ...] = ()
+        self._pools: dict[int, Any] = {}  # one for each stream, since what is on the same one runs one after the other
+        self._calls = 0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A copy of the network has weights of its own.
+        return GraphCache, (self.max_graphs, self.max_bytes)
+
+    def forward(
+        self, plan: NetworkPlan, xs_BND: Sequence[Tensor], parameters: Sequence[Tensor], seed: Tensor | None
+    ) -> tuple[Tensor, Lease | None] | None:
+        """The forward pass by replay, with the lease that its backward pass needs; None where it must be launched."""
+        reason = self._obstacle(plan, xs_BND[0])
+        if reason is None and not self._lock.acquire(blocking=False):
+            reason = "another thread"
+        if reason is not None:
+            self.counts[reason] += 1
+            return None
+        try:
+            with torch.inference_mode(False), torch.no_grad(), torch.cuda.device(xs_BND[0].device):
+                passes = self._find(plan, xs_BND, parameters, seed)
+                if passes is None:
+                    return None
+                self.counts["replayed"] += 1
+                lease = None if plan.keep == KEEP_NOTHING else Lease(passes)
+                return passes.forward(xs_BND, seed), lease
+        finally:
+            self._lock.release()
+
+    def _obstacle(self, plan: NetworkPlan, x_BND: Tensor) -> str | None:
+        """Why a call cannot be replayed; None if it might be."""
+        if not x_BND.is_cuda or not _enabled.get():
+            return "off"
+        if plan.cells * plan.features > SMALL_WORK:
+            return "large"
+        if torch.cuda.is_current_stream_capturing():
+            return "captured by the caller"
+        if plan.keep != KEEP_NOTHING and torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
+            return "hooks on saved tensors"
+        return None
+
+    def _find(
+        self, plan: NetworkPlan, xs_BND: Sequence[Tensor], parameters: Sequence[Tensor], seed: Tensor | None
+    ) -> CapturedPasses | None:
+        addresses = tuple([parameter.data_ptr() for parameter in parameters])
+        if addresses != self._addresses:
+            self.reset()
+            self._addresses = addresses
+        self._calls += 1
+        stream = torch.cuda.current_stream().cuda_stream
+        # One after the other, until one is free: a call may come before the backward pass of the one before.
+        for copy in range(self.max_graphs):
+            key = (id(plan), stream, copy)
+            passes = self._passes.get(key)
+            if passes is None:
+                return self._seen(key, plan, xs_BND, parameters, seed)
+            if not passes.holder:
+                passes.last_call = self._calls
+                self._passes.move_to_end(key)
+                return passes
+        self.counts["busy"] += 1
+        return None
+
+    def _seen(
+        self,
+        key: tuple[Any, ...],
+        plan: NetworkPlan,
+        xs_BND: Sequence[Tensor],
+        parameters: Sequence[Tensor],
+        seed: Tensor | None,
+    ) -> CapturedPasses | None:
+        """Capture the passes of a shape that has been seen often enough."""
+        self._sights[key] = self._sights.pop(key, 0) + 1
+        if len(self._sights) > 4 * self.max_graphs:
+            self._sights.popitem(last=False)
+        if self._sights[key] < SIGHTS:
+            self.counts["first calls"] += 1
+            return None
+        if not self._make_room(plan):
+            self.counts["no room"] += 1
+            return None
+        stream = key[1]
+        if stream not in self._pools:
+            self._pools[stream] = torch.cuda.graph_pool_handle()
+        passes = self._passes[key] = CapturedPasses(plan, xs_BND, parameters, seed, self._pools[stream])
+        passes.last_call = self._calls
+        self.counts["captured"] += 1
+        return passes
+
+    def _make_room(self, plan: NetworkPlan) -> bool:
+        """Drop the least recently used passes until those of a plan fit; False if they do not."""
+        needed = plan_bytes(plan)
+        while self._passes:
+            taken = sum(passes.bytes for passes in self._passes.values())
+            if len(self._passes) < self.max_graphs and taken + needed <= self.max_bytes:
+                break
+            oldest = next(iter(self._passes))
+            if self._passes[oldest].holder or self._calls - self._passes[oldest].last_call < IDLE_CALLS:
+                return False
+            del self._passes[oldest]
+        return needed <= self.max_bytes
+
+
+def plan_bytes(plan: NetworkPlan) -> int:
+    """About what the captured passes of a plan keep: all layers' inputs, and input, output and their gradients."""
+    rows = sum(plan.regions) + 2 * plan.cells if plan.keep else 2 * plan.cells
+    gates = 8 * plan.pairs if plan.keep == KEEP_GATES else 0
+    return (rows + gates) * plan.features * plan.dtype.itemsize

@@ -1,0 +1,273 @@
+"""A whole network on the Triton kernels as one differentiable operator, ``riffle::network``.
+
+Called eagerly, its two passes run inside an ordinary :class:`torch.autograd.Function`. Compilers, exporters and whoever
+else wants to see operators see ``riffle::network`` and ``riffle::network_backward``.
+"""
+
+# B = batch, N = length, D = features per cell, C = cells of all batches, T = rows of all layers' inputs
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from riffle.kernels.graphs import GraphCache
+from riffle.kernels.passes import Saved, backward, forward, gradient_sizes, rounded, saved_rows, split_batches
+from riffle.kernels.plan import (
+    KEEP_GATES,
+    KEEP_INPUTS,
+    KEEP_NOTHING,
+    NetworkForm,
+    NetworkPlan,
+    layers_of,
+    plan_network,
+    used_units,
+)
+from riffle.shuffle import bits
+
+SECOND_DERIVATIVES = b'the fused kernels have no second derivatives: build the network with backend="reference"'
+
+
+def run_network(
+    xs_BND: Sequence[Tensor],
+    parameters: Sequence[Tensor],
+    form: NetworkForm,
+    *,
+    dtype: torch.dtype,
+    dropout: float = 0.0,
+    recompute: bool = True,
+    graphs: GraphCache | None = None,
+) -> Tensor:
+    """Map batches of sequences: the cells of all batches one after the other, ``[sum of B * N, D]``.
+
+    Args:
+        xs_BND: The batches, each of sequences of one length, longer ones first.
+        parameters: Of every unit the matrix and bias of its gates, those of its candidates, and the scale of its skip
+            connection where it has one.
+        form: What network it is.
+        dtype: In which the kernels compute.
+        dropout: Of a layer's output features this share, divided by k, is set to zero.
+        recompute: Whether the backward pass computes gates and candidates again.
+        graphs: Captured passes of this network, to be replayed where they can serve.
+    """
+    seed = torch.randint(2**31, (1,), device=xs_BND[0].device) if dropout else None
+    differentiable = torch.is_grad_enabled() and any(x.requires_grad for x in (*xs_BND, *parameters))
+    keep = (KEEP_INPUTS if recompute else KEEP_GATES) if differentiable else KEEP_NOTHING
+    if _wants_operators(xs_BND, parameters):
+        return _network(list(xs_BND), list(parameters), seed, *_flat(form), dtype, dropout, keep)[0]
+    plan = _plan(xs_BND, form, dtype, dropout, keep, direct=True)
+    if keep == KEEP_NOTHING:
+        replayed = None if graphs is None else graphs.forward(plan, xs_BND, parameters, seed)
+        return (replayed or forward(plan, xs_BND, parameters, seed))[0]
+    return _Network.apply(plan, graphs, seed, *xs_BND, *parameters)
+
+
+def _plan(
+    xs_BND: Sequence[Tensor], form: NetworkForm, dtype: torch.dtype, dropout: float, keep: int, direct: bool = False
+) -> NetworkPlan:
+    batches, lengths = tuple([x_BND.shape[0] for x_BND in xs_BND]), tuple([x_BND.shape[1] for x_BND in xs_BND])
+    x_BND = xs_BND[0]
+    return plan_network(batches, lengths, x_BND.shape[2], x_BND.dtype, x_BND.device, form, dtype, dropout, keep, direct)
+
+
+def _wants_operators(xs_BND: Sequence[Tensor], parameters: Sequence[Tensor]) -> bool:
+    """Whether somebody traces, transforms or intercepts operators."""
+    if torch.compiler.is_compiling():
+        return True
+    if torch._C._len_torch_dispatch_stack() or torch._C._functorch.maybe_current_level() is not None:
+        return True
+    return any(type(tensor) not in (Tensor, torch.nn.Parameter) for tensor in (*xs_BND, *parameters))
+
+
+class _Network(torch.autograd.Function):
+    """The operator as eager autograd sees it."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, plan: NetworkPlan, graphs: GraphCache | None, seed: Tensor | None, *tensors: Tensor
+    ) -> Tensor:
+        count = len(plan.batches)
+        xs_BND, parameters = tensors[:count], tensors[count:]
+        ctx.plan, ctx.lease = plan, None
+        replayed = None if graphs is None else graphs.forward(plan, xs_BND, parameters, seed)
+        if replayed is not None:
+            y_CD, ctx.lease = replayed
+            ctx.save_for_backward(*parameters)
+        else:
+            y_CD, saved = forward(plan, xs_BND, parameters, seed)
+            ctx.save_for_backward(*parameters, seed, *saved, *(xs_BND if plan.direct else ()))
+        return y_CD
+
+    @staticmethod
+    def backward(ctx: Any, grad_CD: Tensor) -> tuple[Any, ...]:
+        plan, lease, tensors = ctx.plan, ctx.lease, ctx.saved_tensors
+        parameters = tensors[: len(ctx.needs_input_grad) - 3 - len(plan.batches)]
+        once = not torch._C._autograd._get_current_graph_task_keep_graph()
+        with torch.no_grad():
+            if lease is None:
+                seed, inputs, gates, sums, *xs_BND = tensors[len(parameters) :]
+                saved = Saved(inputs, gates, sums)
+                grads = backward(plan, grad_CD, xs_BND, parameters, seed, saved, overwrite=once)
+            elif once:
+                grads = lease.passes.backward(grad_CD)
+                lease.release()
+            else:
+                kept = lease.passes
+                grads = backward(plan, grad_CD, kept.xs_BND, parameters, kept.seed, kept.saved)
+            shapes = list(zip(plan.batches, plan.lengths, strict=True))
+            gradients = _split_gradients(shapes, plan.scaled, plan.used, grads, parameters)
+        needed = ctx.needs_input_grad[3:]
+        gradients = [grad if wanted else None for grad, wanted in zip(gradients, needed, strict=True)]
+        if torch.is_grad_enabled():
+            gradients = _once_differentiable(gradients)
+        return (None, None, None, *gradients)
+
+
+def _split_gradients(
+    shapes: Sequence[tuple[int, int]],
+    scaled: Sequence[bool],
+    used: Sequence[tuple[bool, bool]],
+    grads: tuple[Tensor, Tensor],
+    parameters: Sequence[Tensor],
+) -> list[Tensor | None]:
+    """The gradient of each batch and of each parameter; None for parameters that took no part."""
+    grad_CD, grad_parameters = grads
+    features = grad_CD.shape[1]
+    gradients: list[Tensor | None] = [*split_batches(grad_CD, shapes)]
+    flat = grad_parameters.to(parameters[0].dtype)
+    pieces = flat.split(gradient_sizes(features, scaled))
+    position = 0
+    for unit, (takes_part, skips) in enumerate(used):
+        gates, candidates, biases, scale = pieces[4 * unit : 4 * unit + 4]
+        gates_bias, candidates_bias = biases.split([6 * features, 2 * features])
+        ordered = [gates, gates_bias, candidates, candidates_bias, *([scale[:features]] if scaled[unit] else [])]
+        for index, gradient in enumerate(ordered):
+            parameter = parameters[position]
+            wanted = skips if index == 4 else takes_part
+            gradients.append(gradient.view(parameter.shape).to(parameter.dtype) if wanted else None)
+            position += 1
+    return gradients
+
+
+def _once_differentiable(gradients: list[Tensor | None]) -> list[Tensor | None]:
+    """Gradients that raise an error where somebody goes back through them."""
+    error: Any = torch._C._functions.DelayedError(SECOND_DERIVATIVES, len(gradients))
+    return list(error(*[None if grad is None else grad.detach().requires_grad_() for grad in gradients]))
+
+
+def _flat(form: NetworkForm) -> tuple[Any, ...]:
+    """A network's form as an operator's arguments."""
+    return (*form[:4], ",".join(form.units), list(form.swaps), list(form.scaled))
+
+
+def _form(blocks: int, sharing: Any, benes: bool, skips: bool, units: str, swaps: Any, scaled: Any) -> NetworkForm:
+    return NetworkForm(blocks, sharing, benes, skips, tuple(units.split(",")), tuple(swaps), tuple(scaled))
+
+
+@torch.library.custom_op("riffle::network", mutates_args=())
+def _network(
+    xs_BND: list[Tensor],
+    parameters: list[Tensor],
+    seed: Tensor | None,
+    blocks: int,
+    sharing: str,
+    benes: bool,
+    skips: bool,
+    units: str,
+    swaps: list[bool],
+    scaled: list[bool],
+    dtype: torch.dtype,
+    dropout: float,
+    keep: int,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    form = _form(blocks, sharing, benes, skips, units, swaps, scaled)
+    plan = _plan(xs_BND, form, dtype, dropout, keep)
+    y_CD, saved = forward(plan, xs_BND, parameters, seed)
+    return y_CD, *saved
+
+
+@_network.register_fake
+def _(xs_BND: list[Tensor], parameters: list[Tensor], seed: Tensor | None, *rest: Any) -> tuple[Tensor, ...]:
+    *form, dtype, _, keep = rest
+    x_BND, features = xs_BND[0], xs_BND[0].shape[2]
+    y_CD = x_BND.new_empty(sum(x_BND.shape[0] * x_BND.shape[1] for x_BND in xs_BND), features)
+    rows, pairs = _saved_shape(xs_BND, _form(*form), dtype) if keep else (0, 0)
+    pairs = pairs if keep == KEEP_GATES else 0
+    sizes = ((rows, features), (pairs, 6 * features), (2 * pairs, features))
+    return (y_CD, *(x_BND.new_empty(size, dtype=dtype) for size in sizes))
+
+
+def _saved_shape(xs_BND: Sequence[Tensor], form: NetworkForm, dtype: torch.dtype) -> tuple[int, int]:
+    """The rows of all layers' inputs, and the pairs of all layers; of one batch for a symbolic shape as well."""
+    if len(xs_BND) > 1:
+        plan = _plan(xs_BND, form, dtype, 0.0, KEEP_INPUTS)
+        return saved_rows(plan.regions, plan.direct), plan.pairs
+    k = bits(xs_BND[0].shape[1])
+    layers, cells = len(layers_of(form, k)), xs_BND[0].shape[0] * 2**k
+    return rounded(cells) * layers, cells // 2 * layers
+
+
+@torch.library.custom_op("riffle::network_backward", mutates_args=())
+def _network_backward(
+    grad_CD: Tensor,
+    parameters: list[Tensor],
+    seed: Tensor | None,
+    inputs_TD: Tensor,
+    gates: Tensor,
+    sums: Tensor,
+    batches: list[int],
+    lengths: list[int],
+    x_dtype: torch.dtype,
+    blocks: int,
+    sharing: str,
+    benes: bool,
+    skips: bool,
+    units: str,
+    swaps: list[bool],
+    scaled: list[bool],
+    dtype: torch.dtype,
+    dropout: float,
+    keep: int,
+) -> tuple[Tensor, Tensor]:
+    form = _form(blocks, sharing, benes, skips, units, swaps, scaled)
+    shape = (tuple(batches), tuple(lengths), grad_CD.shape[1])
+    plan = plan_network(*shape, x_dtype, grad_CD.device, form, dtype, dropout, keep)
+    return backward(plan, grad_CD, (), parameters, seed, Saved(inputs_TD, gates, sums))
+
+
+@_network_backward.register_fake
+def _(grad_CD: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    x_dtype, scaled = rest[7], rest[14]
+    size = sum(gradient_sizes(grad_CD.shape[1], scaled))
+    return grad_CD.new_empty(grad_CD.shape, dtype=x_dtype), grad_CD.new_empty(size, dtype=torch.float32)
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    xs_BND, parameters, seed, *form, ctx.dtype, ctx.dropout, ctx.keep = inputs
+    ctx.form, ctx.x_dtype = form, xs_BND[0].dtype
+    ctx.shapes = [(x_BND.shape[0], x_BND.shape[1]) for x_BND in xs_BND]
+    ctx.mark_non_differentiable(*output[1:])
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(seed, *output[1:], *parameters)
+
+
+def _backward(ctx: Any, grad_CD: Tensor | None, *_: None) -> tuple[Any, ...]:
+    count = len(ctx.shapes)
+    seed, inputs_TD, gates, sums, *parameters = ctx.saved_tensors
+    unused = (None,) * 11
+    if grad_CD is None:
+        return ([None] * count, [None] * len(parameters), *unused)
+    batches, lengths = map(list, zip(*ctx.shapes, strict=True))
+    grads = _network_backward(
+        grad_CD, parameters, seed, inputs_TD, gates, sums, batches, lengths, ctx.x_dtype,
+        *ctx.form, ctx.dtype, ctx.dropout, ctx.keep,
+    )  # fmt: skip
+    form = _form(*ctx.form)
+    used = used_units(form, tuple(bits(length) for length in lengths))
+    gradients = _split_gradients(ctx.shapes, form.scaled, used, grads, parameters)
+    return (gradients[:count], gradients[count:], *unused)
+
+
+_network.register_autograd(_backward, setup_context=_setup_context)

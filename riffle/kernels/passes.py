@@ -1,0 +1,278 @@
+"""The forward and the backward pass of a whole network, as planned: the launches of all layers in one loop.
+
+Parameters are cast once a call. For the backward pass the layers' inputs are kept in one tensor, with
+``recompute=False`` their gates and candidates in two more.
+"""
+
+# B = batch, N = length, W = 2**k >= N the width at which it runs, D = features per cell, E = 2 * D, P = pairs,
+# C = cells of all groups, T = rows of all regions
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from riffle.kernels.launches import Kept, UnitGradients, UnitWeights, Workspace, aligned, backward_layer, forward_layer
+from riffle.kernels.plan import INPUT, KEEP_GATES, OUTPUT, Copy, NetworkPlan, Piece
+
+ROW_MULTIPLE = 8
+"""Regions begin at multiples of so many rows, and so at multiples of 16 bytes however narrow a row is."""
+SEED_STEP = 0x9E3779B9
+"""Between the seeds of two layers; far from the small numbers by which a kernel changes its seed."""
+
+
+class Saved(NamedTuple):
+    """What the forward pass leaves for the backward pass; empty tensors where it leaves nothing."""
+
+    inputs: Tensor
+    """``[T, D]``: the layers' inputs, region by region."""
+    gates: Tensor
+    """``[P, 3E]``, of all layers."""
+    sums: Tensor
+    """``[2 * P, D]``, of all layers."""
+
+
+def forward(
+    plan: NetworkPlan, xs_BND: Sequence[Tensor], parameters: Sequence[Tensor], seed: Tensor | None
+) -> tuple[Tensor, Saved]:
+    """The cells after all layers, of all batches one after the other, and what the backward pass needs."""
+    x_BND = xs_BND[0]
+    with _on_device_of(x_BND):
+        rows = saved_rows(plan.regions, plan.direct) if plan.keep else 0
+        gate_pairs = plan.pairs if plan.keep == KEEP_GATES else 0
+        saved = Saved(
+            x_BND.new_empty(rows, plan.features, dtype=plan.dtype),
+            x_BND.new_empty(gate_pairs, 6 * plan.features, dtype=plan.dtype),
+            x_BND.new_empty(2 * gate_pairs, plan.features, dtype=plan.dtype),
+        )
+        cells = Cells(saved.inputs, plan.regions, _saved_regions(plan, saved) if plan.keep else ())
+        workspace = Workspace(cells.enter(plan, xs_BND))
+        weights, seeds, kept = _unit_weights(plan, parameters), _seeds(plan, seed), _kept(plan, saved)
+        for index, layer in enumerate(plan.layers):
+            step = layer.step
+            cells.copy(step.before)
+            # Where the result is all that its region holds, the layer allocates it when it is needed.
+            late = cells.regions[step.target.region] is None and step.target.rows == plan.regions[step.target.region]
+            out_CD = forward_layer(
+                layer.plan, cells.rows(step.source), cells.join(layer.skip), weights[layer.unit], seeds[index],
+                workspace, kept=kept[index], out_CD=None if late else cells.room(step.target),
+            )  # fmt: skip
+            if late:
+                cells.regions[step.target.region] = out_CD
+            cells.copy(step.after)
+            if not plan.keep:
+                del out_CD
+                cells.release(layer.last)
+        return cells.leave(plan), saved
+
+
+def backward(
+    plan: NetworkPlan,
+    grad_CD: Tensor,
+    xs_BND: Sequence[Tensor],
+    parameters: Sequence[Tensor],
+    seed: Tensor | None,
+    saved: Saved,
+    *,
+    overwrite: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """The gradients of the cells, all batches one after the other, and of the parameters as one float32 tensor.
+
+    Args:
+        plan: Of the call.
+        grad_CD: The gradient of what :func:`forward` returned.
+        xs_BND: The batches; only where they are the first layer's input as they lie.
+        parameters: As before.
+        seed: As before.
+        saved: What the forward pass left.
+        overwrite: Whether nobody will need ``saved`` again, so that it gives room to gradients of skip connections.
+    """
+    with _on_device_of(grad_CD):
+        inputs = Cells(saved.inputs, plan.regions, _saved_regions(plan, saved))
+        if plan.direct:
+            inputs.enter(plan, xs_BND)
+        grads = Cells(saved.inputs, plan.backward_regions)
+        shapes = zip(plan.batches, plan.lengths, strict=True)
+        workspace = Workspace(grads.enter(plan, split_batches(grad_CD, list(shapes))))
+        weights, seeds, kept = _unit_weights(plan, parameters), _seeds(plan, seed), _kept(plan, saved)
+        grad_parameters = grad_CD.new_zeros(sum(gradient_sizes(plan.features, plan.scaled)), dtype=torch.float32)
+        gradients = _unit_gradients(plan, grad_parameters)
+        grad_skips: dict[int, Tensor] = {}
+        for index, step, adds, added, last in plan.backward:
+            layer = plan.layers[index]
+            grads.copy(step.before)
+            x_CD, grad_x_CD = inputs.rows(layer.step.source), grads.room(step.target)
+            if layer.skip:
+                grad_skips[index] = x_CD if overwrite else torch.empty_like(x_CD)
+            backward_layer(
+                layer.plan, grads.rows(step.source), x_CD, inputs.join(layer.skip), weights[layer.unit], seeds[index],
+                workspace, kept=kept[index], gradients=gradients[layer.unit], grad_CD=grad_x_CD,
+                grad_skip_CD=grad_skips.get(index),
+            )  # fmt: skip
+            for source, row, piece in adds:
+                grad_x_CD[piece.row : piece.row + piece.rows] += grad_skips[source][row : row + piece.rows]
+            grads.copy(step.after)
+            del grad_x_CD, x_CD
+            grads.release(last)
+            for source in added:
+                del grad_skips[source]
+        return grads.leave(plan), grad_parameters
+
+
+class Cells:
+    """The cells of all groups, or their gradients, in the regions that a plan assigns to them."""
+
+    def __init__(self, like: Tensor, sizes: Sequence[int], regions: Sequence[Tensor | None] = ()) -> None:
+        self.like, self.sizes = like, sizes
+        self.regions: list[Tensor | None] = list(regions) or [None] * len(sizes)
+
+    def rows(self, piece: Piece) -> Tensor:
+        """Rows of a region."""
+        region = self.regions[piece.region]
+        assert region is not None
+        return region if piece.rows == region.shape[0] else region.narrow(0, piece.row, piece.rows)
+
+    def join(self, pieces: Sequence[Piece]) -> Tensor | None:
+        """Rows of several regions, copied only where they are several; None for none."""
+        if not pieces:
+            return None
+        return self.rows(pieces[0]) if len(pieces) == 1 else torch.cat([self.rows(piece) for piece in pieces])
+
+    def room(self, piece: Piece) -> Tensor:
+        """Rows to be written, in a region that is allocated where it is not there yet."""
+        if self.regions[piece.region] is None:
+            self.regions[piece.region] = self.like.new_empty(self.sizes[piece.region], self.like.shape[1])
+        return self.rows(piece)
+
+    def copy(self, copies: Sequence[Copy]) -> None:
+        """Copy rows between regions."""
+        for source, target in copies:
+            self.room(target).copy_(self.rows(source))
+
+    def release(self, regions: Sequence[int]) -> None:
+        """Let regions go that nobody reads any more."""
+        for region in regions:
+            self.regions[region] = None
+
+    def enter(self, plan: NetworkPlan, xs_BND: Sequence[Tensor]) -> Tensor:
+        """Put the batches one after the other, padded with zero cells, where the first layers find them."""
+        if len(xs_BND) == 1 and xs_BND[0].dtype == plan.dtype and not plan.padded and self.regions[INPUT] is None:
+            entered = aligned(xs_BND[0]).view(-1, plan.features)
+        else:
+            entered = self.room(Piece(INPUT, 0, self.sizes[INPUT]))
+            rows = [batch * width for batch, width in zip(plan.batches, plan.widths, strict=True)]
+            for part_CD, x_BND, width in zip(entered.split(rows), xs_BND, plan.widths, strict=True):
+                batch, length, features = x_BND.shape
+                part_BWD = part_CD.view(batch, width, features)
+                part_BWD[:, :length] = x_BND
+                if length < width:
+                    part_BWD[:, length:] = 0
+        self.regions[INPUT] = entered
+        return entered
+
+    def leave(self, plan: NetworkPlan) -> Tensor:
+        """The cells of all batches without those that were padded, in the dtype in which they came."""
+        y_CD = self.regions[OUTPUT]
+        assert y_CD is not None
+        y_CD = y_CD.to(plan.x_dtype)
+        if not plan.padded:
+            return y_CD
+        parts = split_batches(y_CD, list(zip(plan.batches, plan.widths, strict=True)))
+        cropped = [part_BWD[:, :length].flatten(0, 1) for part_BWD, length in zip(parts, plan.lengths, strict=True)]
+        return torch.cat(cropped)
+
+
+def split_batches(x_CD: Tensor, shapes: Sequence[tuple[int, int]]) -> list[Tensor]:
+    """Each batch of the given shape, where the cells of all lie one after the other."""
+    parts = x_CD.split([batch * length for batch, length in shapes]) if len(shapes) > 1 else [x_CD]
+    return [part_CD.view(*shape, x_CD.shape[1]) for part_CD, shape in zip(parts, shapes, strict=True)]
+
+
+def saved_rows(regions: Sequence[int], direct: bool) -> int:
+    """Rows of the tensor that holds all regions in which a layer finds its input."""
+    return sum(rounded(rows) for rows in (*regions[OUTPUT + 1 :], *(() if direct else (regions[INPUT],))))
+
+
+def rounded(rows: int) -> int:
+    """At least so many, such that the next region begins at a multiple of 16 bytes."""
+    return (rows + ROW_MULTIPLE - 1) // ROW_MULTIPLE * ROW_MULTIPLE
+
+
+def _saved_regions(plan: NetworkPlan, saved: Saved) -> list[Tensor | None]:
+    """The regions of the forward pass in the tensor that keeps them; not that of the output."""
+    sizes = [*plan.regions[OUTPUT + 1 :], *(() if plan.direct else (plan.regions[INPUT],))]
+    parts = list(saved.inputs.split([rounded(rows) for rows in sizes])) if sizes else []
+    for index, rows in enumerate(sizes):
+        if rows % ROW_MULTIPLE:
+            parts[index] = parts[index][:rows]
+    entered = None if plan.direct else parts.pop()
+    return [entered, None, *parts]
+
+
+def _kept(plan: NetworkPlan, saved: Saved) -> list[Kept | None]:
+    if plan.keep != KEEP_GATES:
+        return [None] * len(plan.layers)
+    pairs = [layer.plan.pairs for layer in plan.layers]
+    gates, sums = saved.gates.split(pairs), saved.sums.split([2 * count for count in pairs])
+    return [
+        Kept(gate, total.view(2, count, plan.features)) for gate, total, count in zip(gates, sums, pairs, strict=True)
+    ]
+
+
+def _unit_weights(plan: NetworkPlan, parameters: Sequence[Tensor]) -> list[UnitWeights]:
+    """Every unit's parameters in the dtype of the cells, cast together where they are in another."""
+    tensors = iter(parameters)
+    weights, scales = [], []
+    for scaled in plan.scaled:
+        weights += [next(tensors) for _ in range(4)]
+        scales.append(next(tensors) if scaled else None)
+    ready = all(weight.dtype == plan.dtype and aligned(weight) is weight for weight in weights)
+    if not ready:
+        sizes = [rounded(weight.numel()) for weight in weights]
+        parts = weights[0].new_empty(sum(sizes), dtype=plan.dtype).split(sizes)
+        casts = [part[: weight.numel()].view(weight.shape) for part, weight in zip(parts, weights, strict=True)]
+        torch._foreach_copy_(casts, [weight.detach() for weight in weights])
+        weights = casts
+    units = []
+    for unit, scale in enumerate(scales):
+        gates, gates_bias, candidates, candidates_bias = weights[4 * unit : 4 * unit + 4]
+        scale_D = None if scale is None else aligned(scale.float())
+        units.append(UnitWeights(gates, gates.t(), candidates, candidates.mT, gates_bias, candidates_bias, scale_D))
+    return units
+
+
+def gradient_sizes(features: int, scaled: Sequence[bool]) -> list[int]:
+    """Of the gradients of each unit's matrices, of its biases together, and of its skip connection's scale."""
+    pair = 2 * features
+    return [size for has_scale in scaled for size in (3 * pair * pair, pair * pair, 4 * pair, has_scale * pair)]
+
+
+def _unit_gradients(plan: NetworkPlan, flat: Tensor) -> list[UnitGradients]:
+    """Every unit's gradients as views of one tensor."""
+    pair, parts = 2 * plan.features, flat.split(gradient_sizes(plan.features, plan.scaled))
+    units = []
+    for unit, scaled in enumerate(plan.scaled):
+        gates, candidates, biases, scale = parts[4 * unit : 4 * unit + 4]
+        scale_D = scale[: plan.features] if scaled else None
+        units.append(
+            UnitGradients(gates.view(3 * pair, pair), candidates.view(2, plan.features, pair), biases, scale_D)
+        )
+    return units
+
+
+def _seeds(plan: NetworkPlan, seed: Tensor | None) -> Sequence[Tensor | None]:
+    """A seed for each layer."""
+    if seed is None:
+        return [None] * len(plan.layers)
+    steps_L2 = torch.arange(2 * len(plan.layers), device=seed.device).mul_(SEED_STEP).add_(seed).view(-1, 2)
+    return steps_L2.unbind()
+
+
+@contextmanager
+def _on_device_of(x: Tensor) -> Iterator[None]:
+    """Launches go to the device of ``x``, and no product is cast."""
+    with torch._C._DisableAutocast(), torch.cuda.device(x.device) if x.is_cuda else nullcontext():
+        yield

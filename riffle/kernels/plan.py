@@ -1,0 +1,420 @@
+"""The plan of a call: which layers of several schedules run together, where their cells lie, and every launch.
+
+To a switch unit a pair is a pair, whatever sequence it comes from. Networks of different lengths apply the same units
+in the same order, the longer ones more often. So the layers of the longest serve all: a shorter group joins the forward
+half of a block late and leaves the reverse half early, and in between it waits. All meet in the middle of a block, and
+all take the last layer together. For 64, 16 and 8 cells and one block, a column for each merged layer::
+
+    64 cells   F F F F F R R R R R L        F = 0_forward, R = 0_reverse, L = last
+    16 cells   . . F F F R R R . . L
+     8 cells   . . . F F R R . . . L
+
+A layer reads consecutive rows of one region of memory and writes to another. Where a group joins, its cells are copied
+to the rows after those of the others, which were written to a region with room for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+
+from riffle.shuffle import Layer, Sharing, bits, schedule
+
+if TYPE_CHECKING:
+    from riffle.kernels.launches import LayerPlan
+
+INPUT, OUTPUT = 0, 1
+"""The regions of memory that hold what enters and what leaves, all groups one after the other."""
+KEEP_NOTHING, KEEP_INPUTS, KEEP_GATES = range(3)
+"""What a forward pass leaves for the backward pass: nothing, each layer's input, or gates and candidates as well."""
+
+
+@dataclass(frozen=True)
+class MergedLayer:
+    """One switch layer of consecutive groups at once, and the shuffle after it, each group's in its own length."""
+
+    unit: str
+    shuffle: int
+    first: int
+    """The first group that takes part."""
+    end: int
+    """The group after the last that does."""
+    skip: tuple[int, ...] | None
+    """For each of these groups, the merged layer whose input is added, scaled; None without a skip connection."""
+
+
+@lru_cache(maxsize=256)
+def merge(schedules: tuple[tuple[Layer, ...], ...]) -> tuple[MergedLayer, ...]:
+    """The layers of all groups, longer sequences first, in an order that serves each group's own.
+
+    >>> from riffle.shuffle import schedule
+    >>> for layer in merge((schedule(3), schedule(2))):
+    ...     print(f"{layer.unit}, groups {layer.first} to {layer.end - 1}")
+    0_forward, groups 0 to 0
+    0_forward, groups 0 to 1
+    0_reverse, groups 0 to 1
+    0_reverse, groups 0 to 0
+    last, groups 0 to 1
+    """
+    merged: list[MergedLayer] = []
+    done = [0] * len(schedules)
+    merged_index: list[list[int]] = [[] for _ in schedules]  # the merged layer of each layer of each group
+    for counts in _unit_runs(schedules):
+        longest = max(counts.values())
+        first, end = min(counts), max(counts) + 1
+        assert len(counts) == end - first, "a group in between does not take part"
+        shuffle = schedules[first][done[first]].shuffle
+        for step in range(longest):
+            # Late in a run of unriffles, early in one of riffles: a group is with the others around the middle.
+            least = longest - step if shuffle == 1 else step + 1
+            active = [group for group in range(first, end) if counts[group] >= least]
+            assert active == list(range(first, first + len(active))), "a shorter group takes part without a longer one"
+            own = [schedules[group][done[group]] for group in active]
+            skips = tuple(
+                merged_index[group][layer.skip]
+                for group, layer in zip(active, own, strict=True)
+                if layer.skip is not None
+            )
+            assert len(skips) in (0, len(active)), "a group has no skip connection where another has one"
+            for group in active:
+                merged_index[group].append(len(merged))
+                done[group] += 1
+            merged.append(MergedLayer(own[0].unit, shuffle, first, first + len(active), skips or None))
+    return tuple(merged)
+
+
+def _unit_runs(schedules: Sequence[tuple[Layer, ...]]) -> list[dict[int, int]]:
+    """Runs of layers with one unit, in an order that serves all groups: how many layers of it each group has."""
+    keys: list[tuple[str, int, bool]] = []
+    runs: list[dict[int, int]] = []
+    for group, layers in enumerate(schedules):
+        position, previous = -1, None
+        for layer in layers:
+            key = (layer.unit, layer.shuffle, layer.skip is not None)
+            if key != previous:
+                ahead = [index for index in range(position + 1, len(keys)) if keys[index] == key]
+                position = ahead[0] if ahead else position + 1
+                if not ahead:
+                    keys.insert(position, key)
+                    runs.insert(position, {})
+            runs[position][group] = runs[position].get(group, 0) + 1
+            previous = key
+    return runs
+
+
+class Piece(NamedTuple):
+    """Consecutive rows of a region."""
+
+    region: int
+    row: int
+    rows: int
+
+    def part(self, row: int, rows: int) -> Piece:
+        """Some of the rows, counted from the first one."""
+        return Piece(self.region, self.row + row, rows)
+
+
+class Copy(NamedTuple):
+    """Rows to be copied."""
+
+    source: Piece
+    target: Piece
+
+
+class Step(NamedTuple):
+    """Where a layer finds the cells of its groups and where it puts them."""
+
+    before: tuple[Copy, ...]
+    source: Piece
+    target: Piece
+    after: tuple[Copy, ...]
+
+
+class Placement(NamedTuple):
+    """Where the cells of all groups lie from layer to layer."""
+
+    steps: tuple[Step, ...]
+    regions: tuple[int, ...]
+    """The rows of each region."""
+
+
+def place(spans: Sequence[tuple[int, int]], sizes: Sequence[int]) -> Placement:
+    """Find room for the cells of all groups from layer to layer, with as few copies as can be.
+
+    Args:
+        spans: For each layer the first of the consecutive groups that take part, and the one after the last.
+        sizes: The rows of each group.
+
+    >>> place([(0, 1), (0, 2), (0, 1)], [4, 2]).regions  # the second group joins, and its result is copied
+    (6, 6, 6, 6)
+    """
+    offsets = (0, *accumulate(sizes))
+    following = _following_steps(spans, len(sizes))
+    current = {group: Piece(INPUT, offsets[group], size) for group, size in enumerate(sizes)}
+    regions = [offsets[-1], offsets[-1]]
+    room_for: dict[int, int] = {}  # the step for which a region has more rows than were written to it
+    steps = []
+    for index, (first, end) in enumerate(spans):
+        groups, rows = range(first, end), offsets[end] - offsets[first]
+        source = Piece(current[first].region, current[first].row, rows)
+        before = []
+        if any(current[group] != source.part(offsets[group] - offsets[first], sizes[group]) for group in groups):
+            if room_for.get(source.region) != index:
+                regions.append(rows)
+                source = Piece(len(regions) - 1, 0, rows)
+            for group in groups:
+                rows_there = source.part(offsets[group] - offsets[first], sizes[group])
+                if current[group] != rows_there:
+                    before.append(Copy(current[group], rows_there))
+        next_steps = {following[index].get(group) for group in groups}
+        after = []
+        if next_steps == {None}:
+            target = Piece(OUTPUT, offsets[first], rows)
+        else:
+            step = min(step for step in next_steps if step is not None)
+            joined = spans[step][0] == first and spans[step][1] > end
+            if joined:
+                room_for[len(regions)] = step
+            regions.append(offsets[spans[step][1]] - offsets[first] if joined else rows)
+            target = Piece(len(regions) - 1, 0, rows)
+        for group in groups:
+            current[group] = target.part(offsets[group] - offsets[first], sizes[group])
+            if target.region != OUTPUT and following[index].get(group) is None:
+                after.append(Copy(current[group], Piece(OUTPUT, offsets[group], sizes[group])))
+        steps.append(Step(tuple(before), source, target, tuple(after)))
+    return Placement(tuple(steps), tuple(regions))
+
+
+def _following_steps(spans: Sequence[tuple[int, int]], groups: int) -> list[dict[int, int]]:
+    """For each layer, the next layer of each group."""
+    upcoming: dict[int, int] = {}
+    following: list[dict[int, int]] = []
+    for index in range(len(spans) - 1, -1, -1):
+        following.append(dict(upcoming))
+        upcoming |= dict.fromkeys(range(*spans[index]), index)
+    return following[::-1]
+
+
+def adjacent(pieces: Sequence[Piece]) -> list[Piece]:
+    """The same rows in as few pieces as can be.
+
+    >>> adjacent([Piece(2, 0, 4), Piece(2, 4, 2), Piece(3, 6, 1)])
+    [Piece(region=2, row=0, rows=6), Piece(region=3, row=6, rows=1)]
+    """
+    joined: list[Piece] = []
+    for piece in pieces:
+        last = joined[-1] if joined else None
+        if last is not None and (last.region, last.row + last.rows) == (piece.region, piece.row):
+            joined[-1] = last._replace(rows=last.rows + piece.rows)
+        else:
+            joined.append(piece)
+    return joined
+
+
+class NetworkForm(NamedTuple):
+    """What a network is, apart from its parameters: the same for every call of it."""
+
+    blocks: int
+    sharing: Sharing
+    benes: bool
+    """Whether blocks have a reverse half."""
+    skips: bool
+    """Whether there are skip connections."""
+    units: tuple[str, ...]
+    """Names of the units."""
+    swaps: tuple[bool, ...]
+    """Whether each of them exchanges second halves."""
+    scaled: tuple[bool, ...]
+    """Whether each of them has the scale of a skip connection: five parameters instead of four."""
+
+
+class LayerStep(NamedTuple):
+    """One layer in the forward pass."""
+
+    plan: LayerPlan
+    unit: int
+    step: Step
+    skip: tuple[Piece, ...]
+    """The rows that the skip connection adds; empty without one."""
+    kept: int
+    """The first pair of this layer among those of all layers."""
+    last: tuple[int, ...]
+    """The regions that nobody reads after this layer."""
+
+
+class BackwardStep(NamedTuple):
+    """One layer in the backward pass."""
+
+    layer: int
+    step: Step
+    """Where the gradients lie."""
+    adds: tuple[tuple[int, int, Piece], ...]
+    """Of the gradients of the skip connections that began at this layer's input: the layer they lead to, the first row
+    there, and the rows here."""
+    added: tuple[int, ...]
+    """The layers whose skip connections' gradients have all been added after this one."""
+    last: tuple[int, ...]
+    """The regions that nobody reads after this layer."""
+
+
+class NetworkPlan(NamedTuple):
+    """All that a call needs besides tensors."""
+
+    batches: tuple[int, ...]
+    lengths: tuple[int, ...]
+    widths: tuple[int, ...]
+    features: int
+    x_dtype: torch.dtype
+    dtype: torch.dtype
+    keep: int
+    scaled: tuple[bool, ...]
+    used: tuple[tuple[bool, bool], ...]
+    """Whether each unit takes part, and whether its skip connection does."""
+    padded: bool
+    """Whether some batch is shorter than the width at which it runs."""
+    direct: bool
+    """Whether the only batch is the first layer's input as it lies, and is kept as such for the backward pass."""
+    layers: tuple[LayerStep, ...]
+    regions: tuple[int, ...]
+    """Rows of the regions in the forward pass."""
+    backward: tuple[BackwardStep, ...]
+    backward_regions: tuple[int, ...]
+    pairs: int
+    """Of all layers together."""
+
+    @property
+    def cells(self) -> int:
+        """Of all batches at the widths at which they run."""
+        return self.regions[INPUT]
+
+
+@lru_cache(maxsize=256)
+def plan_network(
+    batches: tuple[int, ...],
+    lengths: tuple[int, ...],
+    features: int,
+    x_dtype: torch.dtype,
+    device: torch.device,
+    form: NetworkForm,
+    dtype: torch.dtype,
+    dropout: float,
+    keep: int,
+    direct: bool = False,
+) -> NetworkPlan:
+    """Plan the call for batches of these shapes, longer ones first."""
+    from riffle.kernels.launches import plan_layer  # Triton is not everywhere, and :func:`merge` is
+
+    ks = [bits(length) for length in lengths]
+    assert sorted(ks, reverse=True) == ks, "longer sequences come first"
+    groups = sorted(set(ks), reverse=True)
+    sequences = [sum(batch for batch, k in zip(batches, ks, strict=True) if k == group) for group in groups]
+    sizes = [count * 2**k for count, k in zip(sequences, groups, strict=True)]
+    merged = merge(tuple(layers_of(form, k) for k in groups))
+    spans = [(layer.first, layer.end) for layer in merged]
+    offsets = (0, *accumulate(sizes))
+    placed = place(spans, sizes)
+    layers, pairs = [], 0
+    skips = [_skip_pieces(index, merged, placed.steps, offsets) for index in range(len(merged))]
+    last_reader = {
+        piece.region: index for index in range(len(merged)) for piece in _read(placed.steps[index], skips[index])
+    }
+    for index, (layer, step) in enumerate(zip(merged, placed.steps, strict=True)):
+        span = slice(layer.first, layer.end)
+        unit = form.units.index(layer.unit)
+        plan = plan_layer(
+            tuple(sequences[span]),
+            tuple(2**k for k in groups[span]),
+            tuple(dropout / k for k in groups[span]),
+            features,
+            dtype,
+            device,
+            shuffle=layer.shuffle,
+            swap=form.swaps[unit],
+            keep=keep == KEEP_GATES,
+        )
+        last = tuple(region for region, reader in last_reader.items() if reader == index)
+        layers.append(LayerStep(plan, unit, step, tuple(skips[index]), pairs, last))
+        pairs += plan.pairs
+    back, back_regions = _plan_backward(merged, spans, sizes, layers)
+    return NetworkPlan(
+        batches,
+        lengths,
+        tuple(2**k for k in ks),
+        features,
+        x_dtype,
+        dtype,
+        keep,
+        form.scaled,
+        used_units(form, tuple(ks)),
+        padded=any(2**k != length for k, length in zip(ks, lengths, strict=True)),
+        direct=direct and len(batches) == 1 and x_dtype == dtype and 2 ** ks[0] == lengths[0],
+        layers=tuple(layers),
+        regions=placed.regions,
+        backward=back,
+        backward_regions=back_regions,
+        pairs=pairs,
+    )
+
+
+@lru_cache(maxsize=1024)
+def used_units(form: NetworkForm, ks: tuple[int, ...]) -> tuple[tuple[bool, bool], ...]:
+    """For each unit, whether it takes part on these address bits, and whether its skip connection does."""
+    layers = [layer for k in ks for layer in layers_of(form, k)]
+    used, skipping = {layer.unit for layer in layers}, {layer.unit for layer in layers if layer.skip is not None}
+    return tuple((unit in used, unit in skipping) for unit in form.units)
+
+
+def layers_of(form: NetworkForm, k: int) -> tuple[Layer, ...]:
+    """The schedule that a network follows on ``2**k`` cells."""
+    return schedule(k, form.blocks, form.sharing, benes=form.benes, skips=form.skips)
+
+
+def _skip_pieces(
+    index: int, merged: Sequence[MergedLayer], steps: Sequence[Step], offsets: Sequence[int]
+) -> list[Piece]:
+    """The rows that a layer's skip connection adds, of the inputs of earlier layers."""
+    layer = merged[index]
+    pieces = []
+    for group, source in zip(range(layer.first, layer.end), layer.skip or (), strict=False):
+        row = offsets[group] - offsets[merged[source].first]
+        pieces.append(steps[source].source.part(row, offsets[group + 1] - offsets[group]))
+    return adjacent(pieces)
+
+
+def _read(step: Step, skip: Sequence[Piece] = ()) -> Iterator[Piece]:
+    yield from (copy.source for copy in step.before)
+    yield step.source
+    yield from skip
+    yield from (copy.source for copy in step.after)
+
+
+def _plan_backward(
+    merged: Sequence[MergedLayer], spans: Sequence[tuple[int, int]], sizes: Sequence[int], layers: Sequence[LayerStep]
+) -> tuple[tuple[BackwardStep, ...], tuple[int, ...]]:
+    """The same the other way: what a layer reads is the gradient of its output."""
+    offsets = (0, *accumulate(sizes))
+    order = range(len(layers) - 1, -1, -1)
+    placed = place([spans[index] for index in order], sizes)
+    adds: dict[int, list[tuple[int, int, Piece]]] = {}
+    for index, layer in enumerate(merged):
+        for group, source in zip(range(layer.first, layer.end), layer.skip or (), strict=False):
+            there, size = offsets[group] - offsets[layer.first], sizes[group]
+            here = Piece(0, offsets[group] - offsets[merged[source].first], size)
+            known = adds.setdefault(source, [])
+            if known and known[-1][0] == index and known[-1][2].row + known[-1][2].rows == here.row:
+                known[-1] = (index, known[-1][1], known[-1][2]._replace(rows=known[-1][2].rows + size))
+            else:
+                known.append((index, there, here))
+    first_source = {index: min(layer.skip) for index, layer in enumerate(merged) if layer.skip}
+    last_reader = {piece.region: place for place, step in enumerate(placed.steps) for piece in _read(step)}
+    steps = []
+    for place_index, index in enumerate(order):
+        last = tuple(region for region, reader in last_reader.items() if reader == place_index)
+        added = tuple(layer for layer, source in first_source.items() if source == index)
+        steps.append(BackwardStep(index, placed.steps[place_index], tuple(adds.get(index, ())), added, last))
+    return tuple(steps), placed.regions
