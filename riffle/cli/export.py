@@ -38,6 +38,8 @@ def export(
     ONNX and torch.export files hold the layers for one power of two, and so serve lengths such as 33 to 64. Their input
     is symbols, int64 [batch, length], their output logits, float32 [batch, length, classes].
     """
+    from safetensors import SafetensorError
+
     import riffle.lambada.train  # noqa: F401, it registers the objective of runs on LAMBADA
     from riffle.models.export import export_program, write_onnx, write_torch
     from riffle.train.run import Run
@@ -54,8 +56,11 @@ def export(
         record |= lengths._asdict()
         served = f" for {lengths}"
     elif hasattr(model, "save_pretrained"):
-        with replacing_files(path) as temporary:
-            model.save_pretrained(temporary)
+        try:
+            with replacing_files(path) as temporary:
+                model.save_pretrained(temporary)
+        except SafetensorError as error:
+            raise OSError(f"{path} cannot be written: {error}") from None
     else:
         raise ValueError(f"{type(model).__name__} has no save_pretrained")
     if json:

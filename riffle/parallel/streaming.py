@@ -176,7 +176,11 @@ def memory_mapped(path: Path, like: Tensor) -> Tensor:
     """
     with path.open("xb") as file:
         if hasattr(os, "posix_fallocate") and like.nbytes:
-            os.posix_fallocate(file.fileno(), 0, like.nbytes)
+            try:
+                os.posix_fallocate(file.fileno(), 0, like.nbytes)
+            except OSError as error:
+                error.filename = str(path.parent)
+                raise
     return torch.from_file(str(path), shared=True, size=like.numel(), dtype=like.dtype).view(like.shape)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Container, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -261,22 +261,29 @@ class MetricsWriter:
         self.path = folder / "metrics.jsonl"
         self.kept = [line for line in read_metrics(folder) if line["step"] <= step]
         write_atomically(self.path, "".join(json.dumps(line) + "\n" for line in self.kept).encode())
-        self.curves = SummaryWriter(folder / "tensorboard", purge_step=step + 1)
+        with self._naming_folder():
+            self.curves = SummaryWriter(folder / "tensorboard", purge_step=step + 1)
 
     def write(self, step: int, **values: float) -> None:
         """Record values at a step."""
-        try:
+        with self._naming_folder():
             with self.path.open("a") as file:
                 file.write(json.dumps({"step": step, **values}) + "\n")
             for name, value in values.items():
                 self.curves.add_scalar(name, value, step)
-        except OSError as error:
-            error.filename = error.filename or str(self.path.parent)
-            raise
 
     def close(self) -> None:
         """Flush everything to disk."""
-        self.curves.close()
+        with self._naming_folder():
+            self.curves.close()
+
+    @contextmanager
+    def _naming_folder(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            error.filename = error.filename or str(self.path.parent)
+            raise
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from safetensors.torch import save, save_file
 import riffle
 from riffle.files import write_atomically
 from riffle.train import checkpoint
-from riffle.train.checkpoint import read_checkpoint, write_checkpoint
+from riffle.train.checkpoint import dequantize, quantize, read_checkpoint, write_checkpoint
 from riffle.train.run import Run
 
 from .tiny import resume, temporary_files, train_until
@@ -179,3 +179,72 @@ def test_a_folder_without_a_checkpoint_begins_anew(tmp_path: Path, monkeypatch: 
     assert run.saved_step() == 0
     assert resume(tmp_path).saved_step() == 30
     assert Run(tmp_path).saved_step() == 30
+
+
+def test_every_flipped_bit_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = train_until(tmp_path, 1, monkeypatch)
+    content, generator = run.checkpoint.read_bytes(), random.Random(0)
+    for at in [*range(0, 200, 5), *(generator.randrange(len(content)) for _ in range(60))]:
+        damaged = bytearray(content)
+        damaged[at] ^= 1 << generator.randrange(8)
+        run.checkpoint.write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"(damaged|no checkpoint of riffle).*; restore it or train again"):
+            read_checkpoint(run.checkpoint)
+
+
+def test_a_checkpoint_without_a_checksum_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Earlier versions wrote none."""
+    run = train_until(tmp_path, 1, monkeypatch)
+    tensors = read_checkpoint(run.checkpoint)
+    save_file(tensors, run.checkpoint, {"format": "riffle-checkpoint-1"})
+    assert all(torch.equal(tensors[name], tensor) for name, tensor in read_checkpoint(run.checkpoint).items())
+    assert resume(tmp_path).saved_step() == 30
+
+
+def test_the_same_tensors_give_the_same_bytes(tmp_path: Path) -> None:
+    for name in "ab":
+        write_checkpoint(tmp_path / name, {"x": torch.arange(5.0), "y": torch.zeros(3, 3)})
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_refused(value: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = train_until(tmp_path, 1, monkeypatch)
+    tensors = read_checkpoint(run.checkpoint)
+    tensors["model.output.bias"][0] = value
+    write_checkpoint(run.checkpoint, tensors)
+    for use in (run.model, lambda: resume(tmp_path)):
+        with pytest.raises(ValueError, match=r"damaged: the weights output\.bias are not all finite; restore it"):
+            use()
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("step", torch.tensor([1, 2])),
+        ("step", torch.tensor(10**6)),
+        ("step", torch.tensor(-1)),
+        ("step", torch.tensor(0.5)),
+        ("sums", torch.zeros(3)),
+        ("random.cpu", torch.zeros(7, dtype=torch.uint8)),
+        ("random.sample", torch.zeros(5056)),
+        ("optimizer.0.exp_avg", torch.zeros(3)),
+        ("optimizer.0.exp_avg_sq", torch.tensor([torch.nan])),
+        ("optimizer.x.exp_avg", torch.zeros(3)),
+    ],
+    ids=str,
+)
+def test_training_state_of_another_shape(
+    name: str, wrong: torch.Tensor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = train_until(tmp_path, 1, monkeypatch)
+    write_checkpoint(run.checkpoint, {**read_checkpoint(run.checkpoint), name: wrong})
+    with pytest.raises(ValueError, match=r"checkpoint\.safetensors is damaged: .*; restore it or train again"):
+        resume(tmp_path)
+
+
+def test_scales_of_another_shape(tmp_path: Path) -> None:
+    quantized = quantize({"w": torch.ones(2, 3)})
+    for scale in (torch.tensor(1.0), torch.ones(2), torch.ones(3, 1)):
+        with pytest.raises(ValueError, match=r"scales 'w\.scale' have shape"):
+            dequantize({**quantized, "w.scale": scale})

@@ -18,10 +18,11 @@ from riffle.nn.switch import SwitchUnit
 from riffle.train import loop
 from riffle.train import objective as objective_module
 from riffle.train.evaluate import symbol_loss
-from riffle.train.loop import NonFiniteLoss
+from riffle.train.loop import EvaluationFailed, NonFiniteLoss
 from riffle.train.run import MetricsWriter, Run, read_metrics
+from riffle.train.step import TrainStep
 
-from .tiny import assert_finite, assert_same_run, resume, temporary_files, train, train_until, with_train
+from .tiny import assert_finite, assert_same_run, resume, state, temporary_files, train, train_until, with_train
 
 
 def spoil(monkeypatch: pytest.MonkeyPatch, at_step: int, spoilt: Callable[[Tensor], Tensor]) -> None:
@@ -145,3 +146,60 @@ def test_a_step_that_does_not_fit(where: str, tmp_path: Path, monkeypatch: pytes
     assert "cells would fit" in message
     assert message.endswith("; a step takes data.batch=4 examples of each of data.bins=[4, 16]")
     assert "\n" not in message
+
+
+def fail_to_allocate(*arguments: object) -> None:
+    raise RuntimeError("[enforce fail at alloc_cpu.cpp:124] DefaultCPUAllocator: can't allocate memory: you tried ...")
+
+
+write_line = MetricsWriter.write
+
+
+def fail_before_the_line(metrics: MetricsWriter, step: int, **values: float) -> None:
+    if "loss" not in values:
+        raise KeyboardInterrupt
+    write_line(metrics, step, **values)
+
+
+@pytest.mark.parametrize("keep", ["last", "best"])
+@pytest.mark.parametrize("moment", ["evaluation", "line of metrics"])
+def test_a_failed_evaluation_loses_nothing(
+    moment: str, keep: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = with_train(keep=keep, checkpoint_every=1000)
+    whole = train(tmp_path / "whole", config)
+    with monkeypatch.context() as context:
+        if moment == "evaluation":
+            context.setattr(TrainStep, "evaluate", fail_to_allocate)
+            with pytest.raises(
+                EvaluationFailed, match=r"at step 10 failed: out of memory; .* saved in .*evaluate_lengths=4"
+            ):
+                train(tmp_path / "run", config)
+        else:
+            context.setattr(MetricsWriter, "write", fail_before_the_line)
+            with pytest.raises(KeyboardInterrupt):
+                train(tmp_path / "run", config)
+    assert Run(tmp_path / "run").saved_step() == 10
+    resume(tmp_path / "run", config)
+    assert_same_run(whole.folder, tmp_path / "run")
+
+
+def test_settings_that_do_not_change_the_training_may_change(
+    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = train_until(tmp_path / "run", 7, monkeypatch)
+    changed = with_train(log_every=3, evaluate_every=4, evaluate_lengths=(8,), checkpoint_every=9)
+    resume(run.folder, changed)
+    assert Run(run.folder).config == changed
+    a, b = state(undisturbed), state(run.folder)
+    assert all(torch.equal(a[name], b[name]) for name in a if name != "sums")  # sums since the last line
+    lengths = [name for line in read_metrics(run.folder) if line["step"] > 7 for name in line if "accuracy/" in name]
+    assert lengths == ["accuracy/8"] * 7
+
+
+def test_settings_that_choose_the_best_weights_may_not_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = train_until(tmp_path / "run", 7, monkeypatch, with_train(keep="best"))
+    for changes in ({"evaluate_every": 4}, {"evaluate_lengths": (16, 4)}):
+        with pytest.raises(ValueError, match=f"another configuration: train.{next(iter(changes))} is"):
+            Run.resume(run.folder, with_train(keep="best", **changes))
+    Run.resume(run.folder, with_train(keep="best", evaluate_lengths=(4,), log_every=1))

@@ -1,4 +1,4 @@
-"""A real process is stopped, interrupted and killed; what comes after --resume is as if nothing had happened."""
+"""A real process is stopped, interrupted, killed or doubled; what comes after is as if nothing had happened."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from riffle.files import FolderInUse
 from riffle.train.run import Run
 
 from .tiny import assert_same_run, last_step, resume, train, with_train
@@ -81,4 +82,29 @@ def test_kills_at_random_moments(undisturbed: Path, tmp_path: Path) -> None:
         assert Run(folder).saved_step() > 0, "no whole checkpoint is left"
     assert Run(folder).saved_step() < 400
     resume(folder, CONFIG)
+    assert_same_run(undisturbed, folder)
+
+
+def test_another_trainer_is_refused_while_one_trains(undisturbed: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with start(folder) as process:
+        wait_for(process, folder, 10)
+        process.send_signal(signal.SIGSTOP)
+        for another in (lambda: resume(folder, CONFIG), lambda: train(folder, CONFIG)):
+            with pytest.raises(FolderInUse, match=f"{folder} is in use by process {process.pid} on "):
+                another()
+        assert Run(folder).model() is not None, "reading is free"
+        process.send_signal(signal.SIGCONT)
+        assert process.wait(timeout=120) == 0
+    assert_same_run(undisturbed, folder)
+
+
+def test_two_trainers_at_once(undisturbed: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with start(folder) as first, start(folder) as second:
+        errors = {process: process.communicate(timeout=120)[1] for process in (first, second)}
+    refused, owner = (first, second) if first.returncode else (second, first)
+    assert (owner.returncode, refused.returncode) == (0, 1)
+    # The second may come so late that the first is finished.
+    assert f"in use by process {owner.pid} on" in errors[refused] or "exists already" in errors[refused]
     assert_same_run(undisturbed, folder)
