@@ -35,12 +35,25 @@ RunFolder = Annotated[Path, typer.Argument(help="Folder of a run, as riffle trai
 def evaluate(
     run: RunFolder,
     lengths: Annotated[
-        str, typer.Option(help="Input lengths, separated by commas.")
-    ] = "8,16,32,64,128,256,512,1024,2048,4096",
+        str | None,
+        typer.Option(
+            help="Input lengths, separated by commas.", show_default="8 to 4096, at and between powers of two"
+        ),
+    ] = None,
     examples: Annotated[int, typer.Option(help="Examples for each length and split.", min=1)] = 256,
     worst_case: Annotated[
         bool, typer.Option(help="Also score the task's worst cases, such as the longest carry.")
     ] = True,
+    structured: Annotated[
+        bool,
+        typer.Option(
+            "--families", help="Also score families of structured inputs at 1, 8 and 64 x the trained length."
+        ),
+    ] = False,
+    filled: Annotated[
+        bool,
+        typer.Option("--filled", help="Fill inputs up first, as riffle solve does: numbers to add get leading zeros."),
+    ] = False,
     plot: Annotated[Path | None, typer.Option(help="Where to save the plot.", show_default="RUN/accuracy.png")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the examples.")] = 1,
     force: Annotated[
@@ -52,7 +65,8 @@ def evaluate(
     """Score a run on fresh examples of many lengths: a table, a plot and RUN/evaluation.json.
 
     Symbols: the share of right symbols where target or output is not blank, the paper's metric. Sequences: the share
-    of outputs without a wrong symbol. Up to the trained length, the examples are held out from training.
+    of outputs without a wrong symbol. Up to the trained length, the examples are held out from training, and none of
+    them has chosen the weights. Between: the least accurate of the lengths between a power of two and its half.
     """
     from dataclasses import asdict
     from functools import partial
@@ -62,25 +76,42 @@ def evaluate(
     from riffle.environment import environment
     from riffle.files import write_json
     from riffle.tasks import get_task
-    from riffle.train.evaluate import estimate_seconds, refuse_too_large
+    from riffle.tasks.families import families
+    from riffle.train.evaluate import FACTORS, estimate_seconds, refuse_too_large, with_between
     from riffle.train.evaluate import evaluate as score
     from riffle.train.run import Run
 
     require("matplotlib")
-    sizes, trained = parse_lengths(lengths), Run(run)
-    task = get_task(trained.config.task)
-    splits = ["uniform", *(task.splits if worst_case else ())]
-    longest = trained.config.data.longest_input
+    trained = Run(run)
+    task, longest = get_task(trained.config.task), trained.config.data.longest_input
+    powers = [2**k for k in range(3, 13)]
+    sizes = (
+        parse_lengths(lengths) if lengths is not None else sorted({n for power in powers for n in with_between(power)})
+    )
+    work = {"uniform": sizes}
+    work |= dict.fromkeys(task.splits, powers if lengths is None else sizes) if worst_case else {}
+    work |= {family: [longest * factor for factor in FACTORS] for family in families(task)} if structured else {}
     device = choose_device(device)
     model = trained.model(device)
+    every = [length for tested in work.values() for length in tested]
     if not force:
-        refuse_too_large(model, sizes, examples)
-        _announce_wait(len(splits) * estimate_seconds(model, sizes, examples))
+        refuse_too_large(model, sorted(set(every)), examples)
+        _announce_wait(estimate_seconds(model, every, examples))
+    scores: list[Score] = []
     with progress_bar(counted=False) as bar:
-        job = bar.add_task(f"evaluating {task.name}", total=sum(sizes) * len(splits) * examples)
-        advance = partial(bar.advance, job)
-        sampling = {"examples": examples, "trained_length": longest, "seed": seed}
-        scores = score(model, task, sizes, splits=splits, on_progress=advance, **sampling)  # type: ignore[arg-type]
+        job = bar.add_task(f"evaluating {task.name}", total=sum(every) * examples)
+        for split, tested in work.items():
+            scores += score(
+                model,
+                task,
+                tested,
+                splits=[split],
+                examples=examples,
+                trained_length=longest,
+                seed=seed,
+                fill=trained.padded if filled else None,
+                on_progress=partial(bar.advance, job),
+            )
     result = {
         "task": task.name,
         "run": str(run),
@@ -91,11 +122,15 @@ def evaluate(
     }
     write_json(run / "evaluation.json", result)
     picture = plot or run / "accuracy.png"
-    _plot_scores(picture, f"{task.name}: trained on length ≤ {longest}", scores, longest)
+    title = f"{task.name}, trained on length ≤ {longest}"
+    _plot_scores(picture, title, [each for each in scores if each.split not in families(task)], longest)
     if json:
         return print_json(result)
-    for table in _score_tables(f"{task.name}, trained on length ≤ {longest}", scores, longest):
-        output.print(table)
+    output.print(_length_table(title, [each for each in scores if each.split == "uniform"], longest))
+    if worst_case and task.splits:
+        output.print(_worst_table([each for each in scores if each.split in task.splits]))
+    if structured:
+        output.print(_family_table([each for each in scores if each.split in families(task)]))
     errors.print(f"plot: {picture}   numbers: {run / 'evaluation.json'}", markup=False, soft_wrap=True)
     print_next(f"riffle solve {task.name} --run {run} {' '.join(task.example)}, or look inside: riffle inspect {run}")
 
@@ -122,21 +157,51 @@ def parse_lengths(text: str) -> list[int]:
     return lengths
 
 
-def _score_tables(title: str, scores: Sequence[Score], trained_length: int) -> list[Table]:
-    """Accuracy per length, of symbols and of whole sequences: of uniform examples, and of worst cases."""
-    splits = dict.fromkeys(score.split for score in scores if score.split != "uniform")
-    uniform = titled_table(title, "length", "x trained", "symbols right", "sequences right")
-    worst = titled_table("worst cases: symbols / sequences right", "length", *splits)
-    worst_rows: dict[int, list[str]] = {}
+def _length_table(title: str, scores: Sequence[Score], trained_length: int) -> Table:
+    """Accuracy per length; where lengths between a power of two and its half were tested, their least beside it."""
+    from riffle.train.evaluate import least_accurate, tested_between
+
+    beside = {score.length: tested_between(scores, score.length) for score in scores}
+    heads = ("between: symbols", "sequences") if any(beside.values()) else ()
+    table = titled_table(title, "length", "x trained", "symbols right", "sequences right", *heads)
+    shown_beside = {score.length for group in beside.values() for score in group}
     for score in scores:
-        symbols, sequences = format_percent(score.symbol_accuracy), format_percent(score.sequence_accuracy)
-        if score.split == "uniform":
-            uniform.add_row(str(score.length), f"{score.length / trained_length:g}", symbols, sequences)
-        else:
-            worst_rows.setdefault(score.length, [str(score.length)]).append(f"{symbols} / {sequences}")
-    for row in worst_rows.values():
-        worst.add_row(*row)
-    return [uniform, worst] if splits else [uniform]
+        if score.length not in shown_beside:
+            group = beside[score.length]
+            least = _percents(least_accurate(group)) if group else [""] * len(heads)
+            table.add_row(str(score.length), f"{score.length / trained_length:g}", *_percents(score), *least)
+    return table
+
+
+def _worst_table(scores: Sequence[Score]) -> Table:
+    """Accuracy of worst cases, a row for every length."""
+    table = titled_table("worst cases: symbols / sequences right", "length", *dict.fromkeys(s.split for s in scores))
+    rows: dict[int, list[str]] = {}
+    for score in scores:
+        rows.setdefault(score.length, [str(score.length)]).append(" / ".join(_percents(score)))
+    for row in rows.values():
+        table.add_row(*row)
+    return table
+
+
+def _family_table(scores: Sequence[Score]) -> Table:
+    """Accuracy of families, a row for every one and one for the least accurate."""
+    from riffle.train.evaluate import least_accurate
+
+    lengths = list(dict.fromkeys(score.length for score in scores))
+    table = titled_table("families: symbols / sequences right", "", *map(str, lengths))
+    rows: dict[str, list[str]] = {}
+    for score in scores:
+        rows.setdefault(score.split, []).append(" / ".join(_percents(score)))
+    for family, cells in rows.items():
+        table.add_row(family, *cells)
+    worst = [least_accurate([score for score in scores if score.length == length]) for length in lengths]
+    table.add_row("the worst", *(score.split for score in worst))
+    return table
+
+
+def _percents(score: Score) -> list[str]:
+    return [format_percent(score.symbol_accuracy), format_percent(score.sequence_accuracy)]
 
 
 def spread_out(lengths: Sequence[int], most: int = 16) -> list[int]:
@@ -168,13 +233,14 @@ def _plot_scores(path: Path, title: str, scores: Sequence[Score], trained_length
             xs, symbols = [score.length for score in of_split], [score.symbol_accuracy for score in of_split]
             if split == "uniform":
                 sequences = [score.sequence_accuracy for score in of_split]
-                axes.plot(xs, symbols, "o-", color=PALETTE[0], linewidth=2, zorder=4, label="symbols right")
-                axes.plot(xs, sequences, "o--", color=PALETTE[0], markersize=4, zorder=3, label="whole sequences right")
+                axes.plot(xs, symbols, "o-", color=PALETTE[0], markersize=4, zorder=4, label="symbols right")
+                axes.plot(xs, sequences, "o--", color=PALETTE[0], markersize=3, zorder=3, label="whole sequences right")
             else:
                 colour = PALETTE[(index + 1) % len(PALETTE)]
                 axes.plot(xs, symbols, "x:", color=colour, markersize=4, label=f"symbols, {split}")
         axes.set_xscale("log", base=2)
-        axes.set_xticks(spread_out(lengths), [str(length) for length in spread_out(lengths)])
+        ticks = spread_out([length for length in lengths if length & (length - 1) == 0] or lengths)
+        axes.set_xticks(ticks, [str(length) for length in ticks])
         axes.minorticks_off()
         axes.set(xlim=(min(lengths) / 2**0.5, max(lengths) * 2**0.5), ylim=(-0.02, 1.03))
         axes.set(xlabel="length of the input", ylabel="accuracy", title=title)

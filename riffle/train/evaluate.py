@@ -73,20 +73,37 @@ class Score:
     """Fraction of correct symbols over all positions where target or output is not blank: the paper's metric."""
     sequence_accuracy: float
     """Fraction of outputs without a wrong symbol."""
+    filled: bool = False
+    """Whether inputs were filled up first, as ``riffle solve`` does (:meth:`riffle.tasks.Task.fill`)."""
 
 
 BETWEEN = (0.55, 0.6, 0.8, 0.95)
 """Shares of a power of two at which accuracy is measured beside the power itself."""
 
 
-def lengths_between(length: int) -> list[int]:
-    """The lengths between half of ``length`` and ``length`` that are tested with it.
+FACTORS = (1, 8, 64)
+"""Multiples of the trained length at which families of structured inputs are tested."""
 
-    >>> lengths_between(64), lengths_between(8)
-    ([35, 38, 51, 61], [5, 6])
+
+def with_between(power: int) -> list[int]:
+    """A power of two, after the lengths between its half and itself that are tested with it.
+
+    >>> with_between(64), with_between(8)
+    ([35, 38, 51, 61, 64], [5, 6, 8])
     """
-    near = sorted({round(share * length) for share in BETWEEN})
-    return [each for each in near if length < 2 * each < 2 * length]
+    near = sorted({round(share * power) for share in BETWEEN})
+    return [*(length for length in near if power < 2 * length < 2 * power), power]
+
+
+def tested_between(scores: Sequence[Score], power: int) -> list[Score]:
+    """The scores of lengths between a power of two and its half."""
+    is_power = power & (power - 1) == 0
+    return [score for score in scores if is_power and power < 2 * score.length < 2 * power]
+
+
+def least_accurate(scores: Sequence[Score]) -> Score:
+    """The score with the fewest whole sequences right, of equal ones with the fewest symbols."""
+    return min(scores, key=lambda score: (score.sequence_accuracy, score.symbol_accuracy))
 
 
 @torch.inference_mode()
@@ -117,7 +134,7 @@ def evaluate(
     Args:
         model: Maps symbols to logits; its training mode is left unchanged.
         task: The task.
-        lengths: Input lengths, between powers of two as well as at them (:func:`lengths_between`).
+        lengths: Input lengths, between powers of two as well as at them (:func:`with_between`).
         splits: "uniform", "structured", names of :attr:`Task.splits` and of :func:`riffle.tasks.families.families`.
         examples: Examples for each length and split.
         trained_length: Up to this length, examples are taken from those held out of training.
@@ -153,10 +170,9 @@ def evaluate(
                 total += torch.stack(count_correct(outputs_BN, targets_BN))
                 on_progress(size * length)
             right, symbols, right_sequences, sequences = total.tolist()
-            # Inputs so short that every target is blank leave nothing to get wrong.
-            scores.append(
-                Score(length, split, sequences, right / symbols if symbols else 1.0, right_sequences / sequences)
-            )
+            symbol_accuracy = right / symbols if symbols else 1.0  # so short that every target is blank
+            accuracies = (symbol_accuracy, right_sequences / sequences)
+            scores.append(Score(length, split, sequences, *accuracies, filled=fill is not None))
     model.train(was_training)
     return scores
 

@@ -1,8 +1,7 @@
-"""Use of trained runs: solve an input, with a run that comes with the package if need be; ship a run; model cards."""
+"""Use of trained runs: solve an input, with a run that comes with the package if need be; ship a run."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,13 +10,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from riffle.config import differences
-from riffle.environment import read_environment
-from riffle.files import read_json, write_atomically
-from riffle.quantities import format_percent
-from riffle.recipes import paper
+from riffle.files import write_atomically
 from riffle.tasks import get_task
-from riffle.train.checkpoint import add_prefix, quantize, quantized_bits, read_checkpoint, write_checkpoint
+from riffle.train.card import model_card
+from riffle.train.checkpoint import add_prefix, quantize, write_checkpoint
 from riffle.train.evaluate import predict, strip
 from riffle.train.run import Run, find_run
 
@@ -109,60 +105,3 @@ def ship_run(run: Run, folder: Path, bits: int = 8) -> None:
         if (run.folder / name).exists():
             write_atomically(folder / name, (run.folder / name).read_bytes())
     write_atomically(folder / "README.md", model_card(Run(folder)).encode())
-
-
-def model_card(run: Run) -> str:
-    """The model card of a run: its training and its accuracy, from the files in its folder."""
-    config, longest = run.config, run.config.data.longest_input
-    lines = [
-        f"# {config.task}",
-        "",
-        f"Weights of a network that learned the task `{config.task}` from examples of length ≤ "
-        f"{longest}: {config.model.features} feature maps, {config.model.blocks} Beneš "
-        f"block{'s' if config.model.blocks > 1 else ''}, {run.saved_step()} steps, "
-        f"matrices rounded to int{_bits(run)}.",
-        *_best_weights(run),
-        "",
-        "What differs from the recipe `paper`:",
-        "",
-        *(f"- `{name}={new}`" for name, (_, new) in differences(paper(config.task), config).items()),
-    ]
-    environment = read_environment(run.folder)
-    if environment:
-        lines += ["", f"Trained on: {environment['device']}, torch {environment['versions']['torch']}."]
-        lines += [f"Commit: {environment['commit']}."] if environment["commit"] else []
-        lines += [f"Command: `{shlex.join(environment['command'])}`."]
-        lines += [environment["note"]] if "note" in environment else []
-    evaluation = read_json(run.folder / "evaluation.json")
-    if evaluation:
-        lines += ["", "Accuracy of these weights on fresh examples:", "", "| length | examples | symbols | sequences |"]
-        lines += ["|---:|---:|---:|---:|"]
-        lines += [
-            f"| {score['length']} | {score['examples']} | {format_percent(score['symbol_accuracy'])} | "
-            f"{format_percent(score['sequence_accuracy'])} |"
-            for score in evaluation["scores"]
-            if score["split"] == "uniform"
-        ]
-        worst = [
-            f"- {score['split']}: {format_percent(score['symbol_accuracy'])} of symbols, "
-            f"{format_percent(score['sequence_accuracy'])} of sequences"
-            for score in evaluation["scores"]
-            if score["split"] != "uniform" and score["length"] == longest
-        ]
-        if worst:
-            lines += ["", f"Worst cases at length {longest}, where uniform examples say too much:", "", *worst]
-    return "\n".join(lines) + "\n"
-
-
-def _bits(run: Run) -> int:
-    """The bits that the matrices of a shipped run were rounded to."""
-    return quantized_bits(read_checkpoint(run.checkpoint, "model."))
-
-
-def _best_weights(run: Run) -> list[str]:
-    """The step of the weights, if it is not the last one."""
-    settings = run.config.train
-    if settings.keep == "last":
-        return []
-    where = f"by accuracy at length {settings.evaluate_lengths[0]}" if settings.evaluate_lengths else "as evaluated"
-    return [f"They are those after step {run.weights_step()}, the best {where}."]

@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from riffle.tasks import TASKS, get_task
+from riffle.train.card import model_card
 from riffle.train.checkpoint import dequantize, quantize, read_checkpoint
 from riffle.train.evaluate import evaluate
 from riffle.train.run import Run
-from riffle.train.shipped import SHIPPED, model_card, ship_run, solve
+from riffle.train.shipped import SHIPPED, ship_run, solve
 
 LARGE = ("multiply",)
 """Learned by no smaller network."""
