@@ -16,7 +16,9 @@ from torch.nn import functional as F
 
 from riffle.bench.jobs import GRADIENT, HEAD, JOBS, WEIGHT, Job, JobKind, Results, gradient, make_cells, make_network
 from riffle.bench.workloads import Form, Workload, WorkloadKind
+from riffle.kernels.graphs import GraphCache
 from riffle.nn.graphed import Graphed
+from riffle.nn.network import ShuffleExchange
 
 LAYERS = 6
 """Of the encoder."""
@@ -31,8 +33,10 @@ def _own_loop(workload: Workload, form: Form, device: torch.device) -> Job:
     name, _, how = form.rpartition("-") if form.endswith(("-compiled", "-graphs")) else (form, "", "")
     forward = workload.kind == "plain forward"
     model = make_model(name, workload, device).train(not forward)
-    run: Any = torch.compile(model) if how == "compiled" else Graphed(model) if how == "graphs" else model
     x_BND = make_cells(workload, "eager", device).requires_grad_(not forward)
+    run: Any = torch.compile(model) if how == "compiled" else model
+    if how == "graphs":
+        run = _with_graphs(model, x_BND)
     target_BND = make_cells(workload, "eager", device, seed=1)
     optimizer = torch.optim.AdamW(model.parameters(), lr=NO_CHANGE)
 
@@ -77,10 +81,22 @@ def _own_loop(workload: Workload, form: Form, device: torch.device) -> Job:
     )
 
 
+def _with_graphs(model: nn.Module, x_BND: Tensor) -> Any:
+    """A model whose calls are replayed as CUDA graphs: ours by itself, others by what PyTorch has for it."""
+    if isinstance(model, ShuffleExchange):
+        model.graphs = GraphCache()
+        return model
+    if not x_BND.requires_grad:
+        return Graphed(model)
+    # What autocast keeps from one run to the next would be outside the graphs.
+    with torch.autocast(x_BND.device.type, torch.bfloat16, cache_enabled=False):
+        return torch.cuda.make_graphed_callables(model, (x_BND,))
+
+
 def make_model(name: str, workload: Workload, device: torch.device) -> nn.Module:
     """The layer, or one of the others with about as many parameters."""
     net = make_network(workload, "eager", device)
-    net.backend = "auto"  # the kernels that a user gets
+    net.backend, net.graphs = "auto", None  # the kernels that a user gets
     if name == "riffle":
         return net
     torch.manual_seed(0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Literal, get_args
@@ -14,9 +13,20 @@ from torch import Tensor
 Backend = Literal["auto", "reference", "fused"]
 BACKENDS: tuple[Backend, ...] = get_args(Backend)
 FUSED_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-HAS_TRITON = find_spec("triton") is not None
 OLDEST_TRITON = (3, 4)
 """The first Triton that the fused kernels run on; it comes with torch 2.8."""
+
+
+def _triton_version() -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in version("triton").split(".")[:2])
+    except PackageNotFoundError:
+        return OLDEST_TRITON
+
+
+HAS_TRITON = find_spec("triton") is not None
+TRITON_VERSION = _triton_version()  # a constant, which compilers do not have to trace
+"""The first two numbers of Triton's version; that of the oldest that will do where the package has another name."""
 INTERPRETED = os.environ.get("TRITON_INTERPRET", "").lower() in ("1", "on", "true", "y", "yes")
 """Whether Triton runs its kernels on the CPU, as the tests do; it reads the variable when a kernel is defined."""
 
@@ -30,21 +40,13 @@ def resolve(backend: Backend, x: Tensor) -> Literal["reference", "fused"]:
     return backend
 
 
-@cache
-def triton_version() -> tuple[int, ...]:
-    """The first two numbers of Triton's version; that of the oldest that will do where the package has another name."""
-    try:
-        return tuple(int(part) for part in version("triton").split(".")[:2])
-    except PackageNotFoundError:
-        return OLDEST_TRITON
-
-
 def _obstacle(x: Tensor) -> str | None:
     """Why the fused kernels cannot run on ``x``; None if they can."""
     if not HAS_TRITON:
         return "needs Triton, which is not installed"
-    if (found := triton_version()) < OLDEST_TRITON:
-        return f"needs Triton {'.'.join(map(str, OLDEST_TRITON))} or later, found {'.'.join(map(str, found))}"
+    if TRITON_VERSION < OLDEST_TRITON:
+        needed, found = (".".join(map(str, numbers)) for numbers in (OLDEST_TRITON, TRITON_VERSION))
+        return f"needs Triton {needed} or later, found {found}"
     if not x.is_cuda and not INTERPRETED:
         return f"needs a CUDA tensor, got one on {x.device}"
     if x.is_cuda and torch.cuda.get_device_capability(x.device) < (8, 0):

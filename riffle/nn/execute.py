@@ -210,8 +210,8 @@ def run_fused(network: ShuffleExchange, xs_BND: Sequence[Tensor]) -> list[Tensor
         swaps=tuple(unit.swap for unit in units),
         scaled=tuple(unit.skip_scale is not None for unit in units),
     )
-    # Longer ones first, as the kernels want it.
-    order = sorted(range(len(xs_BND)), key=lambda index: -xs_BND[index].shape[1])
+    # Longer ones first, as the kernels want it; a compiler does not sort a length that it keeps open.
+    order = sorted(range(len(xs_BND)), key=lambda index: -xs_BND[index].shape[1]) if len(xs_BND) > 1 else [0]
     y_CD = run_network(
         [xs_BND[index] for index in order],
         parameters,

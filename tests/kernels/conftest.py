@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from riffle.kernels import OLDEST_TRITON, triton_version
+from riffle.kernels import OLDEST_TRITON, TRITON_VERSION
 
-collect_ignore = [] if triton_version() >= OLDEST_TRITON else ["test_fused.py", "test_merged.py", "test_switch.py"]
+collect_ignore = [] if TRITON_VERSION >= OLDEST_TRITON else ["test_fused.py", "test_merged.py", "test_switch.py"]

@@ -28,7 +28,7 @@ def test_a_request_that_cannot_be_met_says_why(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("riffle.kernels.INTERPRETED", False)
     with pytest.raises(ValueError, match=r"needs a CUDA tensor, got one on cpu"):
         resolve("fused", torch.zeros(1))
-    monkeypatch.setattr("riffle.kernels.triton_version", lambda: (3, 2))
+    monkeypatch.setattr("riffle.kernels.TRITON_VERSION", (3, 2))
     with pytest.raises(ValueError, match=r"needs Triton 3\.4 or later, found 3\.2"):
         resolve("fused", torch.zeros(1))
     assert resolve("auto", torch.zeros(1)) == "reference"

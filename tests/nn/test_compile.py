@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import Tensor
 from torch.export import Dim
 
 from riffle import ShuffleExchange
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"  # where the interpreter runs the kernels
 
 
 class GraphCounter:
@@ -14,23 +17,36 @@ class GraphCounter:
 
     def __init__(self) -> None:
         torch.compiler.reset()
-        self.graphs = 0
+        self.graphs, self.nodes = 0, list[str]()
 
     def __call__(self, graph: torch.fx.GraphModule, inputs: list[Tensor]) -> torch.fx.GraphModule:
         self.graphs += 1
+        self.nodes = [str(node.target) for node in graph.graph.nodes]
         return graph
 
 
 def test_the_lengths_of_a_power_of_two_share_a_graph() -> None:
     net, counter = ShuffleExchange(4).double(), GraphCounter()
     compiled = torch.compile(net, fullgraph=True, backend=counter)
-    for length in (17, 18, 19, 20, 21, 24, 25, 28, 30, 31, 32, 18, 32):
+    for length in (17, 18, 19, 20, 21, 24, 25, 28, 30, 31, 32):
         x_BND = torch.rand(2, length, 4, dtype=torch.float64)
         assert torch.equal(compiled(x_BND), net(x_BND))
     assert counter.graphs == 2  # the first length by itself, then all others
     x_BND = torch.rand(2, 9, 4, dtype=torch.float64)
     assert torch.equal(compiled(x_BND), net(x_BND))
     assert counter.graphs == 3
+
+
+@pytest.mark.parametrize(("training", "graphs"), [(False, 2), (True, 3)], ids=["inference", "training"])
+def test_the_fused_network_is_one_node_for_all_lengths(training: bool, graphs: int) -> None:
+    net, counter = ShuffleExchange(4, backend="fused", device=DEVICE), GraphCounter()
+    compiled = torch.compile(net, fullgraph=True, backend=counter)
+    for length in (5, 6, 8, 4):
+        x_BND = torch.rand(2, length, 4, device=DEVICE)
+        with torch.set_grad_enabled(training):
+            torch.testing.assert_close(compiled(x_BND), net(x_BND))
+    assert counter.graphs == graphs  # what is kept for the backward pass depends on the power of two
+    assert counter.nodes.count("riffle.network.default") == 1
 
 
 def test_rows_of_different_lengths_compile_whole() -> None:
