@@ -24,7 +24,9 @@ from riffle.cli.display import (
 from riffle.quantities import format_percent, format_wait
 
 if TYPE_CHECKING:
+    from riffle.tasks import Task
     from riffle.train.evaluate import Score
+    from riffle.train.run import Run
 
 
 NOTE_SECONDS, MAX_SECONDS = 600.0, 86_400.0
@@ -75,7 +77,6 @@ def evaluate(
 
     from riffle.environment import environment
     from riffle.files import write_json
-    from riffle.tasks import get_task
     from riffle.tasks.families import families
     from riffle.train.evaluate import FACTORS, estimate_seconds, refuse_too_large, with_between
     from riffle.train.evaluate import evaluate as score
@@ -83,7 +84,7 @@ def evaluate(
 
     require("matplotlib")
     trained = Run(run)
-    task, longest = get_task(trained.config.task), trained.config.data.longest_input
+    task, longest = task_of(trained), trained.config.data.longest_input
     powers = [2**k for k in range(3, 13)]
     sizes = (
         parse_lengths(lengths) if lengths is not None else sorted({n for power in powers for n in with_between(power)})
@@ -144,6 +145,16 @@ def _announce_wait(seconds: float) -> None:
         raise ValueError(f"{wait}, or insist with --force")
     if seconds > NOTE_SECONDS:
         errors.print(f"{wait} to be faster; Ctrl-C ends it", soft_wrap=True, highlight=False)
+
+
+def task_of(run: Run) -> Task:
+    """The task of a run; refuses a run on passages, which has commands of its own."""
+    from riffle.config import RUN_CONFIGS
+    from riffle.tasks import get_task
+
+    if run.config.task in RUN_CONFIGS:
+        raise ValueError(f"{run.folder} was trained on passages: use riffle {run.config.task} eval --run {run.folder}")
+    return get_task(run.config.task)
 
 
 def parse_lengths(text: str) -> list[int]:

@@ -19,7 +19,7 @@ from riffle.cli.display import (
     require,
     titled_table,
 )
-from riffle.cli.evaluate import RunFolder, parse_lengths
+from riffle.cli.evaluate import RunFolder, parse_lengths, task_of
 from riffle.quantities import format_percent
 
 
@@ -59,7 +59,6 @@ def inspect(
     from riffle.inspect import dependence, errors_over_length, source_positions, strongest_source, trace
     from riffle.inspect.figures import dependence_figure, errors_figure, gates_figure, states_figure
     from riffle.plots import save_figure
-    from riffle.tasks import get_task
     from riffle.train.evaluate import predict, strip
     from riffle.train.run import Run
 
@@ -67,7 +66,7 @@ def inspect(
     if input is not None and length is not None:
         raise ValueError("--input has a length of its own: leave out --input or --length")
     trained = Run(run)
-    task = get_task(trained.config.task)
+    task = task_of(trained)
     longest = trained.config.data.longest_input
     sizes = parse_lengths(lengths) if lengths is not None else [2**k for k in range(3, (16 * longest).bit_length())]
     if input is None:

@@ -62,6 +62,8 @@ def solve(
     from riffle.train.shipped import find_trained_run, predict
     from riffle.train.shipped import solve as solve_with
 
+    if runs is not None and not runs.is_dir():
+        raise ValueError(f"there is no folder {runs}")
     words = _input_words(symbols, input)
     trained = Run(run) if run else find_trained_run(task, runs)
     predictor = partial(_predict_streamed, part=parse_count(part), scratch=scratch) if stream else predict

@@ -95,7 +95,7 @@ def train(
     from riffle.train.run import Run
 
     get_task(task)
-    if recipe not in RECIPES and not resume:
+    if recipe not in RECIPES:
         raise ValueError(f"unknown recipe {recipe!r}; choose one of {', '.join(RECIPES)}")
     folder = out or Path("runs") / (f"{task}-{model}" if model else task)
     named = {"task": task, "model.kind": model, "model.features": features}

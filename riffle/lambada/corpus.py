@@ -14,28 +14,38 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
-from riffle.files import write_atomically, write_json
+from riffle.files import read_json, read_text, write_atomically, write_json
 from riffle.lambada.passages import EXAMPLE_DTYPE
 from riffle.lambada.vectors import DAMAGED_ARRAY
+from riffle.quantities import quote
+from riffle.schema import Range
 
 FORMAT = "riffle-lambada-1"
+AGAIN = "prepare the corpus again"
 POSITIONS = 128
 """Positions of the paper's model, which reads the last 127 tokens before the answer."""
 RANK_CLASSES = {"1-100": 100, "101-1,000": 1_000, "1,001-10,000": 10_000, "10,001-100,000": 100_000, "rarer": 1 << 62}
 """Frequency classes of words: the largest rank of each."""
 _TOKENS_AT_ONCE, _EXAMPLES_AT_ONCE = 1 << 22, 1 << 15
+
+
+class About(TypedDict):
+    """What ``corpus.json`` must hold."""
+
+    format: str
+    splits: dict[str, Annotated[int, Range(ge=0)]]
+    """Passages by split."""
 
 
 class Corpus:
@@ -47,14 +57,12 @@ class Corpus:
 
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)
-        try:
-            self.about: dict[str, Any] = json.loads((self.folder / "corpus.json").read_text())
-        except FileNotFoundError:
-            raise ValueError(f"{folder} holds no prepared corpus: make one with riffle lambada prepare") from None
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{folder}/corpus.json is damaged ({error}): prepare the corpus again") from None
-        if self.about.get("format") != FORMAT:
-            raise ValueError(f"{folder} has the form {self.about.get('format')!r}, not {FORMAT!r}: prepare it again")
+        about = read_json(self.folder / "corpus.json", About, what="record of a corpus", remedy=AGAIN)
+        if about is None:
+            raise ValueError(f"{folder} holds no prepared corpus: make one with riffle lambada prepare")
+        self.about: About = about
+        if about["format"] != FORMAT:
+            raise ValueError(f"{folder} has the form {quote(about['format'])}, not {FORMAT!r}: {AGAIN}")
 
     @property
     def splits(self) -> list[str]:
@@ -70,12 +78,9 @@ class Corpus:
     def words(self) -> list[str]:
         """The distinct words, most common first; a token is an index into them."""
         path = self.folder / "words.txt"
-        try:
-            words = path.read_text(encoding="utf-8").split("\n")[:-1]
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{path} is damaged ({error}): prepare the corpus again") from None
+        words = read_text(path).split("\n")[:-1]
         if len(words) != len(self.counts):
-            raise ValueError(f"{path} has {len(words)} words, not {len(self.counts)}: prepare it again")
+            raise ValueError(f"{path} has {len(words)} words, not {len(self.counts)}: {AGAIN}")
         return words
 
     @cached_property
@@ -88,7 +93,7 @@ class Corpus:
         """The token stream, memory-mapped."""
         tokens = self._load("tokens.npy", np.dtype(np.int32), mmap_mode="r")
         if len(tokens) and not 0 <= tokens.min() <= tokens.max() < len(self.counts):
-            raise ValueError(f"{self.folder}/tokens.npy has tokens outside words.txt: prepare the corpus again")
+            raise ValueError(f"{self.folder}/tokens.npy has tokens outside words.txt: {AGAIN}")
         return tokens
 
     def examples(self, split: str) -> NDArray[np.void]:
@@ -99,7 +104,7 @@ class Corpus:
         start, length, target = (examples[name] for name in ("start", "length", "target"))
         inside = (start >= 0) & (length > 0) & (start <= len(self.tokens) - length) & (target >= 0) & (target < length)
         if len(examples) != self.about["splits"][split] or not inside.all():
-            raise ValueError(f"{self.folder}/{split}.npy is not the file that was prepared: prepare it again")
+            raise ValueError(f"{self.folder}/{split}.npy is not the file that was prepared: {AGAIN}")
         return examples
 
     def passage(self, example: np.void) -> tuple[list[str], str]:
@@ -113,11 +118,11 @@ class Corpus:
         try:
             array = np.load(path, allow_pickle=False, **options)
         except FileNotFoundError:
-            raise ValueError(f"{path} is missing: prepare the corpus again") from None
+            raise ValueError(f"{path} is missing: {AGAIN}") from None
         except DAMAGED_ARRAY as error:
-            raise ValueError(f"{path} is cut short or damaged ({error}): prepare the corpus again") from None
+            raise ValueError(f"{path} is cut short or damaged ({error}): {AGAIN}") from None
         if not isinstance(array, np.ndarray) or array.ndim != 1 or array.dtype != dtype:
-            raise ValueError(f"{path} is no list of {dtype}: prepare the corpus again")
+            raise ValueError(f"{path} is no list of {dtype}: {AGAIN}")
         return array
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from pathlib import Path
 
@@ -40,8 +41,11 @@ def test_a_layer_at_a_wrong_bit_is_detected(wrong_bit: int, monkeypatch: pytest.
 
 @pytest.mark.gpu
 def test_beyond_32_bits_of_address() -> None:
+    gc.collect()
+    torch.cuda.empty_cache()  # of what earlier tests left
     if torch.cuda.mem_get_info()[0] < 12 * 2**30:
         pytest.skip("needs 12 GiB of GPU memory")
+    held = torch.cuda.memory_allocated()
     result = scaling.measure_resident(27, 32, torch.device("cuda"), torch.bfloat16)  # 2^32 numbers
     assert result["right"], result
-    assert result["peak_bytes"] < 1.2 * result["buffer_bytes"]
+    assert result["peak_bytes"] - held < 1.2 * result["buffer_bytes"]

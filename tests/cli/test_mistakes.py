@@ -14,10 +14,12 @@ import torch
 from riffle.cli import main
 from riffle.tasks import TASKS
 from riffle.train.checkpoint import read_checkpoint, write_checkpoint
+from riffle.train.shipped import SHIPPED
 
 from .riffle_command import TINY, riffle
 
 RUN = "runs/reverse"
+LAMBADA = SHIPPED / "lambada"
 TRAIN = ("train", "reverse", *TINY, "--steps", "1", "--out", "new")
 MISTAKES = {
     "unknown task": (("train", "revers"), ["no task 'revers'", "did you mean 'reverse'", *TASKS]),
@@ -34,6 +36,11 @@ MISTAKES = {
     "unknown model": ((*TRAIN, "--set", "model.kind=rnn"), ["unknown model 'rnn'", "shuffle-exchange"]),
     "unknown precision": ((*TRAIN, "--precision", "fp8"), ["train.precision", "fp32, tf32, bf16"]),
     "unknown recipe": ((*TRAIN, "--recipe", "big"), ["unknown recipe 'big'", "paper, released, long, robust, small"]),
+    "unknown recipe of a run": (("train", "reverse", "--resume", "--out", RUN, "--recipe", "big"), ["unknown recipe"]),
+    "no folder of runs": (("solve", "reverse", "1", "--runs", "nothing"), ["no folder nothing"]),
+    "drawing over a folder": (("route", "1", "0", "--draw", "runs"), ["Is a directory (runs)"]),
+    "eval of a reader": (("eval", LAMBADA), ["riffle lambada eval --run"]),
+    "inspect of a reader": (("inspect", LAMBADA), ["riffle lambada eval --run"]),
     "unknown device": ((*TRAIN, "--device", "gpu"), ["unknown device 'gpu'", "cpu, cuda"]),
     "device without a generator": ((*TRAIN, "--device", "meta"), ["unknown device 'meta'"]),
     "folder exists": (("train", "reverse", *TINY, "--out", RUN), [RUN, "exists already", "--resume", "--out"]),

@@ -229,5 +229,5 @@ def test_corpora_that_are_damaged(sources: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="has the form 'other'"):
         Corpus(out)
     (out / "corpus.json").write_text("{")
-    with pytest.raises(ValueError, match=r"corpus\.json is damaged"):
+    with pytest.raises(ValueError, match=r"corpus\.json is no record of a corpus"):
         Corpus(out)
