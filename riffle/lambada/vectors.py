@@ -179,8 +179,8 @@ def _check_quantized(
 
 
 def _check_table(path: Path, words: Sequence[str], table: NDArray[np.generic]) -> None:
-    """Raise unless there is a vector in half precision, of at least one number, for every word."""
-    if table.ndim != 2 or table.dtype != np.float16 or len(words) != len(table) or not table.size:
+    """Raise unless there is a vector in half precision for every word; it may have no numbers if words are learned."""
+    if table.ndim != 2 or table.dtype != np.float16 or len(words) != len(table):
         raise ValueError(f"{path} has {len(words)} words and vectors {table.dtype} {table.shape}: make it again")
     if not (finite_V := np.isfinite(table).all(axis=1)).all():
         word = words[int(finite_V.argmin())]

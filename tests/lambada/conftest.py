@@ -37,5 +37,6 @@ def trained(synthetic_corpus: Path, tmp_path_factory: pytest.TempPathFactory) ->
 def run(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of it below the working directory, to do with what one wants."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("riffle.lambada.evaluate.SHIPPED", tmp_path / "no weights")  # those would be taken first
     shutil.copytree(trained, tmp_path / "runs" / "lambada")
     return Path("runs/lambada")

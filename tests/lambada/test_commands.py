@@ -92,6 +92,7 @@ def test_the_documented_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
         exec(code, names)
     assert names["answer"] in names["context"]  # type: ignore[operator]
     options = set(re.findall(r"`(--[a-z-]+)", DOCS))
+    monkeypatch.setenv("COLUMNS", "200")  # narrower, long options are cut
     shown = "".join(succeed("lambada", each, "--help").out for each in COMMANDS)
     assert {option for option in options if option not in shown} == {"--quick"}, "which is riffle reproduce's"
 
@@ -224,11 +225,11 @@ def test_words_that_do_not_fit(run: Path) -> None:
     kept = run / "words.safetensors"
     vectors = load_vectors(kept)
     write_vectors(kept, WordVectors(vectors.words[::-1], vectors.table))
-    assert "are not those the weights were trained with" in failure()
+    assert "are not those the weights were trained with" in failure("--run", run)
     kept.write_bytes(kept.read_bytes()[:-10])
-    assert "words.safetensors is damaged" in failure()
+    assert "words.safetensors is damaged" in failure("--run", run)
     kept.write_bytes(b"")
-    assert "words.safetensors is damaged" in failure()
+    assert "words.safetensors is damaged" in failure("--run", run)
 
 
 def test_splits_that_are_not_there(run: Path) -> None:
