@@ -24,6 +24,9 @@ from riffle.reproduce.figures.lambada import BASELINE, LAMBADA_BLOCKS, LAMBADA_M
 from riffle.reproduce.paper import GENERALIZATION, LENGTHS
 from riffle.reproduce.results import accuracies, by_group, over_length, read_results, select
 from riffle.tasks import TASKS
+from riffle.train.card import format_accuracy, markdown_table, read_scores, summarize
+from riffle.train.run import Run
+from riffle.train.shipped import SHIPPED
 
 ROOT = Path(__file__).parent.parent
 H200 = ROOT / "benchmarks" / "results" / "h200.json"
@@ -89,18 +92,22 @@ def _runs(task: str) -> list[dict[str, Any]]:
     return by_group(select(results, task, kind="shuffle-exchange"))[f"{task}, shuffle-exchange, {RECIPE}"]
 
 
-def shipped(folder: Path = ROOT / "riffle" / "weights") -> str:
-    """The weights in the package after rounding: accuracy at the trained length and at multiples of it."""
-    factors = (1, 4, 16, 64, 256, 1024)
+OVER_LENGTH = ("trained length", "4 times", "8 times", "64 times", "1024 times")
+"""Columns of the shipped weights' table: uniform inputs that fill a power of two."""
+ELSEWHERE = ("300, bare", "1000, bare", "80 to 1000, asked", "worst family", "8 times, worst family")
+"""Columns of their other table: lengths between powers of two, and structured inputs."""
+
+
+def shipped(columns: Sequence[str], tasks: Sequence[str] = tuple(TASKS), link: str = "../") -> str:
+    """The weights in the package after rounding: symbols and whole sequences right."""
     rows = []
-    for name in (name for name in TASKS if (folder / name).exists()):
-        config = _read(folder / name / "config.json")
-        scores = _read(folder / name / "evaluation.json")["scores"]
-        accuracy = {score["length"]: score["symbol_accuracy"] for score in scores if score["split"] == "uniform"}
-        trained = max(config["data"]["bins"])
-        facts = [f"[{name}](../riffle/weights/{name})", str(config["model"]["features"]), str(trained)]
-        rows.append([*facts, *_cells(accuracy, [trained * factor for factor in factors], format_percent)])
-    return _table(["task", "maps", "trained to", "there", *(f"{factor} times" for factor in factors[1:])], rows)
+    for run in (Run(SHIPPED / name) for name in tasks if (SHIPPED / name).exists()):
+        name, config = run.config.task, run.config
+        trained = config.data.longest_input
+        summary = summarize([read_scores(run)], TASKS[name], trained)
+        facts = [f"[{name}]({link}riffle/weights/{name})", str(config.model.features), str(trained)]
+        rows.append([*facts, *(format_accuracy(summary[column]) for column in columns)])
+    return _table(["task", "maps", "trained to", *columns], rows)
 
 
 def cpu() -> str:
@@ -289,10 +296,15 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {
         "facts": facts,
         "learns": learns,
+        "elsewhere": partial(shipped, ELSEWHERE, (*SIMPLE, "add-decimal"), ""),
         "fast": attention,
         "lambada": lambada,
     },
-    "docs/results.md": {"generalization": generalization, "shipped": shipped},
+    "docs/results.md": {
+        "generalization": generalization,
+        "shipped": partial(shipped, OVER_LENGTH),
+        "elsewhere": partial(shipped, (*ELSEWHERE, "8 times, carries over 31")),
+    },
     "docs/speed.md": {"speed": speed, "cpu": cpu},
     "docs/lambada.md": {"lambada": lambada, "reading-speed": reading_speed, "levers": levers, "compared": compared},
     "docs/rivals.md": {
@@ -318,9 +330,7 @@ def with_tables(text: str, tables: Mapping[str, Callable[[], str]]) -> str:
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, text_columns: int = 1) -> str:
     """A table in Markdown; columns after the first ``text_columns`` are right-aligned."""
-    rule = "|" + "---|" * text_columns + "---:|" * (len(heads) - text_columns)
-    head, *body = ("|" + "".join(f" {cell} |" if cell else " |" for cell in row) for row in (heads, *rows))
-    return "\n".join([head, rule, *body])
+    return "\n".join(markdown_table(heads, rows, text_columns=text_columns))
 
 
 def _cells(by_length: Mapping[int, Any], lengths: Iterable[int], format_cell: Callable[[Any], str]) -> list[str]:

@@ -120,18 +120,19 @@ def _build_length(catalogue: RunCatalogue, model: gr.Dropdown, trained: LoadedRu
         '<p class="lead">How far does it generalise? Choose a length: the model is tried on fresh examples of it.</p>'
     )
     with gr.Row(elem_classes="actions"):
-        power = gr.Slider(
-            3, 12, value=8, step=1, label="Length: 256", elem_id="length", scale=4, min_width=200, buttons=[]
+        start, last = LENGTHS.index(256), len(LENGTHS) - 1
+        place = gr.Slider(
+            0, last, value=start, step=1, label="Length: 256", elem_id="length", scale=4, min_width=200, buttons=[]
         )
         go = gr.Button(size="md", value="Measure", variant="primary", elem_id="measure", min_width=120, scale=1)
-    out = gr.HTML(show_lengths(trained, 2**8, live=False), elem_id="curve", elem_classes="result")
+    out = gr.HTML(show_lengths(trained, LENGTHS[start], live=False), elem_id="curve", elem_classes="result")
 
-    def measure(name: str, k: float) -> str:
-        return show_lengths(catalogue.get(name), 2 ** int(k))
+    def measure(name: str, index: float) -> str:
+        return show_lengths(catalogue.get(name), LENGTHS[int(index)])
 
-    power.change(lambda k: gr.Slider(label=f"Length: {2 ** int(k)}"), power, power, queue=False, **QUIET)
-    for event in (power.release, go.click):
-        event(measure, [model, power], out, **BUSY)
+    place.change(lambda index: gr.Slider(label=f"Length: {LENGTHS[int(index)]}"), place, place, queue=False, **QUIET)
+    for event in (place.release, go.click):
+        event(measure, [model, place], out, **BUSY)
     return [out]
 
 

@@ -12,12 +12,13 @@ import torch
 from riffle.demo.solve import LoadedRun
 from riffle.demo.svg import errors_as_markup, tag
 from riffle.files import read_json
+from riffle.nn.lengths import pad_to
 from riffle.quantities import format_length, format_percent
 from riffle.train.data import sample_held_out
-from riffle.train.evaluate import Score, count_correct
+from riffle.train.evaluate import Score, answer, count_correct, with_between
 
-LENGTHS = tuple(2**k for k in range(3, 13))
-"""Lengths of the slider: 8 to 4096."""
+LENGTHS = tuple(length for k in range(3, 13) for length in with_between(2**k))
+"""Lengths of the slider: 5 to 4096, at and between powers of two."""
 AXIS = tuple(2**k for k in range(3, 17))
 """Lengths of the curve: 8 to 65,536, as far as the shipped weights were tested."""
 EXAMPLES, SECONDS = 64, 0.7
@@ -26,7 +27,7 @@ WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 760, 330, 52, 18, 18, 44
 
 
 def evaluated_points(trained: LoadedRun) -> tuple[list[Score], list[Score]]:
-    """The uniform scores of the run's evaluation, and for every length the worst case with the fewest right symbols."""
+    """The uniform scores of a run, of filled inputs where there are any, and the worst structured score by length."""
     try:
         content = read_json(trained.folder / "evaluation.json")
         points = [Score(**score) for score in content["scores"]]
@@ -37,11 +38,14 @@ def evaluated_points(trained: LoadedRun) -> tuple[list[Score], list[Score]]:
     for point in points:
         if point.split != "uniform":
             hardest[point.length] = min(hardest.get(point.length, point), point, key=lambda each: each.symbol_accuracy)
-    return [point for point in points if point.split == "uniform"], list(hardest.values())
+    uniform = {
+        point.length: point for point in sorted(points, key=lambda each: each.filled) if point.split == "uniform"
+    }
+    return sorted(uniform.values(), key=lambda point: point.length), list(hardest.values())
 
 
 def measure(trained: LoadedRun, length: int, *, examples: int = EXAMPLES, seconds: float = SECONDS) -> Score:
-    """Score a model on fresh examples, at least one batch, with the metrics of ``riffle eval``."""
+    """Score a model on fresh examples, at least one batch, with the metrics of ``riffle eval --filled``."""
     task, model = trained.task, trained.model()
     if length not in LENGTHS:
         raise ValueError(f"length {length} is none of {', '.join(map(str, LENGTHS))}")
@@ -52,7 +56,8 @@ def measure(trained: LoadedRun, length: int, *, examples: int = EXAMPLES, second
     with torch.inference_mode():
         while done < examples and (done == 0 or time.monotonic() < end):
             batch = sample_held_out(task, rows, length, generator=generator, trained=length <= trained.trained_length)
-            counts = count_correct(model(batch.inputs).argmax(dim=-1), batch.targets)
+            outputs = answer(model, task, batch.inputs, trained.padded)
+            counts = count_correct(outputs, pad_to(batch.targets, outputs.shape[1]))
             total = [a + int(b) for a, b in zip(total, counts, strict=True)]
             done += rows
     right, symbols, perfect, sequences = total

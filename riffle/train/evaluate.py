@@ -162,11 +162,8 @@ def evaluate(
                 inputs_BN, targets_BN = sample_held_out(
                     task, size, length, generator=generator, split=split, part=part, trained=trained
                 )
-                if fill is None:
-                    outputs_BN = model(inputs_BN).argmax(dim=-1)
-                else:
-                    outputs_BN = _answer_filled(model, task, inputs_BN, fill)
-                    targets_BN = pad_to(targets_BN, outputs_BN.shape[1])
+                outputs_BN = answer(model, task, inputs_BN, fill)
+                targets_BN = pad_to(targets_BN, outputs_BN.shape[1])
                 total += torch.stack(count_correct(outputs_BN, targets_BN))
                 on_progress(size * length)
             right, symbols, right_sequences, sequences = total.tolist()
@@ -177,8 +174,12 @@ def evaluate(
     return scores
 
 
-def _answer_filled(model: nn.Module, task: Task, inputs_BN: Tensor, fill: Callable[[list[int]], list[int]]) -> Tensor:
-    """The model's answers to inputs that are filled up first, at least as wide as the inputs."""
+def answer(
+    model: nn.Module, task: Task, inputs_BN: Tensor, fill: Callable[[list[int]], list[int]] | None = None
+) -> Tensor:
+    """The model's output symbols, at least as wide as the inputs; these are filled up first if ``fill`` is given."""
+    if fill is None:
+        return model(inputs_BN).argmax(dim=-1)
     inputs = inputs_BN.tolist()
     filled = pad_rows([fill(symbols) for symbols in inputs])
     outputs = model(torch.tensor(filled, device=inputs_BN.device)).argmax(dim=-1).tolist()
