@@ -60,7 +60,8 @@ def export(
             with replacing_files(path) as temporary:
                 model.save_pretrained(temporary)
         except SafetensorError as error:
-            raise OSError(f"{path} cannot be written: {error}") from None
+            reason = str(error).rpartition(": ")[2]
+            raise OSError(f"{path} cannot be written: {reason}") from None
     else:
         raise ValueError(f"{type(model).__name__} has no save_pretrained")
     if json:

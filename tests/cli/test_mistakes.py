@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import os
+import resource
 import shutil
 import sys
 from pathlib import Path
@@ -14,9 +14,10 @@ import torch
 from riffle.cli import main
 from riffle.tasks import TASKS
 from riffle.train.checkpoint import read_checkpoint, write_checkpoint
+from riffle.train.run import find_run, read_metrics
 from riffle.train.shipped import SHIPPED
 
-from .riffle_command import TINY, riffle
+from .riffle_command import TINY, riffle, succeed
 
 RUN = "runs/reverse"
 LAMBADA = SHIPPED / "lambada"
@@ -78,11 +79,34 @@ MISTAKES = {
     "no such scratch": (("solve", "reverse", "1", "--stream", "--scratch", "no"), ["No such file", "no"]),
     "output in a missing folder": (("solve", "reverse", "1", "--out", "no/x.txt"), ["no/x.txt"]),
     "no examples": (("eval", RUN, "--examples", "0"), ["--examples"]),
+    "negative features": ((*TRAIN, "--set", "model.features=-1"), ["model.features must be at least 1, got -1"]),
+    "many features": ((*TRAIN, "--set", f"model.features={10**26}"), ["model.features must be at most 65,536"]),
+    "many blocks": ((*TRAIN, "--set", f"model.blocks={10**7}"), ["model.blocks must be at most 1,024"]),
+    "long warm-up": ((*TRAIN, "--set", "train.warmup=" + "9" * 30), ["train.warmup must be at most"]),
+    "batch beyond all memory": ((*TRAIN, "--set", f"data.batch={10**12}"), ["this machine has", "data.batch"]),
+    "large seed": (("eval", RUN, "--seed", "9" * 30), ["--seed must be a number below 2^62"]),
+    "no FLOP": (("plan", "--flops", "0"), ["'0' is too small", "679T"]),
+    "no link": (("plan", "--link", "0Gb"), ["'0Gb' is too small"]),
+    "length of a plan": (("plan", "--length", "2^999"), ["'2^999' is too large", "2^48"]),
+    "large part": (("solve", "reverse", "1", "--stream", "--part", "9" * 23), ["is too large"]),
+    "many messages": (("route", "--random", str(2**40)), ["--random", "1048576"]),
+    "many placements": (("lambada", "eval", "--placements", "999999999"), ["--placements", "1024"]),
+    "large stride": (
+        ("lambada", "prepare", "--out", "x", "--stride", "9" * 23),
+        ["--stride must be a number below 2^62"],
+    ),
+    "endless timeout": ((*TRAIN, "--timeout", "inf"), ["--timeout"]),
+    "escape sequences": (("train", "\x1b]0;owned\x07"), ["no task '\\x1b]0;owned\\x07'"]),
+    "endless name": (("train", "a" * 100_000), ["no task 'aaa", "aaa...aaa"]),
+    "endless number": ((*TRAIN, "--steps", "x" * 100_000), ["--steps"]),
+    "endless option": (("train", "reverse", "--" + "x" * 100_000), ["--xxx"]),
 }
 
 
 def assert_one_sentence(code: int, out: str, err: str) -> None:
     assert "Traceback" not in out + err
+    assert len(err) < 4000
+    assert "\x1b" not in err
     assert out == ""
     if code != 2:  # mistakes of usage are typer's: a box with a pointer to --help
         assert code == 1
@@ -144,11 +168,77 @@ def test_no_checkpoint_yet(command: str, run: Path) -> None:
     assert "the run has not written a checkpoint yet" in result.err
 
 
-def test_damaged_configuration(run: Path) -> None:
-    (run / "config.json").write_text('{"task": "reverse", "colour": 1}')
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ('{"task": "reverse", "colour": 1}', "unknown field 'colour'"),
+        ('{"task": "reverse", "model": {"features": "8"}}', "model.features must be a whole number, got '8'"),
+        ("[" * 100_000, "it is nested too deeply"),
+    ],
+    ids=["field", "type", "nesting"],
+)
+def test_damaged_configuration(content: str, reason: str, run: Path) -> None:
+    (run / "config.json").write_text(content)
     result = riffle("eval", run)
     assert_one_sentence(*result)
-    assert "config.json is no configuration of a run: unknown field 'colour'" in result.err
+    assert f"config.json is no configuration of a run: {reason}" in result.err
+
+
+DAMAGED_BESIDE = {
+    "environment.json": ("[]", "no record of an environment: it must be an object"),
+    "metrics.jsonl": ('{"step": 1, "loss": 2}\n{"step": []}\n', "no record of metrics: line 2.step must be"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED_BESIDE)
+def test_damaged_files_beside_the_checkpoint(name: str, run: Path) -> None:
+    content, reason = DAMAGED_BESIDE[name]
+    (run / name).write_text(content)
+    before = (run / "checkpoint.safetensors").read_bytes()
+    result = riffle("train", "reverse", "--resume", "--out", run)
+    assert_one_sentence(*result)
+    assert reason in result.err
+    assert (run / name).read_text() == content
+    assert (run / "checkpoint.safetensors").read_bytes() == before
+
+
+@pytest.mark.parametrize("damage", ["config.json", "checkpoint.safetensors", "weights"])
+def test_a_damaged_run_is_skipped(damage: str, run: Path, caplog: pytest.LogCaptureFixture) -> None:
+    shutil.copytree(run, run.with_name("older"))
+    os.utime(run.with_name("older") / "checkpoint.safetensors", (0, 0))
+    if damage == "weights":
+        write_checkpoint(run / "checkpoint.safetensors", {"model.output.bias": torch.zeros(99)})
+    else:
+        (run / damage).write_bytes(b"\x00" * 50)
+    assert find_run("reverse", run.parent).folder == run.with_name("older")
+    (warning,) = caplog.messages
+    assert warning.startswith(f"skipped: {run}/")
+
+
+def test_resuming_without_a_checkpoint_starts_over_and_says_so(run: Path) -> None:
+    lines = len(read_metrics(run))
+    (run / "checkpoint.safetensors").unlink()
+    result = succeed("train", "reverse", "--resume", "--out", run)
+    assert f"has no checkpoint: it starts at step 0, and the {lines} lines of metrics.jsonl are dropped" in result.err
+
+
+def test_resuming_with_shorter_evaluations(run: Path) -> None:
+    shutil.rmtree(run)
+    lengths = "train.evaluate_lengths=1099511627776"
+    result = riffle("train", "reverse", *TINY, "--steps", 4, "--set", lengths, "--out", run)
+    assert_one_sentence(*result)
+    assert "the evaluation at step 4 failed: out of memory; the training is saved" in result.err
+    succeed("train", "reverse", "--resume", "--out", run, "--set", "train.evaluate_lengths=8")
+    assert [line for line in read_metrics(run) if "accuracy/8" in line]
+
+
+def test_input_that_is_no_text_or_a_pipe(run: Path) -> None:
+    Path("bytes").write_bytes(b"1 \xff 2")
+    os.mkfifo("pipe")
+    for name, reason in (("bytes", "bytes is no text in UTF-8"), ("pipe", "pipe is a pipe")):
+        result = riffle("solve", "reverse", "--input", name)
+        assert_one_sentence(*result)
+        assert reason in result.err
 
 
 def test_loss_that_is_not_finite(tmp_path: Path) -> None:
@@ -172,14 +262,38 @@ def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     assert riffle("eval", "nothing").code == 1, "--debug outlived its command"
 
 
-def test_a_full_disk(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*arguments: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+WRITING = {
+    "train": (*TRAIN, "--out", "new"),
+    "eval": ("eval", RUN, "--lengths", "4", "--examples", "2"),
+    "torch": ("export", RUN, "--format", "torch", "--length", "4"),
+    "hub": ("export", RUN, "--format", "hub"),
+    "solve": ("solve", "reverse", "7", "--run", RUN, "--out", "x.txt"),
+    "svg": ("route", "1", "0", "--draw", "x.svg"),
+    "png": ("plan", "--plot", "x.png"),
+    "inspect": ("inspect", RUN, "--lengths", "4", "--examples", "2"),
+}
 
-    shutil.rmtree(run)
-    with monkeypatch.context() as context:
-        context.setattr(os, "fsync", full)
-        result = riffle("train", "reverse", *TINY, "--steps", 1, "--out", run)
-    assert_one_sentence(*result)
-    assert f"error: No space left on device ({run / 'config.json'})" in result.err
-    assert list(run.iterdir()) == []
+
+def contents() -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
+
+
+@pytest.mark.usefixtures("run")
+@pytest.mark.parametrize("command", WRITING)
+def test_a_full_disk(command: str) -> None:
+    """A limit on the size of files acts like a full disk: in the middle of a file."""
+    for path in (Path("x.txt"), Path("x.svg"), Path("x.png")):
+        path.write_text("old")
+    before, (soft, hard) = contents(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0 if command == "solve" else 2500, hard))
+        result = riffle(*WRITING[command])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert_one_sentence(result.code, "", result.err)
+    assert "File too large" in result.err
+    after = contents()
+    assert {path: after[path] for path in before} == before, "a file was lost"
+    # The files of the run and of the evaluation are complete, only what comes after them has no room.
+    left = [path for path in after.keys() - before.keys() if path.parts[0] != "new" and path.suffix != ".json"]
+    assert left == [], "half a file was left behind"
