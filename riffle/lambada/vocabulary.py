@@ -168,6 +168,8 @@ class FrozenWords(nn.Module):
             )
         known = torch.from_numpy(vectors.table[: len(vocabulary.known)])
         width = known.shape[1]
+        if width < 1:
+            raise ValueError("the table has vectors without numbers: make it again, or train with data.table=learned")
         generator = torch.Generator().manual_seed(0)
         # Statistics of the most common words only, so that a shortened table gives the same OOV vectors.
         deviation, mean = torch.std_mean(known[:STATISTICS_WORDS].float(), dim=0, correction=0)

@@ -99,3 +99,8 @@ def test_learned_words() -> None:
     assert out[0, 0].eq(0).all()
     assert 0 < out.abs().max() < 0.3
     assert embed.table.weight.shape == (6, 4)
+
+
+def test_a_table_without_numbers(vectors: WordVectors) -> None:
+    with pytest.raises(ValueError, match="vectors without numbers"):
+        FrozenWords(Vocabulary(vectors.words), WordVectors(vectors.words, vectors.table[:, :0]), 5)

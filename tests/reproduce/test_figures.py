@@ -125,7 +125,7 @@ def test_runs_of_the_same_group_have_to_be_alike(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"'multiply' are of different configurations.*multiply-seed0, multiply-seed1"):
         read_results(tmp_path, ["multiplication"])
     path.write_text("{")
-    with pytest.raises(ValueError, match=r"multiply-seed1.json is damaged .*remove it"):
+    with pytest.raises(ValueError, match=r"multiply-seed1.json is no result of a run: .*remove it"):
         read_results(tmp_path, ["multiplication"])
     path.write_text('{"something": "else"}')
     assert len(read_results(tmp_path, ["multiplication"])) == 1
