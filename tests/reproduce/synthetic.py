@@ -23,7 +23,7 @@ def paper_accuracy(spec: RunSpec, length: int) -> float:
         return paper.MULTIPLICATION
     if spec.folder in ("ablation", "sharing", "products"):
         return paper.ABLATION[config.task][config.model.unit]
-    return 0.5 + config.model.features * config.model.blocks / 3000
+    return min(1.0, 0.5 + config.model.features * config.model.blocks / 1000)
 
 
 def synthetic_result(spec: RunSpec, accuracy: Accuracy) -> dict[str, Any]:
