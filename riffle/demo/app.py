@@ -9,9 +9,10 @@ from typing import Any
 import gradio as gr
 
 from riffle.demo.lengths import LENGTHS, show_lengths
+from riffle.demo.reading import PASSAGE, show_reading
 from riffle.demo.routes import random_permutation, show_route
 from riffle.demo.server import LOGO
-from riffle.demo.solve import MAX_SYMBOLS, LoadedRun, RunCatalogue, answer, random_input, show_answer
+from riffle.demo.solve import MAX_SYMBOLS, LoadedRun, RunCatalogue, alphabet, answer, random_input, show_answer
 from riffle.demo.svg import tag
 from riffle.demo.switches import MAX_CELLS, count_layers, show_switches
 
@@ -21,15 +22,19 @@ QUEUE_SIZE = 1000
 """Requests that may wait; one more is refused."""
 SESSIONS = 256
 """Visitors whose state gradio keeps, some 90 KB each; the one not seen for longest is dropped first."""
-FIRST_TASK, FIRST_LENGTH, FIRST_ROUTE = "sort", 16, "5 2 7 0 6 3 1 4"
-"""What the page shows before anything is typed."""
+FIRST_TASK, FIRST_CELLS, FIRST_ROUTE = "sort", 16, "5 2 7 0 6 3 1 4"
+"""What the page shows before anything is typed; the input to solve is longer, see :func:`_long_example`."""
+FIRST_TIMES = 4
+"""How many times the trained length the first input to solve has."""
 QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
 BUSY: dict[str, Any] = {"show_progress": "minimal", "api_visibility": "private"}
 CHOICE: dict[str, Any] = {"show_label": False, "container": False, "min_width": 130, "scale": 1}
 """Options of events without and with a sign of progress, and of a dropdown in a row of buttons."""
 HEADER = (
     f'<header class="head">{LOGO}<div><h1>riffle</h1><p>Neural shuffle-exchange networks: they learn an algorithm from '
-    "short examples and run it on long ones.</p></div></header>"
+    'short examples and run it on long ones. Their wiring is a <a href="https://en.wikipedia.org/wiki/Clos_network" '
+    'target="_blank" rel="noopener">Beneš network</a>: switches on two wires each, devised for telephone exchanges, '
+    "which can connect any inputs to any outputs.</p></div></header>"
 )
 FOOTER = '<footer class="foot">Everything on this page is computed on the machine that serves it.</footer>'
 
@@ -55,9 +60,10 @@ def build_page(catalogue: RunCatalogue) -> gr.Blocks:
                 with gr.Tab(name, id=name.lower()) as tab:
                     parts += build_tab(catalogue, model, trained)
                 tab.select(show_choice(True), None, [choice, about], queue=False, **QUIET)
-            with gr.Tab("Route", id="route") as tab:  # routing needs no model
-                _build_route()
-            tab.select(show_choice(False), None, [choice, about], queue=False, **QUIET)
+            for name, build_other in (("Route", _build_route), ("Read", _build_read)):  # these need no model of a task
+                with gr.Tab(name, id=name.lower()) as tab:
+                    build_other()
+                tab.select(show_choice(False), None, [choice, about], queue=False, **QUIET)
         gr.HTML(FOOTER)
 
         def choose_task(name: str) -> Any:
@@ -66,14 +72,14 @@ def build_page(catalogue: RunCatalogue) -> gr.Blocks:
 
         def choose_model(name: str) -> tuple[Any, ...]:
             trained = catalogue.get(name)
-            example = _example(trained)
+            long, example = _long_example(trained), _example(trained)
             layers = count_layers(trained, example)
             return (
                 _describe(trained),
-                gr.Textbox(value=example, **_hint(trained)),
-                show_answer(trained, example),
+                gr.Textbox(value=long, **_hint(trained, MAX_SYMBOLS)),
+                show_answer(trained, long),
                 show_lengths(trained, trained.trained_length, live=False),
-                example,
+                gr.Textbox(value=example, **_hint(trained, MAX_CELLS)),
                 gr.Slider(**_slider(layers)),
                 show_switches(trained, example, layers),
             )
@@ -95,12 +101,15 @@ def build_page(catalogue: RunCatalogue) -> gr.Blocks:
 
 
 def _build_solve(catalogue: RunCatalogue, model: gr.Dropdown, trained: LoadedRun) -> list[Any]:
-    example = _example(trained)
-    text = gr.Textbox(example, label="Input", elem_id="input", lines=2, max_lines=6, **_hint(trained))
+    example = _long_example(trained)
+    # One line, so that Enter solves; it grows with the text.
+    text = gr.Textbox(example, label="Input", elem_id="input", lines=1, max_lines=6, **_hint(trained, MAX_SYMBOLS))
     with gr.Row(elem_classes="actions"):
         go = gr.Button(size="md", value="Solve", variant="primary", elem_id="solve", min_width=130, scale=2)
         another = gr.Button(size="md", value="Random input", elem_id="random", min_width=140, scale=1)
-        length = gr.Dropdown([(f"length {n}", n) for n in LENGTHS], value=16, elem_id="random-length", **CHOICE)
+        length = gr.Dropdown(
+            [(f"length {n}", n) for n in LENGTHS], value=256, label="Length", elem_id="random-length", **CHOICE
+        )
     out = gr.HTML(show_answer(trained, example), elem_id="answer", elem_classes="result")
 
     def update_answer(name: str, typed: str) -> str:  # not solve: gradio names endpoints by function
@@ -141,10 +150,11 @@ def _build_switches(catalogue: RunCatalogue, model: gr.Dropdown, trained: Loaded
     layers = count_layers(trained, example)
     gr.HTML(
         '<p class="lead">Every box is a switch on two cells. Its number is the mean of its update gate: how much it '
-        f"copies; the rest it computes anew. Up to {MAX_CELLS} cells.</p>"
+        "copies; the rest it computes anew.</p>"
     )
     with gr.Row(elem_classes="actions"):
-        text = gr.Textbox(example, label="Input", elem_id="switches-input", scale=3, min_width=220)
+        hint = _hint(trained, MAX_CELLS)
+        text = gr.Textbox(example, label="Input", elem_id="switches-input", scale=3, min_width=220, **hint)
         another = gr.Button(size="md", value="Random input", elem_id="switches-random", min_width=120, scale=1)
     layer = gr.Slider(1, step=1, label="Up to layer", elem_id="layer", buttons=[], **_slider(layers))
     out = gr.HTML(show_switches(trained, example, layers), elem_id="network", elem_classes="result")
@@ -159,7 +169,7 @@ def _build_switches(catalogue: RunCatalogue, model: gr.Dropdown, trained: Loaded
 
     # The text changes when it is typed, pasted or drawn at random.
     text.change(show_all_layers, [model, text], [layer, out], trigger_mode="always_last", **QUIET)
-    another.click(lambda name: random_input(catalogue.get(name).task, FIRST_LENGTH), model, text, **QUIET)
+    another.click(lambda name: random_input(catalogue.get(name).task, FIRST_CELLS), model, text, **QUIET)
     layer.input(show_layers, [model, text, layer], out, trigger_mode="always_last", **QUIET)
     return [text, layer, out]
 
@@ -173,12 +183,26 @@ def _build_route() -> None:
     with gr.Row(elem_classes="actions"):
         go = gr.Button(size="md", value="Route", variant="primary", elem_id="route", min_width=130, scale=2)
         another = gr.Button(size="md", value="Random", elem_id="random-route", min_width=130, scale=1)
-        size = gr.Dropdown([(f"{n} messages", n) for n in (4, 8, 16, 32)], value=8, elem_id="messages", **CHOICE)
+        sizes = [(f"{n} messages", n) for n in (4, 8, 16, 32)]
+        size = gr.Dropdown(sizes, value=8, label="Messages", elem_id="messages", **CHOICE)
     out = gr.HTML(show_route(FIRST_ROUTE), elem_id="routed", elem_classes="result")
     for event in (go.click, text.submit):
         event(show_route, text, out, **QUIET)
     drawn = another.click(lambda messages: random_permutation(int(messages)), size, text, **QUIET)
     drawn.then(show_route, text, out, **QUIET)
+
+
+def _build_read() -> None:
+    gr.HTML(
+        '<p class="lead">A reader of novels finds the last word of a passage by pointing at an earlier occurrence of '
+        "it. Write a passage whose last word has occurred before, with ___ in its place. The stronger the colour of a "
+        "word, the more likely it is. The reader reads the last 127 words.</p>"
+    )
+    text = gr.Textbox(PASSAGE, label="Passage", elem_id="passage", lines=1, max_lines=10)
+    go = gr.Button(size="md", value="Read", variant="primary", elem_id="read", min_width=130)
+    out = gr.HTML("", elem_id="reading", elem_classes="result")
+    for event in (go.click, text.submit):
+        event(show_reading, text, out, **BUSY)
 
 
 def _describe(trained: LoadedRun) -> str:
@@ -193,10 +217,14 @@ def _slider(layers: int) -> dict[str, Any]:
     return {"maximum": max(2, layers), "value": layers, "interactive": layers > 1}
 
 
-def _hint(trained: LoadedRun) -> dict[str, str]:
+def _hint(trained: LoadedRun, most: int) -> dict[str, str]:
     syntax = trained.task.syntax
-    return {"info": f"{syntax[:1].upper()}{syntax[1:]}. Up to {MAX_SYMBOLS} symbols."}
+    return {"info": f"{syntax[:1].upper()}{syntax[1:]}. {alphabet(trained.task)}, up to {most} of them."}
 
 
 def _example(trained: LoadedRun) -> str:
-    return random_input(trained.task, FIRST_LENGTH, seed=3)  # the same input on every visit
+    return random_input(trained.task, FIRST_CELLS, seed=3)  # the same input on every visit
+
+
+def _long_example(trained: LoadedRun) -> str:
+    return random_input(trained.task, min(FIRST_TIMES * trained.trained_length, LENGTHS[-1]), seed=3)

@@ -10,7 +10,7 @@ from html import escape
 import torch
 
 from riffle.demo.solve import LoadedRun
-from riffle.demo.svg import errors_as_markup, tag
+from riffle.demo.svg import errors_as_markup, frame, tag
 from riffle.files import read_json
 from riffle.nn.lengths import pad_to
 from riffle.quantities import format_length, format_percent
@@ -90,7 +90,7 @@ def _draw(
             parts.append(tag("path", title, d=diamond, class_=f"live {name}"))
     label = f"Accuracy over the length of the input, trained up to {trained_length}"
     svg = tag("svg", parts, viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img", aria_label=label)
-    return tag("div", svg, class_="drawing curve")
+    return frame(svg, label, "curve")
 
 
 def _axes(trained_length: int) -> str:

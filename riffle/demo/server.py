@@ -35,7 +35,7 @@ COLOURS = {
     "input_background_fill": ("white", "#10162a"),
     "input_border_color": ("#cdd3e0", "#33405e"),
     "button_primary_background_fill": ("#4453c8", "#5b6ae0"),
-    "button_primary_background_fill_hover": ("#3845ad", "#6d7cf0"),
+    "button_primary_background_fill_hover": ("#3845ad", "#4d5bd0"),
     "button_primary_border_color": ("#4453c8", "#5b6ae0"),
     "button_primary_text_color": ("white", "white"),
     "button_secondary_background_fill": ("white", "#1f2740"),

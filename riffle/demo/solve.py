@@ -11,6 +11,7 @@ import torch
 
 from riffle.demo.svg import errors_as_markup, tag
 from riffle.models.base import SymbolModel
+from riffle.quantities import format_percent
 from riffle.tasks import TASKS, Task, get_task
 from riffle.tasks.task import trim
 from riffle.train.run import Run, find_runs
@@ -109,6 +110,7 @@ def answer(trained: LoadedRun, text: str) -> Solution:
 def show_answer(trained: LoadedRun, text: str) -> str:
     """The answer to an input, its wrong symbols marked."""
     solution = answer(trained, text)
+    symbols = len(trained.task.parse(text.split()))
     pairs = compare_answers(trained.task, solution.output, solution.expected)
     wrong = sum(got != right for got, right in pairs)
     cells = [tag("span", "<b>network</b><i>true answer</i>", class_="names")]
@@ -117,20 +119,40 @@ def show_answer(trained: LoadedRun, text: str) -> str:
         cells.append(tag("span", f"<b>{escape(got)}</b><i>{escape(right)}</i>", class_=mark))
     return tag(
         "section",
-        [tag("p", verdict(solution.correct, wrong, len(pairs)), class_="verdict"), tag("div", cells, class_="cells")],
-        class_=f"answer {'right' if solution.correct else 'wrong'}",
+        [
+            tag("p", verdict(solution.correct, wrong, len(pairs), symbols / trained.trained_length), class_="verdict"),
+            tag("div", cells, class_="cells", tabindex=0, role="group", aria_label="The answers, symbol by symbol"),
+        ],
+        class_=f"answer {'right' if solution.correct else 'partly' if 0 < wrong <= len(pairs) / 2 else 'wrong'}",
         data_output=solution.output,
         data_expected=solution.expected,
     )
 
 
-def verdict(correct: bool, wrong: int, symbols: int) -> str:
-    """One sentence about an answer."""
+def verdict(correct: bool, wrong: int, symbols: int, times: float) -> str:
+    """One sentence about an answer to an input of so many times the trained length.
+
+    >>> verdict(False, 27, 1024, 16)
+    '97.36% of 1024 symbols right at 16 × the trained length.'
+    """
+    where = f" at {times:.3g} × the trained length" if times > 1 else ""  # noqa: RUF001 (a multiplication sign)
     if correct:
-        return f"Right: all {symbols} symbols." if symbols > 1 else "Right."
+        return f"All {symbols} symbols right{where}." if symbols > 1 else f"Right{where}."
     if wrong == 0:
-        return "Wrong: in blanks or leading zeros, which are not shown."
-    return f"Wrong: {wrong} of {symbols} symbols." if symbols > 1 else "Wrong."
+        return f"Wrong{where}: in blanks or leading zeros, which are not shown."
+    if symbols == 1:
+        return f"Wrong{where}."
+    return f"{format_percent(1 - wrong / symbols)} of {symbols} symbols right{where}."
+
+
+def alphabet(task: Task) -> str:
+    """The symbols of a task's inputs, as they are typed; of many, the first and the last.
+
+    >>> alphabet(get_task("sort"))
+    'Symbols: 1 2 3 4 5 6 7 8 9 10 11'
+    """
+    labels = list(dict.fromkeys(task.label(symbol) for symbol in range(1, task.symbols)))
+    return f"Symbols: {' '.join(labels) if len(labels) <= 16 else f'{labels[0]} … {labels[-1]}'}"
 
 
 def compare_answers(task: Task, got: str, right: str) -> list[tuple[str, str]]:

@@ -111,4 +111,9 @@ class Grid:
         limits = f"min-width: {0.56 * self.width:.0f}px; max-width: {1.5 * self.width:.0f}px"
         box = f"0 0 {self.width:g} {TOP + PITCH * self.cells + BOTTOM:g}"
         svg = tag("svg", body, viewBox=box, role="img", aria_label=label, style=limits)
-        return tag("div", svg, class_=f"drawing {name}")
+        return frame(svg, label, name)
+
+
+def frame(svg: str, label: str, name: str) -> str:
+    """A drawing in its frame, which scrolls where the page is too narrow, also by the arrow keys."""
+    return tag("div", svg, class_=f"drawing {name}", tabindex=0, role="group", aria_label=label)

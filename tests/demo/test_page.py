@@ -17,7 +17,7 @@ from .conftest import FLAGS, Server
 
 api = pytest.importorskip("playwright.sync_api", reason="the browser tests need playwright")
 Page, expect = api.Page, api.expect
-TABS = ("Solve", "Length", "Switches", "Route")
+TABS = ("Solve", "Length", "Switches", "Route", "Read")
 LARGEST_PICTURE = 250_000
 PICTURES = ("light", "dark", "phone")
 """Those the README shows."""
@@ -88,12 +88,32 @@ def test_the_answer_is_that_of_riffle_solve(visit) -> None:
 def test_wrong_symbols_are_marked(visit, runs: Path) -> None:
     page = visit()
     choose(page, "#task", "id")
-    expect(page.locator("#model input")).to_have_value(str(runs / "new"))
+    expect(page.locator("#model input")).to_have_value("id (shipped)")
+    expect(page.locator("#answer .answer.right")).to_be_visible()
+    choose(page, "#model", str(runs / "new"))
     expect(page.locator("#answer .answer.wrong")).to_be_visible()
     expect(page.locator("#answer .cells .wrong").first).to_be_visible()
-    choose(page, "#task", "sort")
-    expect(page.locator("#answer .answer.right")).to_be_visible()
+    choose(page, "#task", "reverse")
+    expect(page.locator("#answer .answer.right .verdict")).to_contain_text("All 256 symbols right at 4 ×")  # noqa: RUF001
     expect(page.locator("#answer .cells .wrong")).to_have_count(0)
+
+
+def test_enter_solves_and_the_alphabet_is_shown(visit) -> None:
+    page = visit()
+    expect(page.locator("#input")).to_contain_text("Symbols: 1 2 3 4 5 6 7 8 9 10 11")
+    page.locator("#input textarea").fill("3 1 2")
+    page.keyboard.press("Enter")
+    expect(page.locator("#answer .answer")).to_have_attribute("data-output", "1 2 3")
+
+
+def test_reading(visit) -> None:
+    page = visit()
+    go_to(page, "Read")
+    page.locator("#read").click()
+    expect(page.locator("#reading .answer")).to_have_attribute("data-word", "dorrick", timeout=30_000)
+    page.locator("#passage textarea").fill("Zoe met Tim. ___ Tim left.")
+    page.keyboard.press("Enter")
+    expect(page.locator("#reading [role=alert]")).to_contain_text("a blank before its end")
 
 
 def test_another_task_and_a_random_input(visit) -> None:

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from riffle.demo.lengths import LENGTHS, evaluated_points, measure, show_lengths
+from riffle.demo.reading import MAX_PASSAGE, PASSAGE, show_reading
 from riffle.demo.routes import random_permutation, show_route
 from riffle.demo.solve import (
     MAX_SYMBOLS,
@@ -26,6 +27,7 @@ from riffle.demo.solve import (
 from riffle.demo.svg import errors_as_markup
 from riffle.demo.switches import count_layers, mean_gates, show_switches
 from riffle.inspect import trace
+from riffle.quantities import format_percent
 from riffle.routing import route
 from riffle.tasks import TASKS
 from riffle.train.shipped import SHIPPED, solve
@@ -61,7 +63,7 @@ def test_answer_is_that_of_solve() -> None:
     assert answer(SORT, " 3 1\n2 11 5 ") == solve("sort", words, SORT)
     (shown,) = with_class(show_answer(SORT, "3 1 2 11 5"), "answer")
     assert (shown.get("data-output"), shown.get("data-expected")) == ("1 2 3 5 11", "1 2 3 5 11")
-    assert "Right: all 5 symbols." in "".join(shown.itertext())
+    assert "All 5 symbols right." in "".join(shown.itertext())
 
 
 def test_wrong_symbols_are_marked(runs: Path) -> None:
@@ -73,7 +75,25 @@ def test_wrong_symbols_are_marked(runs: Path) -> None:
     assert differing
     marked = [tuple(part.text for part in cell) for cell in with_class(shown, "wrong") if cell.tag == "span"]
     assert marked == differing
-    assert f"Wrong: {len(differing)} of {len(pairs)} symbols." in shown
+    assert f"{format_percent(1 - len(differing) / len(pairs))} of {len(pairs)} symbols right." in shown
+
+
+def test_the_verdict_says_how_far_beyond_the_training() -> None:
+    shown = show_answer(SORT, random_input(SORT.task, 256, seed=3))
+    assert "symbols right at 4 × the trained length." in shown  # noqa: RUF001 (a multiplication sign)
+    (cells,) = with_class(shown, "cells")
+    assert cells.get("tabindex") == "0", "what scrolls can be reached by the keyboard"
+
+
+def test_reading() -> None:
+    shown = markup(show_reading(PASSAGE))[0]
+    assert shown.get("data-word") == "dorrick"
+    shades = {mark.text: float(mark.get("style", "").split()[-1]) for mark in shown.iter("mark")}
+    assert max(shades, key=shades.__getitem__) == "Dorrick"
+    assert len(list(shown.iter("li"))) == 5
+    assert "<script" not in show_reading("<script>alert(1)</script> met Tim. Then Tim left ___")
+    assert "only the marks" in problem(show_reading("... ___"))
+    assert f"at most {MAX_PASSAGE}" in problem(show_reading("word " * MAX_PASSAGE))
 
 
 def test_numbers_meet_at_the_lowest_digit() -> None:
