@@ -1,10 +1,11 @@
 """Train many variants of a recipe, a few at once on one GPU, and score each on examples that no test uses.
 
-    python benchmarks/trials.py TRIALS.json FOLDER [--at-once 7]
+    python benchmarks/trials.py TRIALS.json FOLDER [--at-once 7] [--ship FOLDER]
 
 A line of TRIALS.json names a run and gives the options of ``riffle train``: ``{"name": ["add", "--set", "..."]}``. Its
 scores, in FOLDER/NAME/selection.json, are of uniform and structured examples at and between powers of two, and, for
-sums, by the longest distance that a carry travels. They choose recipes, seeds and steps, and so are no test.
+sums, by the longest distance that a carry travels. They choose recipes, seeds and steps, and so are no test. ``--ship``
+writes the best run of each task as a small folder.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from riffle.files import write_json
+from riffle.files import read_json, write_json
 from riffle.models.base import SymbolModel
 from riffle.tasks import Task, get_task
 from riffle.tasks.arithmetic import Addition
 from riffle.tasks.digits import operands
 from riffle.tasks.rows import columns, last_column_so_far
 from riffle.train.run import Run
+from riffle.train.shipped import ship_run
 
 LENGTHS = {64: 1024, 51: 512, 256: 256, 282: 256, 410: 256, 512: 256, 614: 128, 973: 128, 1024: 128, 4096: 64}
 """Lengths that are scored, and how many examples of each."""
@@ -100,12 +102,31 @@ def train_and_measure(name: str, options: list[str], folder: Path) -> None:
     print(f"{name}: exit {code}, {trained - since:.0f} s + {time.perf_counter() - trained:.0f} s", flush=True)
 
 
+def mean_score(folder: Path) -> float:
+    """The mean share of symbols and of sequences right in all scores of a run."""
+    scores = read_json(folder / "selection.json")["scores"]
+    return sum(each["symbols"] + each["sequences"] for each in scores) / (2 * len(scores))
+
+
+def ship_best(runs: Path, folder: Path) -> None:
+    """Write the best run of each task below ``folder``."""
+    best: dict[str, Path] = {}
+    for measured in sorted(runs.glob("*/selection.json")):
+        task = Run(measured.parent).config.task
+        if task not in best or mean_score(measured.parent) > mean_score(best[task]):
+            best[task] = measured.parent
+    for task, run in best.items():
+        print(f"{task}: {run.name}, {mean_score(run):.4f}")
+        ship_run(Run(run), folder / task)
+
+
 def main() -> None:
     """Train all runs of a list, or measure one."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("trials", type=Path, metavar="TRIALS.json")
     parser.add_argument("folder", type=Path, nargs="?", metavar="FOLDER")
     parser.add_argument("--at-once", type=int, default=7)
+    parser.add_argument("--ship", type=Path, metavar="FOLDER", help="Where to write the best run of each task.")
     parser.add_argument("--measure", action="store_true", help="Measure the run in the folder TRIALS.json.")
     arguments = parser.parse_args()
     if arguments.measure:
@@ -114,6 +135,8 @@ def main() -> None:
     with ThreadPoolExecutor(arguments.at_once) as pool:
         for name, options in json.loads(arguments.trials.read_text()).items():
             pool.submit(train_and_measure, name, options, arguments.folder)
+    if arguments.ship:
+        ship_best(arguments.folder, arguments.ship)
 
 
 if __name__ == "__main__":
