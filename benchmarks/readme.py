@@ -30,6 +30,7 @@ from riffle.train.shipped import SHIPPED
 
 ROOT = Path(__file__).parent.parent
 H200 = ROOT / "benchmarks" / "results" / "h200.json"
+OWN_LOOP = ROOT / "benchmarks" / "results" / "own-loop.json"
 LONG = 4096
 """The longest length of the paper's figure."""
 RECIPE = "long"
@@ -178,6 +179,80 @@ def attention(path: Path = H200) -> str:
     return _table(["cells", *map(format_length, lengths)], lines)
 
 
+OWN_LOOP_LABELS = {
+    "riffle": "riffle",
+    "riffle-compiled": "riffle, `torch.compile`",
+    "riffle-graphs": "riffle, `graphs=True`",
+    "encoder": "6-layer `nn.TransformerEncoder`",
+    "encoder-compiled": "the encoder, `torch.compile`",
+    "encoder-graphs": "the encoder, CUDA graphs",
+    "gla": "gated linear attention, both directions",
+    "gla-graphs": "the same, CUDA graphs",
+    "gated-deltanet": "gated DeltaNet, both directions",
+    "gated-deltanet-graphs": "the same, CUDA graphs",
+}
+
+
+def own_loop(path: Path = OWN_LOOP) -> str:
+    """The layer in a user's own loop beside other models; nothing without the file."""
+    if not path.exists():
+        return ""
+    record = _read(path)
+    rows = record["own-loop"]
+    about = (
+        f"{_where(record)}, `{record['runs'][-1]['command']}`: float32 weights under autocast to bfloat16, by the wall "
+        "clock over many rounds. A training step is zero_grad, forward, mean squared error, backward and AdamW. The "
+        f"models have {_parameters(rows)} parameters; the last two are of flash-linear-attention. What riffle computed "
+        "was compared with the definition in float32 before it was timed "
+        f"([{path.name}](../benchmarks/results/{path.name}))."
+    )
+    steps = _own_loop_table(rows, ("own-step", "own-call"), _time_and_compilation)
+    passes = _own_loop_table(rows, ("own-forward", "own-backward"), _time_and_memory)
+    return f"{about}\n\n{steps}\n\n{passes}"
+
+
+def own_steps(path: Path = OWN_LOOP) -> str:
+    """Training steps in a user's own loop, plainly called and as graphs; nothing without the file."""
+    if not path.exists():
+        return ""
+    forms = ("riffle", "riffle-graphs", "encoder", "encoder-compiled")
+    table = _own_loop_table(_read(path)["own-loop"], ("own-step",), format_time, forms)
+    return f"A training step in your own loop, autocast to bfloat16 and AdamW:\n\n{table}\n\nInference as CUDA graphs:"
+
+
+def _own_loop_table(
+    rows: Mapping[str, Any],
+    names: tuple[str, ...],
+    format_cell: Callable[[Any], str],
+    forms: Sequence[str] = tuple(OWN_LOOP_LABELS),
+) -> str:
+    """A row for each form, a column for each workload whose name begins like that."""
+    columns = [row for name, row in rows.items() if name.startswith(names)]
+    lines = [
+        [OWN_LOOP_LABELS[form], *(format_cell(row["forms"][form]) if form in row["forms"] else DASH for row in columns)]
+        for form in forms
+        if any(form in row["forms"] for row in columns)
+    ]
+    return _table(["", *(row["title"] for row in columns)], lines)
+
+
+def _time_and_compilation(entry: Mapping[str, Any]) -> str:
+    compiled = entry.get("first_seconds", 0) > 1 and not entry["graph"]
+    return format_time(entry) + (f" ({entry['first_seconds']:.0f} s to compile)" if compiled else "")
+
+
+def _parameters(rows: Mapping[str, Any]) -> str:
+    """The smallest and the largest model of the rows that have all of them."""
+    counts = [
+        entry["parameters"] / 1e6
+        for name, row in rows.items()
+        if name.startswith("own-forward")
+        for entry in row["forms"].values()
+        if "parameters" in entry
+    ]
+    return f"{min(counts):.1f} to {max(counts):.1f} million"
+
+
 def rivals(folder: Path = ROOT / "results" / "rivals") -> str:
     """Symbol accuracy over length of the baselines, beside the paper's Neural GPU."""
     rows = []
@@ -209,6 +284,8 @@ def timing(name: str) -> str:
 
 
 def _time_and_memory(point: Mapping[str, Any]) -> str:
+    if "failed" in point:
+        return format_time(point)
     return f"{format_milliseconds(point['milliseconds'])}, {format_bytes(point['peak_bytes'])}"
 
 
@@ -297,6 +374,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "facts": facts,
         "learns": learns,
         "elsewhere": partial(shipped, ELSEWHERE, (*SIMPLE, "add-decimal"), ""),
+        "own-steps": own_steps,
         "fast": attention,
         "lambada": lambada,
     },
@@ -306,6 +384,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "elsewhere": partial(shipped, (*ELSEWHERE, "8 times, carries over 31")),
     },
     "docs/speed.md": {"speed": speed, "cpu": cpu},
+    "docs/using.md": {"own-loop": own_loop},
     "docs/lambada.md": {"lambada": lambada, "reading-speed": reading_speed, "levers": levers, "compared": compared},
     "docs/rivals.md": {
         "rivals": rivals,

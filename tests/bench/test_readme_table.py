@@ -74,6 +74,23 @@ def test_rows_alone(readme: Any, record: dict[str, Any], tmp_path: Path) -> None
     assert last.startswith(f"| inference, 96 maps, 1 block, n = 1K | {' | '.join(cells)} |")
 
 
+def test_own_loop(readme: Any, record: dict[str, Any], tmp_path: Path) -> None:
+    file = tmp_path / "gpu.json"
+    for row in record["own-loop"].values():
+        for form, entry in row["forms"].items():
+            entry |= {"parameters": 2_900_000, "graph": "graphs" in form, "first_seconds": 7.0}
+    record["own-loop"]["own-backward-1k"]["forms"]["gla"] = {"failed": "not installed"}
+    file.write_text(json.dumps(record))
+    lines = readme.own_loop(file).splitlines()
+    assert "The models have 2.9 to 2.9 million parameters" in lines[0]
+    (compiled,) = [line for line in lines if line.startswith("| riffle, `torch.compile` |")]
+    assert compiled.count("s to compile") == 3
+    (other,) = [line for line in lines if line.startswith("| gated linear attention, both directions |")]
+    assert "| not installed |" in other
+    assert readme.own_steps(file).count("\n| ") == 5
+    assert readme.own_loop(tmp_path / "absent.json") == readme.own_steps(tmp_path / "absent.json") == ""
+
+
 def test_nothing_without_the_file(readme: Any, tmp_path: Path) -> None:
     assert readme.speed(tmp_path / "absent.json") == ""
     text = "a\n<!-- table: speed -->\nold\n<!-- end -->\nb\n"
