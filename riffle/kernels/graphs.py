@@ -14,6 +14,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from itertools import chain
 from typing import Any, TypeVar
 
 import torch
@@ -81,6 +82,11 @@ def capture(
     return graph, result
 
 
+def on_gpu(x_BND: Tensor) -> bool:
+    """Whether there are graphs for these cells at all."""
+    return x_BND.is_cuda
+
+
 class CapturedPasses:
     """The passes of one plan as graphs, with the tensors that they read and write."""
 
@@ -96,7 +102,7 @@ class CapturedPasses:
         """The number of the call whose backward pass still needs what the forward pass has saved; 0 for none."""
         arguments = (self.xs_BND, parameters, self.seed)
         self.forward_graph, (self.y_CD, self.saved) = capture(lambda: forward(plan, *arguments), warm_up=1, pool=pool)
-        tensors = [*self.xs_BND, self.y_CD, *self.saved]
+        tensors = [*self.xs_BND, self.y_CD, *chain(*self.saved)]
         if plan.keep != KEEP_NOTHING:
             self.grad_CD = torch.zeros_like(self.y_CD)
             self.backward_graph, self.grads = capture(
@@ -181,7 +187,7 @@ class GraphCache:
             self.counts[reason] += 1
             return None
         try:
-            with torch.inference_mode(False), torch.no_grad(), torch.cuda.device(xs_BND[0].device):
+            with torch.inference_mode(False), torch.no_grad():
                 passes = self._find(plan, xs_BND, parameters, seed)
                 if passes is None:
                     return None
@@ -193,15 +199,18 @@ class GraphCache:
 
     def _obstacle(self, plan: NetworkPlan, x_BND: Tensor) -> str | None:
         """Why a call cannot be replayed; None if it might be."""
-        if not x_BND.is_cuda or not _enabled.get():
+        if not on_gpu(x_BND) or not _enabled.get():
             return "off"
         if plan.cells * plan.features > SMALL_WORK:
             return "large"
-        if torch.cuda.is_current_stream_capturing():
+        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
             return "captured by the caller"
         if plan.keep != KEEP_NOTHING and torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
             return "hooks on saved tensors"
         return None
+
+    def _stream(self, x_BND: Tensor) -> int:
+        return torch._C._cuda_getCurrentRawStream(x_BND.device.index)
 
     def _find(
         self, plan: NetworkPlan, xs_BND: Sequence[Tensor], parameters: Sequence[Tensor], seed: Tensor | None
@@ -211,7 +220,7 @@ class GraphCache:
             self.reset()
             self._addresses = addresses
         self._calls += 1
-        stream = torch.cuda.current_stream().cuda_stream
+        stream = self._stream(xs_BND[0])
         # One after the other, until one is free: a call may come before the backward pass of the one before.
         for copy in range(self.max_graphs):
             key = (id(plan), stream, copy)
@@ -243,13 +252,29 @@ class GraphCache:
         if not self._make_room(plan):
             self.counts["no room"] += 1
             return None
-        stream = key[1]
-        if stream not in self._pools:
-            self._pools[stream] = torch.cuda.graph_pool_handle()
-        passes = self._passes[key] = CapturedPasses(plan, xs_BND, parameters, seed, self._pools[stream])
+        try:
+            passes = self._capture(key[1], plan, xs_BND, parameters, seed)
+        except RuntimeError as error:  # out of memory, most likely: the launches may fit
+            self.counts[f"failed: {error}"] += 1
+            self._sights[key] = -(2**31)  # and this is not tried again
+            return None
         passes.last_call = self._calls
+        self._passes[key] = passes
         self.counts["captured"] += 1
         return passes
+
+    def _capture(
+        self,
+        stream: int,
+        plan: NetworkPlan,
+        xs_BND: Sequence[Tensor],
+        parameters: Sequence[Tensor],
+        seed: Tensor | None,
+    ) -> CapturedPasses:
+        with torch.cuda.device(xs_BND[0].device):
+            pool = self._pools.get(stream) or torch.cuda.graph_pool_handle()
+            self._pools[stream] = pool
+            return CapturedPasses(plan, xs_BND, parameters, seed, pool)
 
     def _make_room(self, plan: NetworkPlan) -> bool:
         """Drop the least recently used passes until those of a plan fit; False if they do not."""

@@ -8,6 +8,7 @@ else wants to see operators see ``riffle::network`` and ``riffle::network_backwa
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate, chain
 from typing import Any
 
 import torch
@@ -57,7 +58,7 @@ def run_network(
     keep = (KEEP_INPUTS if recompute else KEEP_GATES) if differentiable else KEEP_NOTHING
     if _wants_operators(xs_BND, parameters):
         return _network(list(xs_BND), list(parameters), seed, *_flat(form), dtype, dropout, keep)[0]
-    plan = _plan(xs_BND, form, dtype, dropout, keep, direct=True)
+    plan = _plan(xs_BND, form, dtype, dropout, keep, eager=True)
     if keep == KEEP_NOTHING:
         replayed = None if graphs is None else graphs.forward(plan, xs_BND, parameters, seed)
         return (replayed or forward(plan, xs_BND, parameters, seed))[0]
@@ -65,11 +66,11 @@ def run_network(
 
 
 def _plan(
-    xs_BND: Sequence[Tensor], form: NetworkForm, dtype: torch.dtype, dropout: float, keep: int, direct: bool = False
+    xs_BND: Sequence[Tensor], form: NetworkForm, dtype: torch.dtype, dropout: float, keep: int, eager: bool = False
 ) -> NetworkPlan:
     batches, lengths = tuple([x_BND.shape[0] for x_BND in xs_BND]), tuple([x_BND.shape[1] for x_BND in xs_BND])
     x_BND = xs_BND[0]
-    return plan_network(batches, lengths, x_BND.shape[2], x_BND.dtype, x_BND.device, form, dtype, dropout, keep, direct)
+    return plan_network(batches, lengths, x_BND.shape[2], x_BND.dtype, x_BND.device, form, dtype, dropout, keep, eager)
 
 
 def _wants_operators(xs_BND: Sequence[Tensor], parameters: Sequence[Tensor]) -> bool:
@@ -97,7 +98,8 @@ class _Network(torch.autograd.Function):
             ctx.save_for_backward(*parameters)
         else:
             y_CD, saved = forward(plan, xs_BND, parameters, seed)
-            ctx.save_for_backward(*parameters, seed, *saved, *(xs_BND if plan.direct else ()))
+            ctx.sizes = [len(tensors) for tensors in saved]
+            ctx.save_for_backward(*parameters, seed, *chain(*saved), *(xs_BND if plan.direct else ()))
         return y_CD
 
     @staticmethod
@@ -107,8 +109,10 @@ class _Network(torch.autograd.Function):
         once = not torch._C._autograd._get_current_graph_task_keep_graph()
         with torch.no_grad():
             if lease is None:
-                seed, inputs, gates, sums, *xs_BND = tensors[len(parameters) :]
-                saved = Saved(inputs, gates, sums)
+                seed, *rest = tensors[len(parameters) :]
+                inputs, gates, sums = accumulate(ctx.sizes)
+                saved = Saved(tuple(rest[:inputs]), tuple(rest[inputs:gates]), tuple(rest[gates:sums]))
+                xs_BND = rest[sums:]
                 grads = backward(plan, grad_CD, xs_BND, parameters, seed, saved, overwrite=once)
             elif once:
                 grads = lease.passes.backward(grad_CD)
@@ -185,7 +189,7 @@ def _network(
     form = _form(blocks, sharing, benes, skips, units, swaps, scaled)
     plan = _plan(xs_BND, form, dtype, dropout, keep)
     y_CD, saved = forward(plan, xs_BND, parameters, seed)
-    return y_CD, *saved
+    return y_CD, saved.inputs[0], saved.gates[0], saved.sums[0]
 
 
 @_network.register_fake
@@ -202,8 +206,10 @@ def _(xs_BND: list[Tensor], parameters: list[Tensor], seed: Tensor | None, *rest
 def _saved_shape(xs_BND: Sequence[Tensor], form: NetworkForm, dtype: torch.dtype) -> tuple[int, int]:
     """The rows of all layers' inputs, and the pairs of all layers; of one batch for a symbolic shape as well."""
     if len(xs_BND) > 1:
-        plan = _plan(xs_BND, form, dtype, 0.0, KEEP_INPUTS)
-        return saved_rows(plan.regions, plan.direct), plan.pairs
+        batches, lengths = (tuple(int(x_BND.shape[axis]) for x_BND in xs_BND) for axis in (0, 1))
+        features, device = int(xs_BND[0].shape[2]), xs_BND[0].device
+        plan = plan_network(batches, lengths, features, xs_BND[0].dtype, device, form, dtype, 0.0, KEEP_INPUTS)
+        return saved_rows(plan), plan.pairs
     k = bits(xs_BND[0].shape[1])
     layers, cells = len(layers_of(form, k)), xs_BND[0].shape[0] * 2**k
     return rounded(cells) * layers, cells // 2 * layers
@@ -234,7 +240,7 @@ def _network_backward(
     form = _form(blocks, sharing, benes, skips, units, swaps, scaled)
     shape = (tuple(batches), tuple(lengths), grad_CD.shape[1])
     plan = plan_network(*shape, x_dtype, grad_CD.device, form, dtype, dropout, keep)
-    return backward(plan, grad_CD, (), parameters, seed, Saved(inputs_TD, gates, sums))
+    return backward(plan, grad_CD, (), parameters, seed, Saved((inputs_TD,), (gates,), (sums,)))
 
 
 @_network_backward.register_fake

@@ -25,14 +25,14 @@ SEED_STEP = 0x9E3779B9
 
 
 class Saved(NamedTuple):
-    """What the forward pass leaves for the backward pass; empty tensors where it leaves nothing."""
+    """What the forward pass leaves for the backward pass: one tensor for all layers, or one for each."""
 
-    inputs: Tensor
+    inputs: tuple[Tensor, ...]
     """``[T, D]``: the layers' inputs, region by region."""
-    gates: Tensor
-    """``[P, 3E]``, of all layers."""
-    sums: Tensor
-    """``[2 * P, D]``, of all layers."""
+    gates: tuple[Tensor, ...]
+    """``[P, 3E]``."""
+    sums: tuple[Tensor, ...]
+    """``[2 * P, D]``."""
 
 
 def forward(
@@ -41,14 +41,14 @@ def forward(
     """The cells after all layers, of all batches one after the other, and what the backward pass needs."""
     x_BND = xs_BND[0]
     with _on_device_of(x_BND):
-        rows = saved_rows(plan.regions, plan.direct) if plan.keep else 0
-        gate_pairs = plan.pairs if plan.keep == KEEP_GATES else 0
+        regions, pairs = (_kept_regions(plan) if plan.keep else []), [layer.plan.pairs for layer in plan.layers]
+        pairs = pairs if plan.keep == KEEP_GATES else []
         saved = Saved(
-            x_BND.new_empty(rows, plan.features, dtype=plan.dtype),
-            x_BND.new_empty(gate_pairs, 6 * plan.features, dtype=plan.dtype),
-            x_BND.new_empty(2 * gate_pairs, plan.features, dtype=plan.dtype),
+            _allocate(plan, x_BND, [rounded(rows) for rows in regions], plan.features),
+            _allocate(plan, x_BND, pairs, 6 * plan.features),
+            _allocate(plan, x_BND, [2 * count for count in pairs], plan.features),
         )
-        cells = Cells(saved.inputs, plan.regions, _saved_regions(plan, saved) if plan.keep else ())
+        cells = Cells(saved.inputs[0], plan.regions, _saved_regions(plan, saved) if plan.keep else ())
         workspace = Workspace(cells.enter(plan, xs_BND))
         weights, seeds, kept = _unit_weights(plan, parameters), _seeds(plan, seed), _kept(plan, saved)
         for index, layer in enumerate(plan.layers):
@@ -91,10 +91,10 @@ def backward(
         overwrite: Whether nobody will need ``saved`` again, so that it gives room to gradients of skip connections.
     """
     with _on_device_of(grad_CD):
-        inputs = Cells(saved.inputs, plan.regions, _saved_regions(plan, saved))
+        inputs = Cells(saved.inputs[0], plan.regions, _saved_regions(plan, saved))
         if plan.direct:
             inputs.enter(plan, xs_BND)
-        grads = Cells(saved.inputs, plan.backward_regions)
+        grads = Cells(saved.inputs[0], plan.backward_regions)
         shapes = zip(plan.batches, plan.lengths, strict=True)
         workspace = Workspace(grads.enter(plan, split_batches(grad_CD, list(shapes))))
         weights, seeds, kept = _unit_weights(plan, parameters), _seeds(plan, seed), _kept(plan, saved)
@@ -191,9 +191,24 @@ def split_batches(x_CD: Tensor, shapes: Sequence[tuple[int, int]]) -> list[Tenso
     return [part_CD.view(*shape, x_CD.shape[1]) for part_CD, shape in zip(parts, shapes, strict=True)]
 
 
-def saved_rows(regions: Sequence[int], direct: bool) -> int:
-    """Rows of the tensor that holds all regions in which a layer finds its input."""
-    return sum(rounded(rows) for rows in (*regions[OUTPUT + 1 :], *(() if direct else (regions[INPUT],))))
+def _kept_regions(plan: NetworkPlan) -> list[int]:
+    """The rows of the regions in which layers find their inputs, that of the first one at the end."""
+    return [*plan.regions[OUTPUT + 1 :], *(() if plan.direct else (plan.regions[INPUT],))]
+
+
+def saved_rows(plan: NetworkPlan) -> int:
+    """Rows of the tensor that holds all of them."""
+    return sum(rounded(rows) for rows in _kept_regions(plan))
+
+
+def _allocate(plan: NetworkPlan, x: Tensor, rows: Sequence[int], width: int) -> tuple[Tensor, ...]:
+    sizes = rows if plan.separate and rows else [sum(rows)]
+    return tuple(x.new_empty(size, width, dtype=plan.dtype) for size in sizes)
+
+
+def _each(tensors: tuple[Tensor, ...], rows: Sequence[int]) -> list[Tensor]:
+    """What :func:`_allocate` made, as a tensor for each."""
+    return list(tensors if len(tensors) == len(rows) else tensors[0].split(rows))
 
 
 def rounded(rows: int) -> int:
@@ -202,9 +217,9 @@ def rounded(rows: int) -> int:
 
 
 def _saved_regions(plan: NetworkPlan, saved: Saved) -> list[Tensor | None]:
-    """The regions of the forward pass in the tensor that keeps them; not that of the output."""
-    sizes = [*plan.regions[OUTPUT + 1 :], *(() if plan.direct else (plan.regions[INPUT],))]
-    parts = list(saved.inputs.split([rounded(rows) for rows in sizes])) if sizes else []
+    """The regions of the forward pass that were kept; not that of the output."""
+    sizes = _kept_regions(plan)
+    parts = _each(saved.inputs, [rounded(rows) for rows in sizes]) if sizes else []
     for index, rows in enumerate(sizes):
         if rows % ROW_MULTIPLE:
             parts[index] = parts[index][:rows]
@@ -213,10 +228,11 @@ def _saved_regions(plan: NetworkPlan, saved: Saved) -> list[Tensor | None]:
 
 
 def _kept(plan: NetworkPlan, saved: Saved) -> list[Kept | None]:
+    """The gates and candidates of each layer, where they are kept."""
     if plan.keep != KEEP_GATES:
         return [None] * len(plan.layers)
     pairs = [layer.plan.pairs for layer in plan.layers]
-    gates, sums = saved.gates.split(pairs), saved.sums.split([2 * count for count in pairs])
+    gates, sums = _each(saved.gates, pairs), _each(saved.sums, [2 * count for count in pairs])
     return [
         Kept(gate, total.view(2, count, plan.features)) for gate, total, count in zip(gates, sums, pairs, strict=True)
     ]

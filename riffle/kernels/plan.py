@@ -32,6 +32,8 @@ INPUT, OUTPUT = 0, 1
 """The regions of memory that hold what enters and what leaves, all groups one after the other."""
 KEEP_NOTHING, KEEP_INPUTS, KEEP_GATES = range(3)
 """What a forward pass leaves for the backward pass: nothing, each layer's input, or gates and candidates as well."""
+SEPARATE_BYTES = 2**20
+"""From this size on, a layer's input is kept in a tensor of its own."""
 
 
 @dataclass(frozen=True)
@@ -279,6 +281,8 @@ class NetworkPlan(NamedTuple):
     """Whether some batch is shorter than the width at which it runs."""
     direct: bool
     """Whether the only batch is the first layer's input as it lies, and is kept as such for the backward pass."""
+    separate: bool
+    """Whether what is kept for the backward pass is a tensor for each layer, not one for all: large ones leave gaps."""
     layers: tuple[LayerStep, ...]
     regions: tuple[int, ...]
     """Rows of the regions in the forward pass."""
@@ -304,9 +308,9 @@ def plan_network(
     dtype: torch.dtype,
     dropout: float,
     keep: int,
-    direct: bool = False,
+    eager: bool = False,
 ) -> NetworkPlan:
-    """Plan the call for batches of these shapes, longer ones first."""
+    """Plan the call for batches of these shapes, longer ones first; ``eager`` where no operator's schema limits it."""
     from riffle.kernels.launches import plan_layer  # Triton is not everywhere, and :func:`merge` is
 
     ks = [bits(length) for length in lengths]
@@ -352,7 +356,8 @@ def plan_network(
         form.scaled,
         used_units(form, tuple(ks)),
         padded=any(2**k != length for k, length in zip(ks, lengths, strict=True)),
-        direct=direct and len(batches) == 1 and x_dtype == dtype and 2 ** ks[0] == lengths[0],
+        direct=eager and len(batches) == 1 and x_dtype == dtype and 2 ** ks[0] == lengths[0],
+        separate=eager and sum(sizes) * features * dtype.itemsize >= SEPARATE_BYTES,
         layers=tuple(layers),
         regions=placed.regions,
         backward=back,

@@ -1,0 +1,231 @@
+"""The network as one operator: which gradients are asked for, how often it is called, what autograd does with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from riffle import ShuffleExchange
+
+pytest.importorskip("triton", reason="Triton has no build for this platform")
+
+from riffle.kernels import operator
+from riffle.kernels.plan import KEEP_GATES, KEEP_INPUTS, KEEP_NOTHING, Piece, place, plan_network
+
+GPU = torch.cuda.is_available()
+DEVICE = "cuda" if GPU else "cpu"
+FEATURES = 32 if GPU else 4
+
+
+def networks(**options: Any) -> tuple[ShuffleExchange, ShuffleExchange]:
+    """Equal ones on the fused kernels and on the reference."""
+    recompute = options.pop("recompute", True)
+    ours = ShuffleExchange(FEATURES, 2, backend="fused", recompute=recompute, device=DEVICE, **options)
+    theirs = ShuffleExchange(FEATURES, 2, backend="reference", device=DEVICE, **options)
+    theirs.load_state_dict(ours.state_dict())
+    return ours, theirs
+
+
+def cells(batch: int, length: int) -> Tensor:
+    return torch.rand(batch, length, FEATURES, device=DEVICE) * 2 - 1
+
+
+def assert_equal_gradients(
+    ours: ShuffleExchange, theirs: ShuffleExchange, x_BND: Tensor, loss: Callable[[ShuffleExchange, Tensor], Tensor]
+) -> None:
+    """The same loss on both has the same gradients of the input and of every parameter."""
+    results = []
+    for net in (ours, theirs):
+        x_own_BND = x_BND.clone().requires_grad_()
+        net.zero_grad()
+        loss(net, x_own_BND).backward()
+        results.append([x_own_BND.grad, *(parameter.grad for parameter in net.parameters())])
+    for actual, expected in zip(*results, strict=True):
+        assert (actual is None) == (expected is None)
+        if expected is not None:
+            torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("recompute", [True, False])
+def test_used_twice_in_one_graph(recompute: bool) -> None:
+    nets = networks(recompute=recompute)
+    assert_equal_gradients(*nets, cells(2, 3), lambda net, x_BND: (net(net(x_BND)) * net(x_BND)).sum())
+
+
+def test_gradients_add_up_over_several_calls() -> None:
+    def loss(net: ShuffleExchange, x_BND: Tensor) -> Tensor:
+        first, second = net(x_BND).square().sum(), net(x_BND.flip(0)).sum()
+        first.backward(retain_graph=True)
+        return first + second
+
+    assert_equal_gradients(*networks(), cells(2, 4), loss)
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_activation_checkpointing(reentrant: bool) -> None:
+    def loss(net: ShuffleExchange, x_BND: Tensor) -> Tensor:
+        return checkpoint(net, x_BND, use_reentrant=reentrant).square().sum()
+
+    assert_equal_gradients(*networks(), cells(2, 4), loss)
+
+
+@pytest.mark.parametrize("wanted", ["input", "last", "one bias", "nothing"])
+def test_only_the_gradients_that_are_wanted(wanted: str) -> None:
+    ours, theirs = networks()
+    x_BND = cells(2, 4).requires_grad_(wanted == "input")
+    for net in (ours, theirs):
+        for name, parameter in net.named_parameters():
+            kinds = {"last": ".last." in name, "one bias": name == "units.0_forward.gates.bias"}
+            parameter.requires_grad_(kinds.get(wanted, False))
+    outputs = [net(x_BND) for net in (ours, theirs)]
+    assert outputs[0].requires_grad == outputs[1].requires_grad == (wanted != "nothing")
+    if wanted == "nothing":
+        return
+    for y_BND in outputs:
+        y_BND.square().sum().backward()
+    pairs = zip(ours.named_parameters(), theirs.parameters(), strict=True)
+    for (name, actual), expected in pairs:
+        assert (actual.grad is None) == (expected.grad is None), name
+        if expected.grad is not None:
+            torch.testing.assert_close(actual.grad, expected.grad, rtol=1e-4, atol=1e-5)
+
+
+def test_without_gradients_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = []
+    original = operator.plan_network
+    monkeypatch.setattr(operator, "plan_network", lambda *a, **o: kept.append(a[8]) or original(*a, **o))
+    net = ShuffleExchange(FEATURES, backend="fused", device=DEVICE)
+    x_BND = cells(1, 4)
+    net(x_BND)
+    net.recompute = False
+    net(x_BND)
+    for mode in (torch.no_grad, torch.inference_mode):
+        with mode():
+            net(x_BND)
+    net.requires_grad_(False)
+    net(x_BND)
+    assert kept == [KEEP_INPUTS, KEEP_GATES, KEEP_NOTHING, KEEP_NOTHING, KEEP_NOTHING]
+
+
+def test_dropout_is_repeated_by_its_seed() -> None:
+    net = ShuffleExchange(FEATURES, 2, dropout=0.5, backend="fused", device=DEVICE)
+    x_BND = cells(2, 4).requires_grad_()
+    results = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        y_BND = net(x_BND)
+        results.append((y_BND, *torch.autograd.grad(y_BND.square().sum(), [x_BND, *net.parameters()])))
+    for first, again, other in zip(*results, strict=True):
+        assert torch.equal(first, again)
+        assert not torch.equal(first, other)
+    net.eval()
+    torch.testing.assert_close(net(x_BND), net(x_BND), rtol=0, atol=0)
+
+
+def test_dropout_is_the_same_forward_and_backward() -> None:
+    """Against differences: the output is linear in the last layer's bias of the candidates, up to tanh."""
+    torch.manual_seed(0)
+    net = ShuffleExchange(FEATURES, dropout=0.5, backend="fused", device=DEVICE)
+    x_BND, step = cells(2, 4), 1e-3
+    bias = net["last"].candidates_bias
+    direction = torch.randn_like(bias)
+
+    def loss() -> Tensor:
+        torch.manual_seed(5)
+        return net(x_BND).double().square().sum()
+
+    (gradient,) = torch.autograd.grad(loss(), bias)
+    with torch.no_grad():
+        bias += step * direction
+        above = loss()
+        bias -= 2 * step * direction
+        below = loss()
+    expected = ((above - below) / (2 * step)).item()
+    assert (gradient * direction).sum().item() == pytest.approx(expected, rel=0.02, abs=1e-3)
+
+
+def test_second_derivatives_are_refused() -> None:
+    net = ShuffleExchange(FEATURES, backend="fused", device=DEVICE)
+    x_BND = cells(1, 4).requires_grad_()
+    (gradient,) = torch.autograd.grad(net(x_BND).square().sum(), x_BND, create_graph=True)
+    with pytest.raises(RuntimeError, match='no second derivatives: build the network with backend="reference"'):
+        gradient.sum().backward()
+
+
+def test_parameters_from_elsewhere() -> None:
+    net, _ = networks()
+    x_BND = cells(2, 4)
+    other = {name: (0.5 * parameter).detach().requires_grad_() for name, parameter in net.named_parameters()}
+    y_BND = torch.func.functional_call(net, other, (x_BND,))
+    net.load_state_dict({name: parameter.detach() for name, parameter in other.items()})
+    assert torch.equal(net(x_BND), y_BND)
+    y_BND.sum().backward()
+    assert all(parameter.grad is not None for parameter in other.values())
+    assert all(parameter.grad is None for parameter in net.parameters())
+
+
+def test_weights_changed_before_the_backward_pass_are_an_error() -> None:
+    net, _ = networks()
+    loss = net(cells(2, 4)).sum()
+    with torch.no_grad():
+        net["last"].candidates_bias += 1
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+def test_cells_that_lie_badly() -> None:
+    """Neither contiguous nor at an address that suits the kernels."""
+    net, reference = networks()
+    wide = torch.rand(8 * 3 * FEATURES + 1, device=DEVICE)[1:]
+    x_BND = wide.view(8, 3, FEATURES).transpose(0, 1)
+    torch.testing.assert_close(net(x_BND), reference(x_BND), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(net(x_BND.contiguous()), reference(x_BND), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("lengths", "recompute"), [([3], True), ([4, 2], False)], ids=str)
+def test_the_operator_is_registered_correctly(lengths: list[int], recompute: bool) -> None:
+    net = ShuffleExchange(4, 2, backend="fused", recompute=recompute, device=DEVICE)
+    torch.compiler.reset()
+    # Four of them fill up regions of eight rows: what lies between regions is nobody's.
+    xs_BND = [torch.rand(4, length, 4, device=DEVICE, requires_grad=True) for length in lengths]
+    calls: list[tuple[Any, ...]] = []
+    original = operator._network
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(operator, "_wants_operators", lambda *tensors: True)
+        patch.setattr(operator, "_network", lambda *arguments: calls.append(arguments) or original(*arguments))
+        net.forward_batches(xs_BND)
+    checks = ["test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"]
+    torch.library.opcheck(torch.ops.riffle.network.default, calls[0], test_utils=checks, atol=1e-5, rtol=1e-4)
+
+
+def test_a_shape_is_planned_once() -> None:
+    net = ShuffleExchange(FEATURES, backend="fused", device=DEVICE)
+    for _ in range(3):
+        net(cells(7, 4))
+    before = plan_network.cache_info()
+    net(cells(7, 4))
+    after = plan_network.cache_info()
+    assert (after.hits, after.misses) == (before.hits + 1, before.misses)
+
+
+# Where the cells lie
+
+
+def test_a_group_joins_where_there_is_room_for_it() -> None:
+    steps, regions = place([(0, 1), (0, 2), (0, 2), (0, 1), (0, 2)], [4, 2])
+    assert regions == (6, 6, 6, 6, 6, 6)
+    assert [len(step.before) for step in steps] == [0, 1, 0, 0, 1], "only the group that joins is copied"
+    assert steps[1].before[0].target == Piece(2, 4, 2)
+    assert steps[-1].target == Piece(1, 0, 6)
+    assert not any(step.after for step in steps)
+
+
+def test_sequences_of_one_length_are_never_copied() -> None:
+    steps, regions = place([(0, 1)] * 4, [8])
+    assert regions == (8,) * 5
+    assert not any(step.before or step.after for step in steps)

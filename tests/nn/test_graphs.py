@@ -1,0 +1,311 @@
+"""Captured passes of a network: when they serve, and that what they give is what the launches give.
+
+Without a GPU a pretended graph runs the captured call again, into the same tensors; kernels by Triton's interpreter.
+"""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from riffle import ShuffleExchange
+from riffle.kernels import graphs
+from riffle.kernels.graphs import SIGHTS, GraphCache, use_graphs
+
+pytest.importorskip("triton", reason="Triton has no build for this platform")
+
+GPU = torch.cuda.is_available()
+DEVICE = "cuda" if GPU else "cpu"
+FEATURES = 32 if GPU else 4
+
+
+class PretendedGraph:
+    """Runs a call again and copies its results to where the first run left them."""
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self.call, self.result = call, call()
+
+    def replay(self) -> None:
+        for old, new in zip(_tensors(self.result), _tensors(self.call()), strict=True):
+            old.copy_(new)
+
+
+def _tensors(value: Any) -> list[Tensor]:
+    return [value] if isinstance(value, Tensor) else [tensor for part in value for tensor in _tensors(part)]
+
+
+@pytest.fixture(autouse=True)
+def _pretend(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not GPU:
+
+        def capture(call: Callable[[], Any], **options: Any) -> tuple[PretendedGraph, Any]:
+            graph = PretendedGraph(call)
+            return graph, graph.result
+
+        def on_cpu(cache: GraphCache, stream: int, *arguments: Any) -> graphs.CapturedPasses:
+            return graphs.CapturedPasses(*arguments, None)
+
+        monkeypatch.setattr(graphs, "capture", capture)
+        monkeypatch.setattr(graphs, "on_gpu", lambda x_BND: True)
+        monkeypatch.setattr(GraphCache, "_stream", lambda cache, x_BND: 0)
+        monkeypatch.setattr(GraphCache, "_capture", on_cpu)
+
+
+def make(**options: Any) -> tuple[ShuffleExchange, ShuffleExchange]:
+    """Equal networks, with graphs and without."""
+    ours = ShuffleExchange(FEATURES, 2, backend="fused", graphs=True, device=DEVICE, **options)
+    theirs = ShuffleExchange(FEATURES, 2, backend="fused", graphs=False, device=DEVICE, **options)
+    theirs.load_state_dict(ours.state_dict())
+    return ours, theirs
+
+
+def cells(batch: int = 2, length: int = 2) -> Tensor:
+    return torch.rand(batch, length, FEATURES, device=DEVICE) * 2 - 1
+
+
+def gradients(net: ShuffleExchange, loss: Callable[[ShuffleExchange], Tensor]) -> list[Tensor]:
+    net.zero_grad()
+    loss(net).backward()
+    return [parameter.grad.clone() for parameter in net.parameters() if parameter.grad is not None]
+
+
+def assert_same(ours: ShuffleExchange, theirs: ShuffleExchange, loss: Callable[[ShuffleExchange], Tensor]) -> None:
+    for actual, expected in zip(gradients(ours, loss), gradients(theirs, loss), strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("recompute", [True, False])
+def test_training(recompute: bool) -> None:
+    ours, theirs = make(recompute=recompute)
+    optimizers = [torch.optim.SGD(net.parameters(), lr=0.1) for net in (ours, theirs)]
+    for _ in range(SIGHTS + 2):
+        x_BND = cells(1, 4)
+        assert_same(ours, theirs, lambda net: net(x_BND).square().sum())  # noqa: B023
+        for optimizer in optimizers:
+            optimizer.step()
+    assert ours.graphs.counts == {"first calls": SIGHTS - 1, "captured": 1, "replayed": 3}
+
+
+def test_inference_in_every_mode() -> None:
+    ours, theirs = make()
+    for mode in (torch.no_grad, torch.inference_mode, torch.no_grad, torch.inference_mode, torch.no_grad):
+        with mode():
+            x_BND = cells()
+            y_BND = ours(x_BND)
+            torch.testing.assert_close(y_BND, theirs(x_BND), rtol=0, atol=1e-6)
+            before = y_BND.clone()
+            ours(cells())
+            assert torch.equal(y_BND, before), "a later call changed an earlier result"
+    assert ours.graphs.counts["captured"] == 1
+    assert ours.graphs.counts["replayed"] == 8
+
+
+def test_several_forward_passes_before_the_backward_passes() -> None:
+    ours, theirs = make()
+    xs_BND = [cells() for _ in range(2)]
+    for _ in range(2 * SIGHTS):
+        assert_same(ours, theirs, lambda net: sum(net(x_BND).square().sum() for x_BND in xs_BND))
+    assert ours.graphs.counts["captured"] == 2, "one for each call whose backward pass is awaited"
+    assert_same(ours, theirs, lambda net: net(net(xs_BND[0])).square().sum())
+
+
+def test_passes_are_free_again_when_nobody_can_go_back() -> None:
+    ours, _ = make()
+    for _ in range(SIGHTS + 3):
+        ours(cells())  # with gradients, which nobody asks for
+    assert ours.graphs.counts["captured"] == 1
+
+
+def test_a_graph_gone_through_twice() -> None:
+    ours, theirs = make()
+
+    def twice(net: ShuffleExchange) -> Tensor:
+        loss = net(x_BND).square().sum()
+        loss.backward(retain_graph=True)
+        return loss
+
+    for _ in range(SIGHTS + 1):
+        x_BND = cells()
+        assert_same(ours, theirs, twice)
+    loss = ours(x_BND).sum()
+    loss.backward()
+    with pytest.raises(RuntimeError, match="second time"):
+        loss.backward()
+
+
+def test_dropout_differs_from_call_to_call() -> None:
+    ours, theirs = make(dropout=0.5)
+    x_BND, results = cells(), []
+    for seed in range(SIGHTS + 3):
+        outputs = []
+        for net in (ours, theirs):
+            torch.manual_seed(seed)
+            outputs.append(net(x_BND))
+        torch.testing.assert_close(*outputs, rtol=0, atol=1e-6)
+        results.append(outputs[0].detach())
+    assert not torch.equal(results[-1], results[-2])
+    assert ours.graphs.counts["captured"] == 1
+
+
+def test_several_shapes_and_lengths() -> None:
+    ours, theirs = make()
+    for _ in range(SIGHTS + 1):
+        xs_BND = [cells(1, 4), cells(1, 1)]
+        assert_same(ours, theirs, lambda net: sum(y_BND.square().sum() for y_BND in net.forward_batches(xs_BND)))  # noqa: B023
+        assert_same(ours, theirs, lambda net: net(xs_BND[1]).square().sum())  # noqa: B023
+    assert ours.graphs.counts["captured"] == 2
+
+
+@pytest.mark.parametrize("change", ["replace", "copy", "pickle"])
+def test_weights_elsewhere_are_captured_again(change: str) -> None:
+    ours, theirs = make()
+    x_BND = cells()
+    with torch.no_grad():
+        for _ in range(SIGHTS):
+            ours(x_BND)
+        if change == "replace":
+            bias = torch.nn.Parameter(torch.ones(2, FEATURES, device=DEVICE))
+            ours["last"].candidates_bias = theirs["last"].candidates_bias = bias
+        else:
+            ours = copy.deepcopy(ours) if change == "copy" else pickle.loads(pickle.dumps(ours))
+            assert not ours.graphs.counts
+        for _ in range(SIGHTS):
+            torch.testing.assert_close(ours(x_BND), theirs(x_BND), rtol=0, atol=1e-6)
+    assert ours.graphs.counts["captured"] == (2 if change == "replace" else 1)
+
+
+def test_weights_changed_in_place_are_seen_and_checked() -> None:
+    ours, theirs = make()
+    for _ in range(SIGHTS):
+        loss = ours(cells()).sum()
+    with torch.no_grad():
+        for net in (ours, theirs):
+            net["last"].candidates_bias += 1
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+    x_BND = cells()
+    assert_same(ours, theirs, lambda net: net(x_BND).square().sum())
+
+
+def test_where_a_graph_cannot_serve() -> None:
+    ours, theirs = make()
+    x_BND = cells()
+    for _ in range(SIGHTS):
+        ours(x_BND)
+    counts = ours.graphs.counts
+    with use_graphs(False):
+        ours(x_BND)
+    assert counts["off"] == 1
+    assert_same(ours, theirs, lambda net: checkpoint(net, x_BND, use_reentrant=False).square().sum())
+    assert counts["hooks on saved tensors"] > 0
+    assert counts["replayed"] == 1
+
+
+def test_little_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = make()
+    ours.graphs = GraphCache(max_bytes=1)
+    with torch.no_grad():
+        for _ in range(SIGHTS + 1):
+            ours(cells())
+    assert ours.graphs.counts["no room"] == 2
+    ours.graphs = GraphCache(max_graphs=1)
+    monkeypatch.setattr(graphs, "IDLE_CALLS", 2)
+    with torch.no_grad():
+        for batch in [1] * SIGHTS + [2] * (SIGHTS + 2) + [1]:
+            x_BND = cells(batch)
+            torch.testing.assert_close(ours(x_BND), theirs(x_BND), rtol=0, atol=1e-6)
+    assert ours.graphs.counts["captured"] == 2, "the second shape took the room of the first, which was idle"
+    with pytest.raises(ValueError, match="max_graphs must be at least 1, got 0"):
+        GraphCache(max_graphs=0)
+    monkeypatch.setattr(graphs, "SMALL_WORK", 1)
+    ours(cells())
+    assert ours.graphs.counts["large"] == 1
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("recompute", [True, False])
+def test_autocast_and_an_optimiser(dtype: torch.dtype, recompute: bool) -> None:
+    nets = make(recompute=recompute)
+    optimizers = [torch.optim.AdamW(net.parameters(), lr=1e-3) for net in nets]
+    for step in range(12):
+        x_BND, losses = cells(4, 64 if step % 2 else 48), []
+        for net, optimizer in zip(nets, optimizers, strict=True):
+            with torch.autocast("cuda", dtype):
+                y_BND = net(x_BND)
+            assert y_BND.dtype == torch.float32
+            loss = (y_BND - x_BND.flip(1)).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss.item())
+        assert losses[0] == pytest.approx(losses[1], rel=1e-3)
+    assert nets[0].graphs.counts["replayed"] == 8
+
+
+@pytest.mark.gpu
+def test_inside_a_capture_the_launches_are_captured() -> None:
+    ours, theirs = make()
+    static = cells()
+    with torch.no_grad():
+        for _ in range(SIGHTS):
+            ours(static)
+        graph, y_BND = graphs.capture(lambda: ours(static))
+        static.copy_(cells())
+        graph.replay()
+        torch.testing.assert_close(y_BND, theirs(static), rtol=0, atol=1e-6)
+    assert ours.graphs.counts["captured by the caller"] == 1
+
+
+@pytest.mark.gpu
+def test_two_streams_have_graphs_of_their_own() -> None:
+    ours, theirs = make()
+    streams = [torch.cuda.Stream() for _ in range(2)]
+    x_BND = cells(2, 64)
+    with torch.no_grad():
+        expected = theirs(x_BND)
+        torch.cuda.synchronize()
+        for _ in range(SIGHTS + 4):
+            results = []
+            for stream in streams:
+                with torch.cuda.stream(stream):
+                    results.append(ours(x_BND))
+            torch.cuda.synchronize()
+            for actual in results:
+                torch.testing.assert_close(actual, expected, rtol=0, atol=1e-6)
+    assert ours.graphs.counts["captured"] == 2
+
+
+@pytest.mark.gpu
+def test_data_parallel_training(tmp_path: Any) -> None:
+    torch.distributed.init_process_group("nccl", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        ours, theirs = make()
+        wrapped = torch.nn.parallel.DistributedDataParallel(ours, device_ids=[0])
+        for _ in range(SIGHTS + 3):
+            x_BND = cells()
+            ours.zero_grad()
+            wrapped(x_BND).square().sum().backward()
+            actual = [parameter.grad.clone() for parameter in ours.parameters()]
+            for mine, other in zip(actual, gradients(theirs, lambda net: net(x_BND).square().sum()), strict=True):  # noqa: B023
+                torch.testing.assert_close(mine, other, rtol=1e-5, atol=1e-6)
+        assert ours.graphs.counts["replayed"] > 0
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+@pytest.mark.gpu
+def test_compiled_networks_do_without() -> None:
+    ours, theirs = make()
+    compiled = torch.compile(ours, backend="aot_eager", fullgraph=True)
+    for _ in range(SIGHTS + 1):
+        x_BND = cells()
+        torch.testing.assert_close(compiled(x_BND), theirs(x_BND), rtol=0, atol=1e-6)
+    assert not ours.graphs.counts
