@@ -132,7 +132,9 @@ class Launch:
 
 def _hooked() -> bool:
     """Whether somebody, such as a profiler, wants to hear of every launch."""
-    return bool(triton.knobs.runtime.launch_enter_hook.calls or triton.knobs.runtime.launch_exit_hook.calls)
+    runtime = triton.knobs.runtime
+    # A chain of calls, or in older versions of Triton a function or None.
+    return any(getattr(hook, "calls", hook) for hook in (runtime.launch_enter_hook, runtime.launch_exit_hook))
 
 
 class LayerPlan(NamedTuple):
