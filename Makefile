@@ -25,7 +25,7 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint c
 demo: .venv/ready
 	rm -rf $(DEMO)
 	$(BIN)/riffle train reverse --recipe small --out $(DEMO) --device cpu
-	$(BIN)/riffle eval $(DEMO) --lengths 8,16,32,64,128,256,512,1024,2048,4096 --examples 32 --device cpu
+	$(BIN)/riffle eval $(DEMO) --examples 32 --device cpu
 	$(BIN)/riffle solve reverse --run $(DEMO) 1 2 3 4 5 6 7 8 9 10 11 1 2 3 5 8
 
 test: .venv/ready-dev

@@ -39,7 +39,7 @@ def inspect(
         str | None,
         typer.Option(
             help="Lengths at which to look for errors, separated by commas.",
-            show_default="powers of two up to 16 times the trained length",
+            show_default="3/5 of powers of two and the powers, up to 16 times the trained length",
         ),
     ] = None,
     examples: Annotated[int, typer.Option(help="Examples for each of these lengths.", min=1)] = 64,
@@ -68,7 +68,9 @@ def inspect(
     trained = Run(run)
     task = task_of(trained)
     longest = trained.config.data.longest_input
-    sizes = parse_lengths(lengths) if lengths is not None else [2**k for k in range(3, (16 * longest).bit_length())]
+    powers = [2**k for k in range(3, (16 * longest).bit_length())]
+    default = [length for power in powers for length in (power * 3 // 5, power)]  # between powers of two, too
+    sizes = parse_lengths(lengths) if lengths is not None else default
     if input is None:
         sample = task.sample(1, length or longest, generator=torch.Generator().manual_seed(seed))
         symbols = trained.padded(sample.inputs[0].tolist())
