@@ -1,5 +1,6 @@
 # make demo: install, train a small network, evaluate it on longer sequences, solve an example
 # make test: linters, type checker, the whole test suite
+# make test-matrix: a short suite with the oldest and the newest torch, each in an environment of its own
 # make docs: the documentation site in build/site; a warning or a broken link is an error
 
 PYTHON ?= python3
@@ -7,7 +8,7 @@ BIN := .venv/bin
 DEMO := runs/demo-reverse
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
-.PHONY: demo test docs format clean
+.PHONY: demo test test-matrix docs format clean
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -33,6 +34,9 @@ test: .venv/ready-dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/pytest --numprocesses 2
+
+test-matrix:
+	$(PYTHON) tests/matrix.py
 
 docs: .venv/ready-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
