@@ -33,7 +33,7 @@ def test_every_public_name_is_in_the_reference(package: str) -> None:
     assert set(names) - {"__version__"} <= reference
 
 
-@pytest.mark.parametrize("page", list(DOCS.glob("*.md")), ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [ROOT / "README.md", *DOCS.glob("*.md")], ids=lambda page: page.name)
 def test_links_lead_to_files(page: Path) -> None:
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     broken = [link for link in LINK.findall(text) if "://" not in link and not (page.parent / link).exists()]

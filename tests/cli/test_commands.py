@@ -33,7 +33,7 @@ def test_tasks() -> None:
 
 def test_info() -> None:
     facts = succeed("info", "--json").json
-    assert facts["versions"]["torch"] == torch.__version__
+    assert torch.__version__.startswith(facts["versions"]["torch"])
     assert facts["devices"][0] == {"device": "cpu", "name": facts["devices"][0]["name"], "backend": "reference"}
     assert facts["tried"]
     assert len(facts["devices"]) == 1 + torch.cuda.device_count()
@@ -44,7 +44,7 @@ def test_train_leaves_a_run(trained: Path) -> None:
     assert json.loads((trained / "config.json").read_text())["data"]["bins"] == [4, 8]
     environment = json.loads((trained / "environment.json").read_text())
     assert environment["command"][:3] == ["riffle", "train", "reverse"]
-    assert environment["versions"]["torch"] == torch.__version__
+    assert torch.__version__.startswith(environment["versions"]["torch"])
     assert Run(trained).saved_step() == 6
     assert len(list((trained / "tensorboard").iterdir())) == 1
 
