@@ -5,11 +5,27 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Self
 
-from huggingface_hub import PyTorchModelHubMixin
+from huggingface_hub import ModelCard, PyTorchModelHubMixin
+
+PAPER = "https://papers.nips.cc/paper/8889-neural-shuffle-exchange-networks-sequence-processing-in-on-log-n-time"
+MODEL_CARD = """---
+{{ card_data }}
+---
+
+A neural shuffle-exchange network ([the paper]({{ paper_url }})), for the PyTorch library riffle. After
+`pip install riffle-nn`:
+
+    from riffle import {{ kind }}
+    model = {{ kind }}.from_pretrained("this repository's name")
+"""
 
 
-class HubMixin(PyTorchModelHubMixin):
+class HubMixin(PyTorchModelHubMixin, model_card_template=MODEL_CARD, paper_url=PAPER):
     """``save_pretrained``, ``from_pretrained`` and ``push_to_hub`` for our modules."""
+
+    def generate_model_card(self, *args: Any, **kwargs: Any) -> ModelCard:
+        """The card that is saved beside the weights, README.md."""
+        return super().generate_model_card(*args, **kwargs, kind=type(self).__name__)
 
     @classmethod
     def from_pretrained(

@@ -109,3 +109,12 @@ def test_a_pickle_is_never_loaded(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").unlink()
     with pytest.raises(ValueError, match="is a pickle, which could run any code"):
         ShuffleExchange._load_as_pickle(ShuffleExchange(4), str(tmp_path / "pytorch_model.bin"), "cpu", True)
+
+
+def test_the_card_says_how_to_load_it(tmp_path: Path) -> None:
+    ShuffleExchange(6).save_pretrained(tmp_path)
+    card = (tmp_path / "README.md").read_text()
+    assert "license: mit" in card
+    assert "ShuffleExchange.from_pretrained" in card
+    assert "papers.nips.cc" in card
+    assert "More Information Needed" not in card
