@@ -132,6 +132,7 @@ _STEP: tuple[Form, ...] = (
     "encoder-graphs",
 )
 _ALL: tuple[Form, ...] = tuple(form for form in OWN_LOOP_FORMS if form != "riffle-compiled")
+_LONG: tuple[Form, ...] = ("riffle", "encoder", "gla", "gated-deltanet")  # there the device takes all the time
 OWN_LOOP: dict[str, tuple[tuple[Workload, tuple[Form, ...]], ...]] = {
     "cuda": (
         (Workload("own-step-256", "plain training step", 192, 1, (256,), batch=64), _STEP),
@@ -143,8 +144,8 @@ OWN_LOOP: dict[str, tuple[tuple[Workload, tuple[Form, ...]], ...]] = {
         (Workload("own-backward-1k", "plain forward and backward", 192, 2, (K,), batch=32), _ALL),
         (Workload("own-forward-16k", "plain forward", 192, 2, (16 * K,), batch=2), _ALL),
         (Workload("own-backward-16k", "plain forward and backward", 192, 2, (16 * K,), batch=2), _ALL),
-        (Workload("own-forward-256k", "plain forward", 192, 2, (256 * K,)), _ALL),
-        (Workload("own-backward-256k", "plain forward and backward", 192, 2, (256 * K,)), _ALL),
+        (Workload("own-forward-256k", "plain forward", 192, 2, (256 * K,)), _LONG),
+        (Workload("own-backward-256k", "plain forward and backward", 192, 2, (256 * K,)), _LONG),
     ),
     "cpu": ((Workload("own-step-256", "plain training step", 48, 1, (256,), batch=4), _STEP),),
 }
