@@ -199,14 +199,16 @@ def own_loop(path: Path = OWN_LOOP) -> str:
         return ""
     record = _read(path)
     rows = record["own-loop"]
+    compiled = [row["forms"].get("riffle-compiled", {}) for row in rows.values()]
+    seconds = max(entry.get("first_seconds", 0.0) for entry in compiled)
     about = (
         f"{_where(record)}, `{record['runs'][-1]['command']}`: float32 weights under autocast to bfloat16, by the wall "
         "clock over many rounds. A training step is zero_grad, forward, mean squared error, backward and AdamW. The "
         f"models have {_parameters(rows)} parameters; the last two are of flash-linear-attention. What riffle computed "
-        "was compared with the definition in float32 before it was timed "
+        f"was compared with the definition in float32 before it was timed, and took at most {seconds:.0f} s to compile "
         f"([{path.name}](../benchmarks/results/{path.name}))."
     )
-    steps = _own_loop_table(rows, ("own-step", "own-call"), _time_and_compilation)
+    steps = _own_loop_table(rows, ("own-step", "own-call"), format_time)
     passes = _own_loop_table(rows, ("own-forward", "own-backward"), _time_and_memory)
     return f"{about}\n\n{steps}\n\n{passes}"
 
@@ -234,11 +236,6 @@ def _own_loop_table(
         if any(form in row["forms"] for row in columns)
     ]
     return _table(["", *(row["title"] for row in columns)], lines)
-
-
-def _time_and_compilation(entry: Mapping[str, Any]) -> str:
-    compiled = entry.get("first_seconds", 0) > 1 and not entry["graph"]
-    return format_time(entry) + (f" ({entry['first_seconds']:.0f} s to compile)" if compiled else "")
 
 
 def _parameters(rows: Mapping[str, Any]) -> str:

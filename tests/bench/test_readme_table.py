@@ -83,8 +83,8 @@ def test_own_loop(readme: Any, record: dict[str, Any], tmp_path: Path) -> None:
     file.write_text(json.dumps(record))
     lines = readme.own_loop(file).splitlines()
     assert "The models have 2.9 to 2.9 million parameters" in lines[0]
-    (compiled,) = [line for line in lines if line.startswith("| riffle, `torch.compile` |")]
-    assert compiled.count("s to compile") == 3
+    assert "took at most 7 s to compile" in lines[0]
+    assert sum(line.startswith("| riffle, `torch.compile` |") for line in lines) == 1
     (other,) = [line for line in lines if line.startswith("| gated linear attention, both directions |")]
     assert "| not installed |" in other
     assert readme.own_steps(file).count("\n| ") == 5
