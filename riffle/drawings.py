@@ -1,6 +1,6 @@
 """Drawings of the network and of a permutation routed through it, both made from the network's schedule.
 
-``python -m riffle.drawings docs/network.svg docs/network.png`` draws the paper's network of 16 cells and two blocks,
+``python -m riffle.drawings docs/network.png`` draws the paper's network of 16 cells and two blocks,
 ``riffle route 5 3 6 2 0 1 7 4 --draw docs/route.svg`` a route. Cells enter on the left as wires. A column of boxes is a
 layer of switches; the wires between two columns are the shuffle.
 """

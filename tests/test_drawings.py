@@ -108,6 +108,5 @@ def test_the_same_drawing_gives_the_same_file(draw: Callable[[Path], None], kind
 
 def test_drawings_of_the_documentation() -> None:
     """The boxes are compared, since fonts differ between versions of matplotlib."""
-    assert len(boxes((DOCS / "network.svg").read_text())) == len(schedule(4, 2)) * 8
     assert (DOCS / "network.png").stat().st_size > 0
     assert drawn_settings((DOCS / "route.svg").read_text()) == expected_settings([5, 3, 6, 2, 0, 1, 7, 4])
