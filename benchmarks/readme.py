@@ -17,6 +17,7 @@ from statistics import mean
 from typing import Any
 
 from riffle.bench.record import format_time
+from riffle.config import RunConfig
 from riffle.lambada.evaluate import PUBLISHED
 from riffle.quantities import DASH, format_bytes, format_length, format_milliseconds, format_percent, format_share
 from riffle.reproduce.claims import SIMPLE, format_paper
@@ -106,9 +107,17 @@ def shipped(columns: Sequence[str], tasks: Sequence[str] = tuple(TASKS), link: s
         name, config = run.config.task, run.config
         trained = config.data.longest_input
         summary = summarize([read_scores(run)], TASKS[name], trained)
-        facts = [f"[{name}]({link}riffle/weights/{name})", str(config.model.features), str(trained)]
+        facts = [f"[{name}]({link}riffle/weights/{name})", str(config.model.features), str(trained), _chosen_at(config)]
         rows.append([*facts, *(format_accuracy(summary[column]) for column in columns)])
-    return _table(["task", "maps", "trained to", *columns], rows)
+    return _table(["task", "maps", "trained to", "step chosen at", *columns], rows)
+
+
+def _chosen_at(config: RunConfig) -> str:
+    """The lengths at which the step of a run's weights was chosen."""
+    lengths = config.train.evaluate_lengths
+    if config.train.keep == "last":
+        return "the end"
+    return f"{min(lengths)} to {max(lengths)}, mean" if config.data.structure else str(lengths[0])
 
 
 def cpu() -> str:

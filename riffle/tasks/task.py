@@ -116,6 +116,11 @@ class Task(ABC):
 
     def sample(self, batch: int, length: int, *, generator: torch.Generator, split: str = "uniform") -> Batch:
         """Draw ``batch`` examples of the given length: uniform, structured, or from one of :attr:`splits`."""
+        inputs_BN = self.sample_inputs(batch, length, generator=generator, split=split)
+        return Batch(inputs_BN, self.answer(inputs_BN))
+
+    def sample_inputs(self, batch: int, length: int, *, generator: torch.Generator, split: str = "uniform") -> Tensor:
+        """The inputs of :meth:`sample`, int64 ``[B, length]``."""
         known = ["uniform", "structured", *self.splits]
         if split not in known:
             raise ValueError(f"task {self.name!r} has no split {split!r}; it has {', '.join(known)}")
@@ -125,7 +130,7 @@ class Task(ABC):
             inputs_BN = self.restructure(inputs_BN, generator)
         elif split != "uniform":
             inputs_BN = self.splits[split](inputs_BN, generator)
-        return Batch(inputs_BN, self.answer(inputs_BN))
+        return inputs_BN
 
 
 DIGITS = "0123456789"

@@ -105,8 +105,8 @@ def sample_held_out(
     draws, candidates = (8, 8 * batch + 64) if trained else (1, 4 * batch + 32)  # on average twice as many as needed
     drawn = []
     for _ in range(draws):
-        sample = task.sample(candidates, length, generator=generator, split="uniform" if family else split).inputs
-        drawn.append(family(sample, generator) if family else sample)
+        inputs_RN = task.sample_inputs(candidates, length, generator=generator, split="uniform" if family else split)
+        drawn.append(family(inputs_RN, generator) if family else inputs_RN)
     inputs_RN = torch.cat(drawn)
     preference_R = 2 * is_part(inputs_RN, part).int() + (held_out(inputs_RN).int() if trained else 0)
     inputs_BN = inputs_RN[preference_R.argsort(descending=True, stable=True)[:batch]]

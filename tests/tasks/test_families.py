@@ -61,3 +61,15 @@ def test_what_binary_sums_are_made_of() -> None:
     assert torch.equal(made["alternating"][:, :29], made["alternating"][:, 2:31])
     zero = made["plus-zero"].tolist()
     assert all(row[32:63] == [1] * 31 and task.solve(row[:63]) == task.solve(row[:31]) for row in zero)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
+def test_families_on_a_gpu(task: Task) -> None:
+    generator = torch.Generator("cuda").manual_seed(0)
+    inputs_BN = task.draw(torch.full((8,), 40, device="cuda"), 64, generator=generator)
+    for name, split in families(task).items():
+        new_BN = split(inputs_BN, generator)
+        assert new_BN.device == inputs_BN.device, name
+        contract.check_answers(task, new_BN.cpu(), task.answer(new_BN).cpu())
