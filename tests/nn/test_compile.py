@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.export import Dim
 
 from riffle import ShuffleExchange
@@ -70,3 +70,22 @@ def test_exported_with_rows_of_different_lengths() -> None:
     x_BND = torch.rand(2, 20, 4, dtype=torch.float64)
     program = torch.export.export(net, (x_BND, lengths)).module()
     torch.testing.assert_close(program(x_BND, lengths), net(x_BND, lengths), rtol=0, atol=1e-12)
+
+
+@pytest.mark.gpu
+def test_a_training_loop_with_less_overhead() -> None:
+    losses = []
+    for mode in (None, "reduce-overhead"):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 16), ShuffleExchange(16, 2), nn.Linear(16, 4)).to(DEVICE)
+        run = model if mode is None else torch.compile(model, mode=mode)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+        for _ in range(6):
+            x_BND = torch.rand(2, 32, 4, device=DEVICE)
+            with torch.autocast(DEVICE, torch.bfloat16):
+                loss = (run(x_BND).float() - x_BND.flip(1)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        losses.append(loss.item())
+    assert losses[1] == pytest.approx(losses[0], rel=1e-3)
