@@ -54,14 +54,15 @@ def forward(
         for index, layer in enumerate(plan.layers):
             step = layer.step
             cells.copy(step.before)
-            # Where the result is all that its region holds, the layer allocates it when it is needed.
-            late = cells.regions[step.target.region] is None and step.target.rows == plan.regions[step.target.region]
+            # Where the result is all that its region holds, the layer can allocate it when it is needed.
+            target = step.target.region
+            late = plan.large and cells.regions[target] is None and step.target.rows == plan.regions[target]
             out_CD = forward_layer(
                 layer.plan, cells.rows(step.source), cells.join(layer.skip), weights[layer.unit], seeds[index],
                 workspace, kept=kept[index], out_CD=None if late else cells.room(step.target),
             )  # fmt: skip
             if late:
-                cells.regions[step.target.region] = out_CD
+                cells.regions[target] = out_CD
             cells.copy(step.after)
             if not plan.keep:
                 del out_CD

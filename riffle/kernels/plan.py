@@ -32,8 +32,8 @@ INPUT, OUTPUT = 0, 1
 """The regions of memory that hold what enters and what leaves, all groups one after the other."""
 KEEP_NOTHING, KEEP_INPUTS, KEEP_GATES = range(3)
 """What a forward pass leaves for the backward pass: nothing, each layer's input, or gates and candidates as well."""
-SEPARATE_BYTES = 2**20
-"""From this size on, a layer's input is kept in a tensor of its own."""
+LARGE_BYTES = 2**20
+"""From this size of a layer's cells on, memory is worth more than the time to allocate it."""
 
 
 @dataclass(frozen=True)
@@ -281,6 +281,8 @@ class NetworkPlan(NamedTuple):
     """Whether some batch is shorter than the width at which it runs."""
     direct: bool
     """Whether the only batch is the first layer's input as it lies, and is kept as such for the backward pass."""
+    large: bool
+    """Whether a layer's cells take so much memory that it is worth time to allocate late and to let go early."""
     separate: bool
     """Whether what is kept for the backward pass is a tensor for each layer, not one for all: large ones leave gaps."""
     layers: tuple[LayerStep, ...]
@@ -344,6 +346,7 @@ def plan_network(
         last = tuple(region for region, reader in last_reader.items() if reader == index)
         layers.append(LayerStep(plan, unit, step, tuple(skips[index]), pairs, last))
         pairs += plan.pairs
+    large = sum(sizes) * features * dtype.itemsize >= LARGE_BYTES
     back, back_regions = _plan_backward(merged, spans, sizes, layers)
     return NetworkPlan(
         batches,
@@ -357,7 +360,8 @@ def plan_network(
         used_units(form, tuple(ks)),
         padded=any(2**k != length for k, length in zip(ks, lengths, strict=True)),
         direct=eager and len(batches) == 1 and x_dtype == dtype and 2 ** ks[0] == lengths[0],
-        separate=eager and sum(sizes) * features * dtype.itemsize >= SEPARATE_BYTES,
+        large=large,
+        separate=eager and large,
         layers=tuple(layers),
         regions=placed.regions,
         backward=back,
