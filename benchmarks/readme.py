@@ -189,9 +189,9 @@ def attention(path: Path = H200) -> str:
 
 
 OWN_LOOP_LABELS = {
-    "riffle": "riffle",
+    "riffle-graphs": "riffle",
+    "riffle": "riffle, `graphs=False`",
     "riffle-compiled": "riffle, `torch.compile`",
-    "riffle-graphs": "riffle, `graphs=True`",
     "encoder": "6-layer `nn.TransformerEncoder`",
     "encoder-compiled": "the encoder, `torch.compile`",
     "encoder-graphs": "the encoder, CUDA graphs",

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from riffle.kernels.graphs import use_graphs
     from riffle.models.sequence import SequenceModel
     from riffle.nn.graphed import Graphed
     from riffle.nn.network import ShuffleExchange
@@ -19,7 +20,16 @@ if TYPE_CHECKING:
 
 
 __version__ = "0.1.0"
-__all__ = ["TASKS", "Graphed", "SequenceModel", "ShuffleExchange", "SwitchUnit", "__version__", "load_trained"]
+__all__ = [
+    "TASKS",
+    "Graphed",
+    "SequenceModel",
+    "ShuffleExchange",
+    "SwitchUnit",
+    "__version__",
+    "load_trained",
+    "use_graphs",
+]
 _MODULES = {
     "ShuffleExchange": "riffle.nn.network",
     "SwitchUnit": "riffle.nn.switch",
@@ -27,6 +37,7 @@ _MODULES = {
     "SequenceModel": "riffle.models.sequence",
     "TASKS": "riffle.tasks",
     "load_trained": "riffle.train.shipped",
+    "use_graphs": "riffle.kernels.graphs",
 }
 
 

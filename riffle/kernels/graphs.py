@@ -16,10 +16,12 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import chain
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 import torch
 from torch import Tensor
 
+from riffle.environment import free_bytes
 from riffle.kernels.plan import KEEP_GATES, KEEP_NOTHING, NetworkPlan
 
 Result = TypeVar("Result")
@@ -31,6 +33,9 @@ IDLE_CALLS = 64
 """Captured passes give way to others when so many calls did without them: captures take longer than launches."""
 SMALL_WORK = 2**23
 """Features of all cells of a call up to which starting its kernels takes longer than running them."""
+SHARE = 16
+"""What all captured passes keep is at most this part of a device's memory, unless somebody gives a bound."""
+_caches: WeakSet[GraphCache] = WeakSet()
 _enabled: ContextVar[bool] = ContextVar("graphs_enabled", default=True)
 
 
@@ -151,21 +156,37 @@ class GraphCache:
     """The captured passes of one network, by shape.
 
     Args:
-        max_graphs: Shapes whose passes are kept; the least recently used one is dropped.
-        max_bytes: What their tensors may take together.
+        max_graphs: Shapes whose passes are kept; the least recently used one is dropped when it was idle for long.
+        max_bytes: What their tensors may take together; None for a sixteenth of the device's memory, shared by all
+            networks.
+
+    Examples::
+
+        >>> from riffle import ShuffleExchange
+        >>> net = ShuffleExchange(16, graphs=GraphCache(max_bytes=2**28))
+        >>> net(torch.rand(8, 50, 16)).shape
+        torch.Size([8, 50, 16])
+        >>> net.graphs.counts  # on a CPU no call was offered to it
+        Counter()
     """
 
-    def __init__(self, max_graphs: int = 16, max_bytes: int = 2**30) -> None:
+    def __init__(self, max_graphs: int = 16, max_bytes: int | None = None) -> None:
         if max_graphs < 1:
             raise ValueError(f"max_graphs must be at least 1, got {max_graphs}")
         self.max_graphs, self.max_bytes = max_graphs, max_bytes
         self.counts: Counter[str] = Counter()
         """How many calls were replayed and how many launched kernel by kernel, by the reason why."""
         self._lock = threading.Lock()
-        self.reset()
+        self._start()
+        _caches.add(self)
 
-    def reset(self) -> None:
-        """Discard all captured passes."""
+    def reset(self) -> bool:
+        """Discard all captured passes; whether there were any."""
+        found = bool(self._passes)
+        self._start()
+        return found
+
+    def _start(self) -> None:
         self._passes: OrderedDict[tuple[Any, ...], CapturedPasses] = OrderedDict()
         self._sights: OrderedDict[tuple[Any, ...], int] = OrderedDict()
         self._addresses: tuple[int, ...] = ()
@@ -215,9 +236,9 @@ class GraphCache:
     def _find(
         self, plan: NetworkPlan, xs_BND: Sequence[Tensor], parameters: Sequence[Tensor], seed: Tensor | None
     ) -> CapturedPasses | None:
-        addresses = tuple([parameter.data_ptr() for parameter in parameters])
+        addresses = (hash(parameters[0].dtype), *[parameter.data_ptr() for parameter in parameters])
         if addresses != self._addresses:
-            self.reset()
+            self._start()
             self._addresses = addresses
         self._calls += 1
         stream = self._stream(xs_BND[0])
@@ -249,7 +270,7 @@ class GraphCache:
         if self._sights[key] < SIGHTS:
             self.counts["first calls"] += 1
             return None
-        if not self._make_room(plan):
+        if not self._make_room(plan, xs_BND[0]):
             self.counts["no room"] += 1
             return None
         try:
@@ -276,18 +297,33 @@ class GraphCache:
             self._pools[stream] = pool
             return CapturedPasses(plan, xs_BND, parameters, seed, pool)
 
-    def _make_room(self, plan: NetworkPlan) -> bool:
-        """Drop the least recently used passes until those of a plan fit; False if they do not."""
+    @property
+    def bytes(self) -> int:
+        """What the captured passes keep."""
+        return sum(passes.bytes for passes in self._passes.values())
+
+    def _make_room(self, plan: NetworkPlan, x_BND: Tensor) -> bool:
+        """Drop passes that were idle for long until those of a plan fit; False if they do not."""
         needed = plan_bytes(plan)
-        while self._passes:
-            taken = sum(passes.bytes for passes in self._passes.values())
-            if len(self._passes) < self.max_graphs and taken + needed <= self.max_bytes:
-                break
-            oldest = next(iter(self._passes))
-            if self._passes[oldest].holder or self._calls - self._passes[oldest].last_call < IDLE_CALLS:
+        while len(self._passes) >= self.max_graphs or needed > self._room(x_BND):
+            oldest = next(iter(self._passes), None)
+            if oldest is None or self._passes[oldest].holder:
+                return False
+            if self._calls - self._passes[oldest].last_call < IDLE_CALLS:
                 return False
             del self._passes[oldest]
-        return needed <= self.max_bytes
+        return True
+
+    def _room(self, x_BND: Tensor) -> int:
+        """The bytes that further passes may keep; of free memory a quarter, since a capture cannot run out of it."""
+        total, free = device_bytes(x_BND)
+        bound = total // SHARE - sum(cache.bytes for cache in _caches)
+        return min(free // 4, bound if self.max_bytes is None else self.max_bytes - self.bytes)
+
+
+def device_bytes(x_BND: Tensor) -> tuple[int, int]:
+    """The memory of the device that holds these cells, all and free."""
+    return torch.cuda.get_device_properties(x_BND.device).total_memory, free_bytes(x_BND.device)
 
 
 def plan_bytes(plan: NetworkPlan) -> int:

@@ -63,8 +63,8 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
             "auto", fused wherever they run.
         recompute: Whether the backward pass of the fused kernels forms the gates again, so that a layer keeps its input
             only; False keeps the gates: faster, about five times the memory, and one backward pass for each forward.
-        graphs: Whether the fused kernels of small work whose shape repeats are replayed as CUDA graphs, forward and
-            backward, see :class:`riffle.kernels.graphs.GraphCache`.
+        graphs: Whether the passes of small work on the fused kernels, forward and backward, are replayed as CUDA graphs
+            once a shape repeats, or a :class:`~riffle.kernels.graphs.GraphCache` with bounds of its own.
         sharding: A :class:`riffle.parallel.SequenceSharding` over whose 2^p ranks every sequence is spread, an equal
             part of consecutive cells on each; None, or one rank, where this process has it all. See
             ``docs/scaling.md``.
@@ -95,7 +95,7 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
         order: str = "paper",
         backend: Backend = "auto",
         recompute: bool = True,
-        graphs: bool = False,
+        graphs: bool | GraphCache = True,
         sharding: SequenceSharder | None = None,
         device: Any = None,
         dtype: Any = None,
@@ -124,7 +124,7 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
         self.features, self.blocks, self.sharing, self.unit = features, blocks, sharing, unit
         self.dropout, self.noise, self.length, self.order, self.backend = dropout, noise, length, order, backend
         self.recompute = recompute
-        self.graphs = GraphCache() if graphs else None
+        self.graphs = GraphCache() if graphs is True else graphs or None
         self.sharding = None if sharding is None or sharding.ranks == 1 else sharding
         # Three bits have every kind of layer, so their units are the units of every length.
         layers = self.layers(3 if length is None else bits(length))
@@ -186,15 +186,16 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
         """Map several batches of any lengths, on this rank alone."""
         xs_BND = [self.relabel(x_BND) for x_BND in xs_BND]
         ys_BND = None
-        try:
-            if is_one_operator(self, xs_BND[0]):
-                ys_BND = run_fused(self, xs_BND)
-            else:
-                ys_BND = at_powers_of_two(self._run_padded, xs_BND)
-        except torch.OutOfMemoryError:
-            pass  # with the error goes what the attempt held, and what is free can be counted
-        if ys_BND is None:
-            raise out_of_memory_error(self, xs_BND)
+        while ys_BND is None:
+            try:
+                if is_one_operator(self, xs_BND[0]):
+                    ys_BND = run_fused(self, xs_BND)
+                else:
+                    ys_BND = at_powers_of_two(self._run_padded, xs_BND)
+            except torch.OutOfMemoryError:
+                pass  # with the error goes what the attempt held, and what is free can be counted
+            if ys_BND is None and not (self.graphs and self.graphs.reset()):
+                raise out_of_memory_error(self, xs_BND)
         return [self.relabel(y_BND) for y_BND in ys_BND]
 
     def _run_padded(self, xs_BND: list[Tensor]) -> list[Tensor]:

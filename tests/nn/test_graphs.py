@@ -18,6 +18,7 @@ from torch.utils.checkpoint import checkpoint
 from riffle import ShuffleExchange
 from riffle.kernels import graphs
 from riffle.kernels.graphs import SIGHTS, GraphCache, use_graphs
+from riffle.nn import execute, network
 
 pytest.importorskip("triton", reason="Triton has no build for this platform")
 
@@ -54,6 +55,7 @@ def _pretend(monkeypatch: pytest.MonkeyPatch) -> None:
 
         monkeypatch.setattr(graphs, "capture", capture)
         monkeypatch.setattr(graphs, "on_gpu", lambda x_BND: True)
+        monkeypatch.setattr(graphs, "device_bytes", lambda x_BND: (2**30, 2**30))
         monkeypatch.setattr(GraphCache, "_stream", lambda cache, x_BND: 0)
         monkeypatch.setattr(GraphCache, "_capture", on_cpu)
 
@@ -223,11 +225,35 @@ def test_little_room(monkeypatch: pytest.MonkeyPatch) -> None:
             x_BND = cells(batch)
             torch.testing.assert_close(ours(x_BND), theirs(x_BND), rtol=0, atol=1e-6)
     assert ours.graphs.counts["captured"] == 2, "the second shape took the room of the first, which was idle"
+    ours.graphs = GraphCache()
+    monkeypatch.setattr(graphs, "device_bytes", lambda x_BND: (2**30, 0))
+    with torch.no_grad():
+        for _ in range(SIGHTS):
+            ours(cells())
+    assert ours.graphs.counts["no room"] == 1
     with pytest.raises(ValueError, match="max_graphs must be at least 1, got 0"):
         GraphCache(max_graphs=0)
     monkeypatch.setattr(graphs, "SMALL_WORK", 1)
     ours(cells())
     assert ours.graphs.counts["large"] == 1
+
+
+def test_out_of_memory_graphs_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = make()
+    x_BND = cells()
+    with torch.no_grad():
+        for _ in range(SIGHTS):
+            ours(x_BND)
+        expected = theirs(x_BND)
+        original = execute.run_fused
+
+        def short_of_memory(net: ShuffleExchange, xs_BND: list[Tensor]) -> list[Tensor]:
+            if net.graphs._passes:
+                raise torch.OutOfMemoryError("CUDA out of memory.")
+            return original(net, xs_BND)
+
+        monkeypatch.setattr(network, "run_fused", short_of_memory)
+        torch.testing.assert_close(ours(x_BND), expected, rtol=0, atol=1e-6)
 
 
 @pytest.mark.gpu
