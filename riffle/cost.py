@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from riffle.kernels.tuning import CHUNK_PAIRS, CHUNK_PAIRS_DEVICE, switch_blocks
+from riffle.kernels.tuning import CHUNK_PAIRS, CHUNK_PAIRS_DEVICE, GRADIENT_PAIRS, switch_blocks
 from riffle.shuffle import bits
 
 # FLOPs
@@ -105,9 +105,15 @@ class MemoryModel:
         skipped = (layers - 1) // self.blocks if self.skips and self.blocks > 1 else 0
         joined = skipped > 0
         if self.fused and self.training:
-            # The layers' inputs, with recompute=False their gates and candidates too; the output, its gradient, and in
-            # the backward pass of a layer gates, candidates and what they read, unless kept, and 4 of their gradients.
-            return layers + 12 + 4 * joined if self.recompute else 5 * layers + 8 + 3 * joined
+            # The layers' inputs, with recompute=False their gates and in float32 their candidates too; of the layers of
+            # a unit that share a product, the gradients of gates and candidates and what they read, with tiles'
+            # shares of the biases' gradients; input, output, their gradients and what one layer at a time needs.
+            wide = self.dtype.itemsize > 2
+            kept = layers if self.recompute else (5 if wide else 4) * layers
+            run = k - 1 if self.benes else k
+            shared = max(1, min(run, GRADIENT_PAIRS // max(1, rows // 2))) if self.features % 8 == 0 else 1
+            part = 6 + 0.25 / self.dtype.itemsize + (shared > 1)
+            return kept + shared * part + (6 if wide and not self.recompute else 7) + 3 * joined
         if self.fused:
             # The input, a layer's input, and gates and output, or gates, what the candidates read and candidates where
             # the library computes their product. Skip connections keep a block's inputs and read a sum of two buffers.
@@ -146,7 +152,7 @@ TRAINING_FLOPS = 4
 """Forward, twice as much backward, and the forward products once more, since gates and candidates are recomputed."""
 LAYER_NUMBERS, TRAINING_NUMBERS = 9, 52
 """Numbers a cell and m that a layer reads and writes: 4 by the gates' product and 5 by the launch after it; in training
-43 more by the launches of the backward pass, counted in docs/kernels.md."""
+43 more by the launches of the backward pass of a layer by itself, counted in docs/kernels.md."""
 ROTATION_NUMBERS = 6
 """Numbers a cell, m and block to rotate the cells of a rank before and after exchanges: three copies."""
 WEIGHT_BYTES, TRAINING_WEIGHT_BYTES = 4, 16

@@ -6,7 +6,7 @@ computes gates and candidates again, or keeps them as well. ``docs/kernels.md`` 
 """
 
 # C = cells of all groups, D = features per cell, E = 2 * D features per pair, P = C // 2 pairs
-# gates [P, 3E] before the sigmoid, sum_2PD: the candidates before tanh and without their bias
+# gates [P, 3E] before the sigmoid, sum_P2D: the candidates before tanh and without their bias
 from __future__ import annotations
 
 from typing import Any, NamedTuple
@@ -23,7 +23,9 @@ from riffle.kernels.launches import (
     aligned,
     backward_layer,
     forward_layer,
+    keeps_sums,
     plan_layer,
+    share_gradients,
 )
 from riffle.kernels.reference import SwitchWeights
 
@@ -106,7 +108,8 @@ def _switch(
     x_CD, plan = aligned(x_CD), _plan(x_CD, sequences, cells, dropout, shuffle, swap, keep)
     kept = None
     if keep:
-        kept = Kept(x_CD.new_empty(plan.pairs, 6 * plan.features), x_CD.new_empty(2, plan.pairs, plan.features))
+        sum_P2D = x_CD.new_empty(plan.pairs if plan.keep_sums else 0, 2, plan.features)
+        kept = Kept(x_CD.new_empty(plan.pairs, 6 * plan.features), sum_P2D)
     skip_CD = None if skip_CD is None else aligned(skip_CD)
     unit = _unpack(weights, skip_scale_D, plan.features)
     out_CD = forward_layer(plan, x_CD, skip_CD, unit, seed, Workspace(x_CD), kept=kept, out_CD=None)
@@ -119,14 +122,16 @@ def _(x_CD: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
     out_CD = torch.empty_like(x_CD, memory_format=torch.contiguous_format)
     if not keep:
         return out_CD, *_two_empty(x_CD)
-    return out_CD, x_CD.new_empty(count // 2, 6 * features), x_CD.new_empty(2, count // 2, features)
+    pairs = count // 2
+    sum_P2D = x_CD.new_empty(pairs * keeps_sums(x_CD.dtype), 2, features)
+    return out_CD, x_CD.new_empty(pairs, 6 * features), sum_P2D
 
 
 @torch.library.custom_op("riffle::switch_backward", mutates_args=())
 def _switch_backward(
     grad_out_CD: Tensor,
     gates: Tensor | None,
-    sum_2PD: Tensor | None,
+    sum_P2D: Tensor | None,
     x_CD: Tensor,
     skip_CD: Tensor | None,
     skip_scale_D: Tensor | None,
@@ -138,7 +143,7 @@ def _switch_backward(
     shuffle: int,
     swap: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    kept = None if gates is None or sum_2PD is None else Kept(gates, sum_2PD)
+    kept = None if gates is None or sum_P2D is None else Kept(gates, sum_P2D)
     x_CD, plan = aligned(x_CD), _plan(x_CD, sequences, cells, dropout, shuffle, swap, kept is not None)
     skip_CD = None if skip_CD is None else aligned(skip_CD)
     grad_CD, grad_skip_CD = torch.empty_like(x_CD), None if skip_CD is None else torch.empty_like(x_CD)
@@ -148,8 +153,8 @@ def _switch_backward(
     gates_weight, candidates_weight, biases = grad_parameters.split([3 * pair * pair, pair * pair, 4 * pair])
     candidates_weight = candidates_weight.view(2, plan.features, pair)
     backward_layer(
-        plan, aligned(grad_out_CD), x_CD, skip_CD, _unpack(weights, skip_scale_D, plan.features), seed, Workspace(x_CD),
-        kept=kept, grad_CD=grad_CD, grad_skip_CD=grad_skip_CD,
+        plan, aligned(grad_out_CD), x_CD, None, skip_CD, _unpack(weights, skip_scale_D, plan.features), seed,
+        Workspace(x_CD), kept=kept, share=share_gradients([plan], [0])[0], grad_CD=grad_CD, grad_skip_CD=grad_skip_CD,
         gradients=UnitGradients(gates_weight.view(3 * pair, pair), candidates_weight, biases, grad_scale_D),
     )  # fmt: skip
     if grad_skip_CD is None or grad_scale_D is None:
@@ -159,7 +164,7 @@ def _switch_backward(
 
 @_switch_backward.register_fake
 def _(
-    grad_out_CD: Tensor, gates: Tensor | None, sum_2PD: Tensor | None, x_CD: Tensor, skip_CD: Tensor | None,
+    grad_out_CD: Tensor, gates: Tensor | None, sum_P2D: Tensor | None, x_CD: Tensor, skip_CD: Tensor | None,
     skip_scale_D: Tensor | None, weights: Tensor, *rest: Any,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     grad_CD = torch.empty_like(x_CD, memory_format=torch.contiguous_format)
@@ -177,9 +182,9 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tens
 def _backward(ctx: Any, grad_out_CD: Tensor | None, *_: None) -> tuple[Any, ...]:
     if grad_out_CD is None:
         return (None,) * 12
-    gates, sum_2PD, *tensors = ctx.saved_tensors
+    gates, sum_P2D, *tensors = ctx.saved_tensors
     grad_x, grad_skip, grad_scale, grad_parameters = torch.ops.riffle.switch_backward(
-        grad_out_CD, gates, sum_2PD, *tensors, ctx.sequences, ctx.cells, ctx.dropout, ctx.shuffle, ctx.swap
+        grad_out_CD, gates, sum_P2D, *tensors, ctx.sequences, ctx.cells, ctx.dropout, ctx.shuffle, ctx.swap
     )
     if tensors[1] is None:
         grad_skip = grad_scale = None

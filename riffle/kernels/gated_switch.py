@@ -11,8 +11,8 @@ only: ``starts``, ``lengths`` and ``rates`` are tuples with an entry for each gr
 """
 
 # P = pairs, D = features per cell, E = 2 * D, i = 0, 1 the cell of a pair; p_ pointer, b_ block, CAPITALS constexpr
-# gates [P, 3E]: reset 0, reset 1, update; read, state [P, E]; product r * s [2, P, E]; sum, the candidates before tanh
-# and without their bias [2, P, D]
+# gates [P, 3E], before the sigmoid and without their bias: reset 0, reset 1, update; read, state [P, E];
+# product r * s [P, 2, E]; sum, the candidates before tanh and without their bias [P, 2, D]
 from __future__ import annotations
 
 import triton
@@ -21,7 +21,7 @@ import triton.language as tl
 
 @triton.jit
 def reset_forward(
-    p_gates, p_read, p_product, n_pairs,
+    p_gates, p_gates_bias, p_read, p_product, n_pairs,
     WIDTH: tl.constexpr, FAST: tl.constexpr, EVEN: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     """What both candidates read: r^i * s."""
@@ -29,13 +29,13 @@ def reset_forward(
     _, rows, columns, mask = _tile(n_pairs, E, BLOCK_P, BLOCK_C)
     b_read = _load(p_read + rows[:, None] * E + columns[None, :], mask, EVEN)
     for i in tl.static_range(2):
-        b_reset = _sigmoid(_load(p_gates + rows[:, None] * (3 * E) + i * E + columns[None, :], mask, EVEN), FAST)
-        _store(p_product + (rows + i * n_pairs)[:, None] * E + columns[None, :], b_reset * b_read, mask, EVEN)
+        b_reset = _gate(p_gates, p_gates_bias, rows, i * E + columns, mask, E, FAST, EVEN)
+        _store(p_product + rows[:, None] * (2 * E) + i * E + columns[None, :], b_reset * b_read, mask, EVEN)
 
 
 @triton.jit
 def update_forward(
-    p_gates, p_sum, p_state, p_bias, p_out, p_seed, n_pairs, starts, lengths, rates,
+    p_gates, p_gates_bias, p_sum, p_state, p_bias, p_out, p_seed, n_pairs, starts, lengths, rates,
     WIDTH: tl.constexpr, SHUFFLE: tl.constexpr, SWAP: tl.constexpr, DROPOUT: tl.constexpr, FAST: tl.constexpr,
     EVEN: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
@@ -43,23 +43,24 @@ def update_forward(
     D: tl.constexpr = WIDTH
     i = tl.program_id(1)
     tile, rows, columns, mask = _tile(n_pairs, D, BLOCK_P, BLOCK_C)
-    b_sum = _load(p_sum + (rows + i * n_pairs)[:, None] * D + columns[None, :], mask, EVEN)
+    b_sum = _load(p_sum + rows[:, None] * (2 * D) + i * D + columns[None, :], mask, EVEN)
     _finish(
-        b_sum, p_gates, p_state, p_bias, p_out, p_seed, tile, rows, columns, mask, i, starts, lengths, rates,
+        b_sum, p_gates, p_gates_bias, p_state, p_bias, p_out, p_seed, tile, rows, columns, mask, i,
+        starts, lengths, rates,
         D, SHUFFLE, SWAP, DROPOUT, FAST, EVEN, BLOCK_P,
     )  # fmt: skip
 
 
 @triton.jit
 def switch_forward(
-    p_gates, p_read, p_state, p_weight, p_bias, p_sum, p_out, p_seed, n_pairs, starts, lengths, rates,
-    D: tl.constexpr, KEEP: tl.constexpr, SHUFFLE: tl.constexpr, SWAP: tl.constexpr, DROPOUT: tl.constexpr,
-    FAST: tl.constexpr, EVEN: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_K: tl.constexpr,
+    p_gates, p_gates_bias, p_read, p_state, p_weight, p_bias, p_out, p_seed, n_pairs, starts, lengths, rates,
+    D: tl.constexpr, SHUFFLE: tl.constexpr, SWAP: tl.constexpr, DROPOUT: tl.constexpr, FAST: tl.constexpr,
+    EVEN: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Reset, candidates' product and update in one: all columns of one of the two cells of a tile of pairs.
 
     ``BLOCK_C`` divides D, ``BLOCK_K`` divides E. A cell's columns are blocks of ``BLOCK_C``, each with an accumulator
-    of its own, so that a width such as 192 wastes nothing. ``KEEP`` stores the candidates' sums too.
+    of its own, so that a width such as 192 wastes nothing.
     """
     E: tl.constexpr = 2 * D
     # Both cells of a tile follow each other, so that the second finds the pairs in cache.
@@ -73,9 +74,9 @@ def switch_forward(
         b_sums += (tl.zeros((BLOCK_P, BLOCK_C), dtype=tl.float32),)  # type: ignore[assignment]  # tuples grow here
     for k in range(0, E, BLOCK_K):
         inner = k + tl.arange(0, BLOCK_K)
-        b_reset = _load(p_gates + rows[:, None] * (3 * E) + i * E + inner[None, :], inside, EVEN)
+        b_reset = _gate(p_gates, p_gates_bias, rows, i * E + inner, inside, E, FAST, EVEN)
         b_read = _load(p_read + rows[:, None] * E + inner[None, :], inside, EVEN)
-        b_product = (_sigmoid(b_reset, FAST) * b_read).to(p_read.dtype.element_ty)
+        b_product = (b_reset * b_read).to(p_read.dtype.element_ty)
         b_next = ()
         for block in tl.static_range(D // BLOCK_C):
             columns = block * BLOCK_C + tl.arange(0, BLOCK_C)
@@ -84,43 +85,54 @@ def switch_forward(
         b_sums = b_next
     for block in tl.static_range(D // BLOCK_C):
         columns = block * BLOCK_C + tl.arange(0, BLOCK_C)
-        if KEEP:
-            _store(p_sum + (rows + i * n_pairs)[:, None] * D + columns[None, :], b_sums[block], inside, EVEN)
         _finish(
-            b_sums[block], p_gates, p_state, p_bias, p_out, p_seed, tile, rows, columns, inside, i,
+            b_sums[block], p_gates, p_gates_bias, p_state, p_bias, p_out, p_seed, tile, rows, columns, inside, i,
             starts, lengths, rates, D, SHUFFLE, SWAP, DROPOUT, FAST, EVEN, BLOCK_P,
         )  # fmt: skip
 
 
 @triton.jit
 def update_backward(
-    p_gates, p_grad_gates, p_sum, p_state, p_bias, p_grad_out, p_grad_sum, p_grad_state, p_grad_biases, p_seed,
-    n_pairs, starts, lengths, rates,
-    WIDTH: tl.constexpr, SHUFFLE: tl.constexpr, SWAP: tl.constexpr, DROPOUT: tl.constexpr, FAST: tl.constexpr,
-    EVEN: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
+    p_gates, p_gates_bias, p_grad_gates, p_sum, p_out, p_state, p_bias, p_grad_out, p_grad_sum, p_grad_state,
+    p_grad_biases, p_seed, n_pairs, starts, lengths, rates,
+    WIDTH: tl.constexpr, OUT: tl.constexpr, SHUFFLE: tl.constexpr, SWAP: tl.constexpr, DROPOUT: tl.constexpr,
+    FAST: tl.constexpr, EVEN: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     """Through the update: gradients of the candidates' sums, the update gates and the copied state.
 
-    ``p_grad_gates`` takes the gradients of the update gates and may be ``p_gates``; ``p_grad_biases`` ``[tiles, 8D]``
-    takes each tile's share of the gradients of B_u (columns 4D to 6D) and B_c (6D to 8D).
+    The candidates come from their sums, or where ``OUT`` from the layer's outputs, which hold them mixed with the
+    copied state. ``p_grad_gates`` takes the gradients of the update gates and may be ``p_gates``; ``p_grad_biases``
+    ``[tiles, 8D]`` takes each tile's share of the gradients of B_u (columns 4D to 6D) and B_c (6D to 8D).
     """
     D: tl.constexpr = WIDTH
     i = tl.program_id(1)
     tile, rows, columns, mask = _tile(n_pairs, D, BLOCK_P, BLOCK_C)
-    p_grad = p_grad_sum + (rows + i * n_pairs)[:, None] * D + columns[None, :]
-    b_sum = _load(p_sum + (rows + i * n_pairs)[:, None] * D + columns[None, :], mask, EVEN)
-    b_candidate = _candidate(b_sum, p_bias, columns, i, D, FAST)
-    b_update = _sigmoid(_load(_update(p_gates, rows, columns, i, D), mask, EVEN), FAST)
+    candidate = rows[:, None] * (2 * D) + i * D + columns[None, :]
+    b_update = _gate(p_gates, p_gates_bias, rows, (4 + i) * D + columns, mask, 2 * D, FAST, EVEN)
     cell = rows[:, None] * (2 * D) + _copied(columns, i, D, SWAP)[None, :]
     b_copied = _load(p_state + cell, mask, EVEN)
-    row = _destination(rows, i, starts, lengths, SHUFFLE)
-    b_grad = _load(p_grad_out + row[:, None] * D + columns[None, :], mask, EVEN)
+    out = _destination(rows, i, starts, lengths, SHUFFLE)[:, None] * D + columns[None, :]
+    b_grad = _load(p_grad_out + out, mask, EVEN)
+    b_rest = 1.0 - b_update
+    if OUT:
+        b_out = _load(p_out + out, mask, EVEN)
     if DROPOUT:
-        b_grad *= _keep(p_seed, tile * BLOCK_P, i, columns, starts, rates, D, BLOCK_P)
-    b_grad_update = b_grad * (b_copied - b_candidate) * b_update * (1.0 - b_update)
-    b_grad_sum = b_grad * (1.0 - b_update) * (1.0 - b_candidate * b_candidate)
-    _store(_update(p_grad_gates, rows, columns, i, D), b_grad_update, mask, EVEN)
-    _store(p_grad, b_grad_sum, mask, EVEN)
+        b_keep = _keep(p_seed, tile * BLOCK_P, i, columns, starts, rates, D, BLOCK_P)
+        b_grad *= b_keep
+        if OUT:
+            b_out = tl.where(b_keep > 0.0, b_out / b_keep, 0.0)  # where it was dropped, its gradient is zero
+    if OUT:
+        # With o = u * s + (1 - u) * c: (1 - u) (s - c) = s - o, and (1 - u) c = o - u * s.
+        b_part = b_out - b_update * b_copied
+        b_grad_update = b_grad * b_update * (b_copied - b_out)
+        b_slope = b_rest - b_part * b_part / tl.maximum(b_rest, 1e-6)
+        b_grad_sum = b_grad * tl.minimum(tl.maximum(b_slope, 0.0), b_rest)
+    else:
+        b_candidate = _candidate(_load(p_sum + candidate, mask, EVEN), p_bias, columns, i, D, FAST)
+        b_grad_update = b_grad * (b_copied - b_candidate) * b_update * b_rest
+        b_grad_sum = b_grad * b_rest * (1.0 - b_candidate * b_candidate)
+    _store(p_grad_gates + rows[:, None] * (6 * D) + (4 + i) * D + columns[None, :], b_grad_update, mask, EVEN)
+    _store(p_grad_sum + candidate, b_grad_sum, mask, EVEN)
     _store(p_grad_state + cell, b_grad * b_update, mask, EVEN)
     p_grad_bias = p_grad_biases + tile * (8 * D) + i * D + columns
     tl.store(p_grad_bias + 4 * D, tl.sum(b_grad_update, axis=0), mask=columns < D)
@@ -129,15 +141,15 @@ def update_backward(
 
 @triton.jit
 def reset_backward(
-    p_gates, p_grad_gates, p_read, p_product, p_grad_product, p_grad_read, p_grad_biases, n_pairs,
-    WIDTH: tl.constexpr, ADD: tl.constexpr, PRODUCT: tl.constexpr, FAST: tl.constexpr, EVEN: tl.constexpr,
-    BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
+    p_gates, p_gates_bias, p_grad_gates, p_read, p_copy, p_product, p_grad_product, p_grad_read, p_grad_biases, n_pairs,
+    WIDTH: tl.constexpr, ADD: tl.constexpr, PRODUCT: tl.constexpr, COPY: tl.constexpr, FAST: tl.constexpr,
+    EVEN: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     """Through the reset gates: their gradients, for which ``p_grad_gates`` may be ``p_gates``, and what was read's.
 
-    The latter are added to what ``p_grad_read`` holds, where ``ADD``. ``PRODUCT`` stores r^i * s once more, for the
-    gradient of W_c. ``p_grad_biases`` ``[tiles, 4E]`` takes each tile's share of the gradients of B_r
-    (columns 0 to 2E).
+    The latter are added to what ``p_grad_read`` holds, where ``ADD``. ``PRODUCT`` stores r^i * s, for the gradient of
+    W_c, and ``COPY`` what was read, for that of the gates' weight. ``p_grad_biases`` ``[tiles, 4E]`` takes each tile's
+    share of the gradients of B_r (columns 0 to 2E).
     """
     E: tl.constexpr = WIDTH
     tile, rows, columns, mask = _tile(n_pairs, E, BLOCK_P, BLOCK_C)
@@ -148,18 +160,19 @@ def reset_backward(
         b_grad_read += _load(p_grad_read + pair, mask, EVEN)
     b_grad_resets = ()
     for i in tl.static_range(2):
-        product = (rows + i * n_pairs)[:, None] * E + columns[None, :]
-        reset = rows[:, None] * (3 * E) + i * E + columns[None, :]
-        b_reset = _sigmoid(_load(p_gates + reset, mask, EVEN), FAST)
+        product = rows[:, None] * (2 * E) + i * E + columns[None, :]
+        b_reset = _gate(p_gates, p_gates_bias, rows, i * E + columns, mask, E, FAST, EVEN)
         b_grad = _load(p_grad_product + product, mask, EVEN)
         b_product = b_reset * b_read
         b_grad_reset = b_grad * b_product * (1.0 - b_reset)
         b_grad_read += b_grad * b_reset
         b_grad_resets += (b_grad_reset,)  # type: ignore[assignment]  # tuples grow here
-        _store(p_grad_gates + reset, b_grad_reset, mask, EVEN)
+        _store(p_grad_gates + rows[:, None] * (3 * E) + i * E + columns[None, :], b_grad_reset, mask, EVEN)
         if PRODUCT:
             _store(p_product + product, b_product, mask, EVEN)
     _store(p_grad_read + pair, b_grad_read, mask, EVEN)
+    if COPY:
+        _store(p_copy + pair, b_read, mask, EVEN)
     # Sums come last: the warps wait for each other, and no load should wait with them.
     for i in tl.static_range(2):
         p_grad_bias = p_grad_biases + tile * (4 * E) + i * E + columns
@@ -210,13 +223,13 @@ def _tile(n_rows, WIDTH: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.conste
 
 @triton.jit
 def _finish(
-    b_sum, p_gates, p_state, p_bias, p_out, p_seed, tile, rows, columns, mask, i, starts, lengths, rates,
+    b_sum, p_gates, p_gates_bias, p_state, p_bias, p_out, p_seed, tile, rows, columns, mask, i, starts, lengths, rates,
     D: tl.constexpr, SHUFFLE: tl.constexpr, SWAP: tl.constexpr, DROPOUT: tl.constexpr, FAST: tl.constexpr,
     EVEN: tl.constexpr, BLOCK_P: tl.constexpr,
 ):  # fmt: skip
     """From a block of the candidates' sums to outputs in their places."""
     b_candidate = _candidate(b_sum, p_bias, columns, i, D, FAST)
-    b_update = _sigmoid(_load(_update(p_gates, rows, columns, i, D), mask, EVEN), FAST)
+    b_update = _gate(p_gates, p_gates_bias, rows, (4 + i) * D + columns, mask, 2 * D, FAST, EVEN)
     b_copied = _load(p_state + rows[:, None] * (2 * D) + _copied(columns, i, D, SWAP)[None, :], mask, EVEN)
     b_out = b_candidate + b_update * (b_copied - b_candidate)
     if DROPOUT:
@@ -232,9 +245,10 @@ def _candidate(b_sum, p_bias, columns, i, D: tl.constexpr, FAST: tl.constexpr):
 
 
 @triton.jit
-def _update(p_gates, rows, columns, i, D: tl.constexpr):
-    """Where the update gates of cell i lie."""
-    return p_gates + rows[:, None] * (6 * D) + 4 * D + i * D + columns[None, :]
+def _gate(p_gates, p_gates_bias, rows, columns, mask, E: tl.constexpr, FAST: tl.constexpr, EVEN: tl.constexpr):
+    """Gates: their bias is added here, since the library's product is faster without."""
+    b_bias = tl.load(p_gates_bias + columns, mask=columns < 3 * E, other=0.0).to(tl.float32)
+    return _sigmoid(_load(p_gates + rows[:, None] * (3 * E) + columns[None, :], mask, EVEN) + b_bias[None, :], FAST)
 
 
 @triton.jit

@@ -9,12 +9,13 @@ Every tensor is contiguous and begins at a multiple of 16 bytes, so that a kerne
 """
 
 # C = cells of all groups, D = features per cell, E = 2 * D features per pair, P = C // 2 pairs
-# state: the pairs, read: the pairs plus the skip connection, gates [P, 3E] before the sigmoid,
-# product_2PE: r^i * read, sum_2PD: the candidates before tanh and without their bias
+# state: the pairs, read: the pairs plus the skip connection, gates [P, 3E] before the sigmoid and without their bias,
+# product_P2E: r^i * read, sums [P, 2, D]: the candidates before tanh and without their bias
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterator, Sequence
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, groupby, product
 from typing import Any, NamedTuple
 
 import torch
@@ -22,7 +23,7 @@ import triton
 from torch import Tensor
 
 from riffle.kernels import gated_switch
-from riffle.kernels.tuning import PASS_ROWS, Blocks, pass_blocks, switch_blocks
+from riffle.kernels.tuning import GRADIENT_PAIRS, PASS_ROWS, Blocks, pass_blocks, switch_blocks
 
 ALIGNMENT = 16
 """Bytes at whose multiples every tensor begins."""
@@ -64,7 +65,12 @@ class Kept(NamedTuple):
     gates: Tensor
     """``[P, 3E]``."""
     sums: Tensor
-    """``[2, P, D]``."""
+    """``[P, 2, D]``, where the plan keeps them."""
+
+
+def keeps_sums(dtype: torch.dtype) -> bool:
+    """Whether a layer's candidates are kept or formed again: from its output they come too inexactly in float32."""
+    return dtype == torch.float32
 
 
 class Workspace:
@@ -144,15 +150,18 @@ class LayerPlan(NamedTuple):
     features: int
     keep: bool
     """Whether the forward pass fills a :class:`Kept`."""
+    keep_sums: bool
+    """Whether that has the candidates too; in 16 bits the layer's output serves."""
     skip_forward: Launch
     reset_forward: Launch
     update_forward: Launch
     switch_forward: Launch | None
     """Reset, candidates and update in one; None where the library's product serves better."""
-    update_backward: Launch
-    reset_backward: Launch
-    reset_backward_skip: Launch
-    """The same, where the gradient of what was read does not join that of the copied state."""
+    update_backward: dict[bool, Launch]
+    """By whether the candidates come from the layer's output."""
+    reset_backward: dict[tuple[bool, bool, bool], Launch]
+    """By whether the gradient of what was read joins that of the copied state, whether r * read is to be stored, and
+    whether what was read is to be copied."""
     skip_backward: Launch
 
 
@@ -195,13 +204,18 @@ def plan_layer(
         pairs,
         features,
         keep,
+        keep_sums=keep and keeps_sums(dtype),
         skip_forward=_pass("skip_forward", 2 * pairs, features),
         reset_forward=_pass("reset_forward", pairs, 2 * features, **fast),
         update_forward=_pass("update_forward", *update, **flags),
-        switch_forward=None if blocks is None else _switch(blocks, *update, KEEP=keep, **flags),
-        update_backward=_pass("update_backward", *update, **flags),
-        reset_backward=_pass("reset_backward", pairs, 2 * features, ADD=True, PRODUCT=keep, **fast),
-        reset_backward_skip=_pass("reset_backward", pairs, 2 * features, ADD=False, PRODUCT=keep, **fast),
+        switch_forward=None if blocks is None else _switch(blocks, *update, **flags),
+        update_backward={out: _pass("update_backward", *update, OUT=out, **flags) for out in (False, True)},
+        reset_backward={
+            (add, product, copy): _pass(
+                "reset_backward", pairs, 2 * features, ADD=add, PRODUCT=product, COPY=copy, **fast
+            )
+            for add, product, copy in product((False, True), repeat=3)
+        },
         skip_backward=_pass("skip_backward", 2 * pairs, features),
     )
 
@@ -265,89 +279,149 @@ def forward_layer(
     state_PE = x_CD.view(pairs, 2 * features)
     read_PE = _add_skip(plan, state_PE, skip_CD, weights, workspace)
     gates = workspace("gates", pairs, 6 * features) if kept is None else kept.gates
-    torch.addmm(weights.gates_bias, read_PE, weights.gates_t, out=gates)
+    torch.mm(read_PE, weights.gates_t, out=gates)
     if plan.switch_forward is not None:
-        sums = gates if kept is None else kept.sums
         out_CD = torch.empty_like(x_CD) if out_CD is None else out_CD
         plan.switch_forward(
-            gates, read_PE, state_PE, weights.candidates, weights.candidates_bias, sums, out_CD, seed
+            gates, weights.gates_bias, read_PE, state_PE, weights.candidates, weights.candidates_bias, out_CD, seed
         )  # fmt: skip
         return out_CD
-    sums = workspace("sums", 2, pairs, features) if kept is None else kept.sums
-    product_2PE = workspace("product", 2, pairs, 2 * features)
-    plan.reset_forward(gates, read_PE, product_2PE)
-    torch.bmm(product_2PE, weights.candidates_t, out=sums)
+    sums = workspace("sums", pairs, 2, features) if kept is None or not plan.keep_sums else kept.sums
+    product_P2E = workspace("product", pairs, 2, 2 * features)
+    _candidates(plan, gates, read_PE, weights, product_P2E, sums)
     if out_CD is None:
-        del product_2PE
+        del product_P2E
         workspace.release("product")
         out_CD = torch.empty_like(x_CD)
-    plan.update_forward(gates, sums, state_PE, weights.candidates_bias, out_CD, seed)
+    plan.update_forward(gates, weights.gates_bias, sums, state_PE, weights.candidates_bias, out_CD, seed)
     return out_CD
+
+
+class GradientShare(NamedTuple):
+    """Where a layer leaves what the gradients of its unit's weights are products of.
+
+    Layers of one unit leave it one after the other, so that one product over the pairs of all of them follows.
+    """
+
+    first: int
+    """The first of the layer's pairs among those of these layers."""
+    pairs: int
+    """Of all these layers."""
+    first_tile: int
+    """The same for the tiles that have a share in the gradients of the biases,"""
+    tiles: int
+    first_scale_tile: int
+    """and in that of the skip connection's scale."""
+    scale_tiles: int
+    last: bool
+    """Whether this layer is the last to leave something."""
+
+
+def share_gradients(plans: Sequence[LayerPlan], units: Sequence[Hashable]) -> list[GradientShare]:
+    """For layers in the order of the backward pass, and what tells their units apart: which of them share products."""
+    batches: list[list[LayerPlan]] = []
+    for _, group in groupby(range(len(plans)), key=lambda layer: units[layer]):
+        batch: list[LayerPlan] = []
+        for plan in (plans[layer] for layer in group):
+            # Rows of other widths would begin where no kernel expects them.
+            if batch and (sum(p.pairs for p in batch) + plan.pairs > GRADIENT_PAIRS or plan.features % 8):
+                batches.append(batch)
+                batch = []
+            batch.append(plan)
+        batches.append(batch)
+    return [share for batch in batches for share in _shares(batch)]
+
+
+def _shares(plans: Sequence[LayerPlan]) -> Iterator[GradientShare]:
+    pairs = [plan.pairs for plan in plans]
+    tiles, scale_tiles = ([_ceil_div(times * count, PASS_ROWS) for count in pairs] for times in (1, 2))
+    for layer in range(len(plans)):
+        yield GradientShare(
+            sum(pairs[:layer]), sum(pairs), sum(tiles[:layer]), sum(tiles), sum(scale_tiles[:layer]), sum(scale_tiles),
+            last=layer == len(plans) - 1,
+        )  # fmt: skip
 
 
 def backward_layer(
     plan: LayerPlan,
     grad_out_CD: Tensor,
     x_CD: Tensor,
+    out_CD: Tensor | None,
     skip_CD: Tensor | None,
     weights: UnitWeights,
     seed: Tensor | None,
     workspace: Workspace,
     *,
     kept: Kept | None,
+    share: GradientShare,
     gradients: UnitGradients,
     grad_CD: Tensor,
     grad_skip_CD: Tensor | None,
 ) -> None:
-    """The gradients of a layer: fills ``grad_CD`` and ``grad_skip_CD``, adds to ``gradients``.
+    """The gradients of a layer: fills ``grad_CD`` and ``grad_skip_CD``, adds to ``gradients``, if only a later layer's.
 
     Args:
         plan: Of the layer's shape.
         grad_out_CD: The gradient of the layer's output.
         x_CD: The layer's input.
+        out_CD: The layer's output, from which the candidates can be told but for a rounding of the output, as eager
+            PyTorch rounds it in 16 bits; None takes the kept candidates or forms them again.
         skip_CD: The cells the skip connection added, unscaled; None for none.
         weights: The unit's parameters.
         seed: Of the dropout; None for none.
         workspace: Of this call.
         kept: What the forward pass kept, which stays as it is; None computes it again.
+        share: Where the layer leaves its part of the gradients of the weights.
         gradients: Of the unit's parameters.
         grad_CD: Takes the gradient of the input.
-        grad_skip_CD: Takes that of ``skip_CD``; it may be the memory of ``x_CD``, which nobody needs any more.
+        grad_skip_CD: Takes that of ``skip_CD``; it may be the memory of ``out_CD``, which nobody needs any more.
     """
     pairs, features = plan.pairs, plan.features
-    pair = 2 * features
+    pair, joined, here = 2 * features, skip_CD is None, slice(share.first, share.first + plan.pairs)
     state_PE, grad_state_PE = x_CD.view(pairs, pair), grad_CD.view(pairs, pair)
-    read_PE = _add_skip(plan, state_PE, skip_CD, weights, workspace)
-    # The gradients of the gates before the sigmoid take the place of the gates, unless these were kept.
-    grad_gates = workspace("gates", pairs, 3 * pair)
-    product_2PE = workspace("product", 2, pairs, pair)
-    if kept is None:
-        gates, sums = grad_gates, workspace("sums", 2, pairs, features)
-        torch.addmm(weights.gates_bias, read_PE, weights.gates_t, out=gates)
-        plan.reset_forward(gates, read_PE, product_2PE)
-        torch.bmm(product_2PE, weights.candidates_t, out=sums)
-    else:
-        gates, sums = kept
-    grad_sums = workspace("grad sums", 2, pairs, features)
-    grad_biases = workspace("grad biases", _ceil_div(pairs, PASS_ROWS), 4 * pair, dtype=torch.float32)
-    plan.update_backward(
-        gates, grad_gates, sums, state_PE, weights.candidates_bias, grad_out_CD,
-        grad_sums, grad_state_PE, grad_biases, seed,
-    )  # fmt: skip
-    grad_product_2PE = workspace("grad product", 2, pairs, pair)
-    torch.bmm(grad_sums, weights.candidates, out=grad_product_2PE)
-    grad_read_PE = grad_state_PE if skip_CD is None else workspace("grad read", pairs, pair)
-    reset = plan.reset_backward if skip_CD is None else plan.reset_backward_skip
-    reset(gates, grad_gates, read_PE, product_2PE, grad_product_2PE, grad_read_PE, grad_biases)
-    grad_read_PE.addmm_(grad_gates, weights.gates)
-    _add_weight_gradient(grad_gates, read_PE, gradients.gates)
-    for i in range(2):
-        _add_weight_gradient(grad_sums[i], product_2PE[i], gradients.candidates[i])
-    gradients.biases.add_(grad_biases.sum(0))
+    all_grad_gates = workspace("gates", share.pairs, 3 * pair)
+    all_grad_sums = workspace("grad sums", share.pairs, 2, features)
+    all_products = workspace("product", share.pairs, 2, pair)
+    grad_biases = workspace("grad biases", share.tiles, 4 * pair, dtype=torch.float32)
+    alone = share.pairs == pairs
+    all_read = state_PE if joined and alone else workspace("read", share.pairs, pair)
+    grad_gates, grad_sums, product_P2E = all_grad_gates[here], all_grad_sums[here], all_products[here]
+    read_PE = state_PE
     if skip_CD is not None:
-        assert gradients.skip_scale is not None
-        grad_scales = workspace("grad scales", _ceil_div(2 * pairs, PASS_ROWS), features, dtype=torch.float32)
-        plan.skip_backward(skip_CD, weights.skip_scale, grad_read_PE, grad_CD, grad_skip_CD, grad_scales)
+        read_PE = all_read[here]
+        plan.skip_forward(state_PE, skip_CD, weights.skip_scale, read_PE)
+    # The gradients of the gates before the sigmoid take the place of the gates, unless these were kept.
+    gates, sums = (grad_gates, None) if kept is None else kept
+    if kept is None:
+        torch.mm(read_PE, weights.gates_t, out=gates)
+    formed = out_CD is None and (kept is None or not plan.keep_sums)
+    if formed:
+        sums = workspace("sums", pairs, 2, features)
+        _candidates(plan, gates, read_PE, weights, product_P2E, sums)
+    plan.update_backward[out_CD is not None](
+        gates, weights.gates_bias, grad_gates, sums, out_CD, state_PE, weights.candidates_bias, grad_out_CD,
+        grad_sums, grad_state_PE, grad_biases[share.first_tile :], seed,
+    )  # fmt: skip
+    grad_product_P2E = workspace("grad product", pairs, 2, pair)
+    torch.bmm(grad_sums.transpose(0, 1), weights.candidates, out=grad_product_P2E.transpose(0, 1))
+    grad_read_PE = grad_state_PE if joined else workspace("grad read", pairs, pair)
+    plan.reset_backward[joined, not formed, joined and not alone](
+        gates, weights.gates_bias, grad_gates, read_PE, all_read[here], product_P2E, grad_product_P2E, grad_read_PE,
+        grad_biases[share.first_tile :],
+    )  # fmt: skip
+    grad_read_PE.addmm_(grad_gates, weights.gates)
+    if skip_CD is not None:
+        grad_scales = workspace("grad scales", share.scale_tiles, features, dtype=torch.float32)
+        plan.skip_backward(
+            skip_CD, weights.skip_scale, grad_read_PE, grad_CD, grad_skip_CD, grad_scales[share.first_scale_tile :]
+        )
+    if not share.last:
+        return
+    _add_weight_gradient(all_grad_gates, all_read, gradients.gates)
+    for i in range(2):
+        _add_weight_gradient(all_grad_sums[:, i], all_products[:, i], gradients.candidates[i])
+    gradients.biases.add_(grad_biases.sum(0))
+    if gradients.skip_scale is not None and not joined:
         gradients.skip_scale.add_(grad_scales.sum(0))
 
 
@@ -360,6 +434,14 @@ def _add_skip(
     read_PE = workspace("read", *state_PE.shape)
     plan.skip_forward(state_PE, skip_CD, weights.skip_scale, read_PE)
     return read_PE
+
+
+def _candidates(
+    plan: LayerPlan, gates: Tensor, read_PE: Tensor, weights: UnitWeights, product_P2E: Tensor, sums: Tensor
+) -> None:
+    """The candidates before tanh, and what they read, by the library's product."""
+    plan.reset_forward(gates, weights.gates_bias, read_PE, product_P2E)
+    torch.bmm(product_P2E.transpose(0, 1), weights.candidates_t, out=sums.transpose(0, 1))
 
 
 def _add_weight_gradient(grad: Tensor, read: Tensor, out: Tensor) -> None:

@@ -199,7 +199,7 @@ def _(xs_BND: list[Tensor], parameters: list[Tensor], seed: Tensor | None, *rest
     y_CD = x_BND.new_empty(sum(x_BND.shape[0] * x_BND.shape[1] for x_BND in xs_BND), features)
     rows, pairs = _saved_shape(xs_BND, _form(*form), dtype) if keep else (0, 0)
     pairs = pairs if keep == KEEP_GATES else 0
-    sizes = ((rows, features), (pairs, 6 * features), (2 * pairs, features))
+    sizes = ((rows, features), (pairs, 6 * features), (2 * pairs * (dtype == torch.float32), features))
     return (y_CD, *(x_BND.new_empty(size, dtype=dtype) for size in sizes))
 
 

@@ -15,7 +15,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from riffle.kernels.launches import Kept, UnitGradients, UnitWeights, Workspace, aligned, backward_layer, forward_layer
+from riffle.kernels.launches import (
+    Kept,
+    UnitGradients,
+    UnitWeights,
+    Workspace,
+    aligned,
+    backward_layer,
+    forward_layer,
+    keeps_sums,
+)
 from riffle.kernels.plan import INPUT, KEEP_GATES, OUTPUT, Copy, NetworkPlan, Piece
 
 ROW_MULTIPLE = 8
@@ -32,7 +41,7 @@ class Saved(NamedTuple):
     gates: tuple[Tensor, ...]
     """``[P, 3E]``."""
     sums: tuple[Tensor, ...]
-    """``[2 * P, D]``."""
+    """``[2 * P, D]``; in 16 bits none, since there the layers' outputs serve."""
 
 
 def forward(
@@ -46,7 +55,7 @@ def forward(
         saved = Saved(
             _allocate(plan, x_BND, [rounded(rows) for rows in regions], plan.features),
             _allocate(plan, x_BND, pairs, 6 * plan.features),
-            _allocate(plan, x_BND, [2 * count for count in pairs], plan.features),
+            _allocate(plan, x_BND, [2 * count * keeps_sums(plan.dtype) for count in pairs], plan.features),
         )
         cells = Cells(saved.inputs[0], plan.regions, _saved_regions(plan, saved) if plan.keep else ())
         workspace = Workspace(cells.enter(plan, xs_BND))
@@ -102,21 +111,23 @@ def backward(
         grad_parameters = grad_CD.new_zeros(sum(gradient_sizes(plan.features, plan.scaled)), dtype=torch.float32)
         gradients = _unit_gradients(plan, grad_parameters)
         grad_skips: dict[int, Tensor] = {}
-        for index, step, adds, added, last in plan.backward:
+        for index, step, share, adds, added, last in plan.backward:
             layer = plan.layers[index]
             grads.copy(step.before)
             x_CD, grad_x_CD = inputs.rows(layer.step.source), grads.room(step.target)
+            # The output is the next layer's input; that of the last layer is the caller's.
+            out_CD = None if layer.step.target.region == OUTPUT else inputs.rows(layer.step.target)
             if layer.skip:
-                grad_skips[index] = x_CD if overwrite else torch.empty_like(x_CD)
+                grad_skips[index] = out_CD if overwrite and out_CD is not None else torch.empty_like(x_CD)
             backward_layer(
-                layer.plan, grads.rows(step.source), x_CD, inputs.join(layer.skip), weights[layer.unit], seeds[index],
-                workspace, kept=kept[index], gradients=gradients[layer.unit], grad_CD=grad_x_CD,
-                grad_skip_CD=grad_skips.get(index),
+                layer.plan, grads.rows(step.source), x_CD, None if keeps_sums(plan.dtype) else out_CD,
+                inputs.join(layer.skip), weights[layer.unit], seeds[index], workspace, kept=kept[index], share=share,
+                gradients=gradients[layer.unit], grad_CD=grad_x_CD, grad_skip_CD=grad_skips.get(index),
             )  # fmt: skip
             for source, row, piece in adds:
                 grad_x_CD[piece.row : piece.row + piece.rows] += grad_skips[source][row : row + piece.rows]
             grads.copy(step.after)
-            del grad_x_CD, x_CD
+            del grad_x_CD, x_CD, out_CD
             grads.release(last)
             for source in added:
                 del grad_skips[source]
@@ -233,10 +244,8 @@ def _kept(plan: NetworkPlan, saved: Saved) -> list[Kept | None]:
     if plan.keep != KEEP_GATES:
         return [None] * len(plan.layers)
     pairs = [layer.plan.pairs for layer in plan.layers]
-    gates, sums = _each(saved.gates, pairs), _each(saved.sums, [2 * count for count in pairs])
-    return [
-        Kept(gate, total.view(2, count, plan.features)) for gate, total, count in zip(gates, sums, pairs, strict=True)
-    ]
+    gates, sums = _each(saved.gates, pairs), _each(saved.sums, [2 * count * keeps_sums(plan.dtype) for count in pairs])
+    return [Kept(gate, total.view(len(total) // 2, 2, plan.features)) for gate, total in zip(gates, sums, strict=True)]
 
 
 def _unit_weights(plan: NetworkPlan, parameters: Sequence[Tensor]) -> list[UnitWeights]:

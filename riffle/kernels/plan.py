@@ -26,7 +26,7 @@ import torch
 from riffle.shuffle import Layer, Sharing, bits, schedule
 
 if TYPE_CHECKING:
-    from riffle.kernels.launches import LayerPlan
+    from riffle.kernels.launches import GradientShare, LayerPlan
 
 INPUT, OUTPUT = 0, 1
 """The regions of memory that hold what enters and what leaves, all groups one after the other."""
@@ -255,6 +255,8 @@ class BackwardStep(NamedTuple):
     layer: int
     step: Step
     """Where the gradients lie."""
+    share: GradientShare
+    """Where the layer's part of its unit's gradients lies."""
     adds: tuple[tuple[int, int, Piece], ...]
     """Of the gradients of the skip connections that began at this layer's input: the layer they lead to, the first row
     there, and the rows here."""
@@ -406,6 +408,8 @@ def _plan_backward(
     merged: Sequence[MergedLayer], spans: Sequence[tuple[int, int]], sizes: Sequence[int], layers: Sequence[LayerStep]
 ) -> tuple[tuple[BackwardStep, ...], tuple[int, ...]]:
     """The same the other way: what a layer reads is the gradient of its output."""
+    from riffle.kernels.launches import share_gradients
+
     offsets = (0, *accumulate(sizes))
     order = range(len(layers) - 1, -1, -1)
     placed = place([spans[index] for index in order], sizes)
@@ -421,9 +425,11 @@ def _plan_backward(
                 known.append((index, there, here))
     first_source = {index: min(layer.skip) for index, layer in enumerate(merged) if layer.skip}
     last_reader = {piece.region: place for place, step in enumerate(placed.steps) for piece in _read(step)}
+    shares = share_gradients([layers[i].plan for i in order], [(layers[i].unit, not layers[i].skip) for i in order])
     steps = []
     for place_index, index in enumerate(order):
         last = tuple(region for region, reader in last_reader.items() if reader == place_index)
         added = tuple(layer for layer, source in first_source.items() if source == index)
-        steps.append(BackwardStep(index, placed.steps[place_index], tuple(adds.get(index, ())), added, last))
+        step, share = placed.steps[place_index], shares[place_index]
+        steps.append(BackwardStep(index, step, share, tuple(adds.get(index, ())), added, last))
     return tuple(steps), placed.regions

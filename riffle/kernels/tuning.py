@@ -14,9 +14,11 @@ CHUNK_PAIRS = {"cpu": 4096}
 """Pairs that go through a unit at once, so that a CPU's cache holds what they need."""
 CHUNK_PAIRS_DEVICE = 2**18
 """The same on any other device: enough to fill it, little beside the sequences that need it."""
-PASS_ROWS = 32
+PASS_ROWS = 64
 """Rows of a tile, pairs or cells, in the kernels that make one pass over memory."""
-FEWEST_PAIRS = 4096
+GRADIENT_PAIRS = 2**16
+"""Up to so many pairs of several layers are summed in one product for the gradients of a unit's weights."""
+FEWEST_PAIRS = 2048
 """From here on the candidates are formed on the chip; tiles of fewer pairs would leave much of it idle."""
 L2_CACHE_BYTES = 40 * 2**20
 """What stays in the second-level cache from one launch to the next."""
@@ -44,13 +46,17 @@ def pass_blocks(width: int) -> Blocks:
 def switch_blocks(cells: int, features: int, dtype: torch.dtype) -> Blocks | None:
     """For the kernel that forms the candidates too; None where the library's product serves better."""
     columns = _divisor(features, 128 if features > 128 else 64)
-    if dtype == torch.float32 or cells < 2 * FEWEST_PAIRS or features % columns or features > 3 * columns:
+    fewest = FEWEST_PAIRS if features <= 192 else 2 * FEWEST_PAIRS
+    if dtype == torch.float32 or cells < 2 * fewest or features % columns or features > 3 * columns:
         return None
     # A wide unit gives the library enough to do, unless its gates stay in the cache between the two launches.
     if features > 192 and 3 * cells * features * dtype.itemsize > L2_CACHE_BYTES:
         return None
-    # As few registers as do not spill: programs side by side on a multiprocessor hide each other's waits.
+    # As few registers as do not spill: programs side by side on a multiprocessor hide each other's waits. Where all
+    # programs run at once anyway, each is better off with more of them.
     most = {96: 96, 128: 128, 192: 168}.get(features)
+    if features == 192 and cells <= 2**16:
+        most = None
     return Blocks(
         64,
         columns,

@@ -31,19 +31,17 @@ def test_it_equals_the_passes(
     monkeypatch.setattr(fused, "plan_layer", launches.plan_layer.__wrapped__)  # the cache would hold other blocks
     on_chip = Blocks(16, 16, {"BLOCK_K": 16, "num_warps": 4, "num_stages": 2})
     for rate, swap in ((0.0, True), (0.3, False)):
-        for recompute in (True, False):  # False keeps the candidates' sums, which the gradients then come from
-            results = []
-            for blocks in (None, on_chip):
-                monkeypatch.setattr(launches, "switch_blocks", lambda *shape, blocks=blocks: blocks)
-                unit = fused.pack(SwitchWeights(*leaves), None, torch.float32)
-                torch.manual_seed(5)
-                y_CD = fused.switch_and_shuffle(
-                    x_CD, unit, sequences=[sequences], cells=[cells], shuffle=shuffle, swap=swap, dropout=[rate],
-                    recompute=recompute,
-                )  # fmt: skip
-                results.append([y_CD.detach(), *torch.autograd.grad(y_CD, [x_CD, *leaves], grad_CD)])
-            for expected, actual in zip(*results, strict=True):
-                torch.testing.assert_close(actual, expected, rtol=1e-3 if DEVICE == "cuda" else 1e-5, atol=5e-3)
+        results = []
+        for blocks in (None, on_chip):
+            monkeypatch.setattr(launches, "switch_blocks", lambda *shape, blocks=blocks: blocks)
+            unit = fused.pack(SwitchWeights(*leaves), None, torch.float32)
+            torch.manual_seed(5)
+            y_CD = fused.switch_and_shuffle(
+                x_CD, unit, sequences=[sequences], cells=[cells], shuffle=shuffle, swap=swap, dropout=[rate]
+            )
+            results.append([y_CD.detach(), *torch.autograd.grad(y_CD, [x_CD, *leaves], grad_CD)])
+        for expected, actual in zip(*results, strict=True):
+            torch.testing.assert_close(actual, expected, rtol=1e-3 if DEVICE == "cuda" else 1e-5, atol=5e-3)
 
 
 @pytest.mark.parametrize("features", [16, 32, 48, 64, 96, 128, 192, 256, 384])
