@@ -270,16 +270,12 @@ def _evaluate(reader: TrainedReader, splits: Mapping[str, list[list[str]]], plac
 
 def _measured(path: Path) -> list[dict[str, Any]]:
     """The rows of an evaluation: every split by position and by word."""
-    from riffle.files import read_json
+    from riffle.lambada.evaluate import read_scores
 
     if not path.exists():
         raise ValueError(f"{path} does not exist: make it with riffle lambada eval")
-    try:
-        scores = {split: parts["passages"]["all"] for split, parts in read_json(path)["splits"].items()}
-        return [
-            {"model": f"this run, by {by}", "accuracy": score[by], "split": split, "passages": score["passages"]}
-            for split, score in scores.items()
-            for by in ("position", "word")
-        ]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} is no evaluation of passages ({error!r}): make it with riffle lambada eval") from None
+    return [
+        {"model": f"this run, by {by}", "accuracy": score, "split": split, "passages": scores["passages"]}
+        for split, scores in read_scores(path).items()
+        for by, score in (("position", scores["position"]), ("word", scores["word"]))
+    ]

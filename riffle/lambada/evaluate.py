@@ -8,12 +8,12 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import torch
 from torch import Tensor
 
-from riffle.config import LambadaRunConfig, PassageDataConfig
+from riffle.config import Count, LambadaRunConfig, PassageDataConfig, Share
 from riffle.environment import environment, read_environment
 from riffle.files import read_json, write_atomically, write_json
 from riffle.lambada.corpus import RANK_CLASSES, Corpus
@@ -42,10 +42,16 @@ PUBLISHED = {
 """Published accuracies on LAMBADA's test set, the lowest first."""
 DISTANCE_CLASSES = {"1-10": 10, "11-25": 25, "26-50": 50, "51 and more": 1 << 62}
 """Classes of the distance in words from the last occurrence of the answer to the end of the passage."""
-PassageScore = dict[str, float]
-"""The number of ``passages``, and the accuracy on them by ``position`` and by ``word``."""
 _BLANK_AT_END = re.compile(r"(?<!\S)_{2,}\W*$")
 _BLANK = re.compile(r"(?<!\S)_{2,}(?!\w)")
+
+
+class PassageScore(TypedDict):
+    """The number of passages, and the accuracy on them by position and by word."""
+
+    passages: Count
+    position: Share
+    word: Share
 
 
 def breakdown(predictions: Predictions, rank_E: Tensor) -> dict[str, dict[str, PassageScore]]:
@@ -70,7 +76,8 @@ def _classify(number_E: Tensor, limits: Mapping[str, int]) -> dict[str, Tensor]:
 
 def _score(predictions: Predictions, class_E: Tensor) -> PassageScore:
     selected = Predictions(*(column[class_E] for column in predictions))
-    return {"passages": len(selected.answers), **selected.accuracy}
+    accuracy = selected.accuracy
+    return {"passages": len(selected.answers), "position": accuracy["position"], "word": accuracy["word"]}
 
 
 class Candidate(NamedTuple):
@@ -202,6 +209,31 @@ def ship_reader(run: Run, folder: Path, words: int | None = None) -> Run:
     return Run(folder)
 
 
+class OverallScore(TypedDict):
+    """The score of all passages of a split, beside those of some of them."""
+
+    all: PassageScore
+
+
+class SplitEvaluation(TypedDict):
+    """What is measured on a split, see :func:`breakdown`."""
+
+    passages: OverallScore
+
+
+class ReaderEvaluation(TypedDict):
+    """What evaluation.json holds at least."""
+
+    splits: dict[str, SplitEvaluation]
+
+
+def read_scores(path: Path) -> dict[str, PassageScore]:
+    """The scores of all passages of each split in a file that ``riffle lambada eval`` wrote; empty without the file."""
+    what, remedy = "evaluation of passages", "make it again with riffle lambada eval"
+    evaluation: ReaderEvaluation | None = read_json(path, ReaderEvaluation, what=what, remedy=remedy)
+    return {split: parts["passages"]["all"] for split, parts in evaluation["splits"].items()} if evaluation else {}
+
+
 def reader_model_card(run: Run) -> str:
     """The model card of a run on LAMBADA: its training, accuracy and limits, from the files in its folder."""
     config = run.config
@@ -226,8 +258,7 @@ def reader_model_card(run: Run) -> str:
         "Data: passages of English novels and pretrained word vectors, as riffle lambada prepare made them; "
         f"{format_percent(data.within)} of the examples end inside a sentence.",
     ]
-    if evaluation := read_json(run.folder / "evaluation.json"):
-        scores = {split: parts["passages"]["all"] for split, parts in evaluation["splits"].items()}
+    if scores := read_scores(run.folder / "evaluation.json"):
         rows = [
             f"| {split} | {score['passages']} | {format_percent(score['position'])} | {format_percent(score['word'])} |"
             for split, score in scores.items()

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from statistics import mean
+from typing import TypedDict
 
 import torch
 
@@ -73,10 +74,17 @@ def measure_accuracy(
     return scores
 
 
+class Evaluation(TypedDict):
+    """What evaluation.json holds at least."""
+
+    scores: list[Score]
+
+
 def read_scores(run: Run) -> list[Score]:
     """The scores of a run's evaluation, an empty list if it has none."""
-    evaluation = read_json(run.folder / "evaluation.json")
-    return [Score(**score) for score in evaluation["scores"]] if evaluation else []
+    path, remedy = run.folder / "evaluation.json", "make it again with riffle eval"
+    evaluation: Evaluation | None = read_json(path, Evaluation, what="evaluation of a run", remedy=remedy)
+    return evaluation["scores"] if evaluation else []
 
 
 def write_scores(run: Run, scores: Sequence[Score], device: str) -> None:

@@ -124,6 +124,10 @@ def test_runs_of_the_same_group_have_to_be_alike(tmp_path: Path) -> None:
     write_json(path, content)
     with pytest.raises(ValueError, match=r"'multiply' are of different configurations.*multiply-seed0, multiply-seed1"):
         read_results(tmp_path, ["multiplication"])
+    for field, wrong in (("scores", {}), ("steps", "7"), ("metrics", [{"step": "x"}]), ("config", []), ("group", None)):
+        write_json(path, {**content, field: wrong})
+        with pytest.raises(ValueError, match=r"multiply-seed1.json is no result of a run: .*; remove it"):
+            read_results(tmp_path, ["multiplication"])
     path.write_text("{")
     with pytest.raises(ValueError, match=r"multiply-seed1.json is no result of a run: .*remove it"):
         read_results(tmp_path, ["multiplication"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import subprocess
@@ -21,7 +20,7 @@ from cli.riffle_command import riffle
 from riffle.cli.reproduce_runs import RunProgress
 from riffle.config import DataConfig, ModelConfig, RunConfig, TrainConfig
 from riffle.environment import device_name
-from riffle.files import read_json
+from riffle.files import FolderInUse, FolderLock, read_json
 from riffle.reproduce import runner
 from riffle.reproduce.jobs import RunJob, RunUpdate, pending_jobs, run_job, thin_metrics
 from riffle.reproduce.results import read_result
@@ -160,13 +159,12 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def unlocked(path: Path) -> bool:
-    """Whether no process works on the run of a log any more."""
-    with path.open() as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
+def unlocked(run: Path) -> bool:
+    """Whether no process works on a run any more."""
+    try:
+        FolderLock(run).release()
+    except FolderInUse:
+        return False
     return True
 
 
@@ -177,7 +175,7 @@ def test_a_command_that_is_killed_leaves_no_process_behind_and_goes_on(tmp_path:
         until(lambda: all((run / "checkpoint.safetensors").exists() for run in runs))
         killed.send_signal(signal.SIGKILL)
         killed.wait()
-    until(lambda: all(unlocked(run.with_suffix(".log")) for run in runs))
+    until(lambda: all(map(unlocked, runs)))
     assert all(0 < Run(run).saved_step() < 200 for run in runs)
     with command(tmp_path) as finished:
         _, said = finished.communicate(timeout=PATIENCE)
@@ -191,6 +189,15 @@ def test_a_command_that_is_killed_leaves_no_process_behind_and_goes_on(tmp_path:
     assert 0 < entry["steps"] < 400
     assert entry["hardware"] == [device_name(torch.device("cpu"))]
     assert "reproduce convergence" in entry["command"]
+
+
+@pytest.mark.parametrize("figure", ["sharing", "timing-addition"])
+def test_a_figure_has_one_command_at_a_time(figure: str, tmp_path: Path) -> None:
+    with FolderLock(tmp_path / figure):
+        code, _, said = riffle("reproduce", figure, "--quick", "--out", tmp_path, "--work", tmp_path, "--device", "cpu")
+    assert code == 1
+    assert f"{tmp_path / figure} is in use by process {os.getpid()} on" in " ".join(said.split())
+    assert list((tmp_path / figure).iterdir()) == []
 
 
 def test_metrics_are_thinned_to_200_lines() -> None:
