@@ -12,6 +12,9 @@ from types import FrameType
 import pytest
 import torch
 from torch import Tensor
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
 
 import riffle
 from riffle import ShuffleExchange
@@ -145,3 +148,27 @@ def test_merged_groups_compile_whole(recompute: bool) -> None:
             results.append([*ys_BND, *torch.autograd.grad(loss, list(net.parameters()))])
     for expected, actual in zip(*results, strict=True):
         torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore")  # of what an output in place would do
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_data_parallel_training(kind: str, tmp_path: Path) -> None:
+    distributed = torch.distributed
+    ours, theirs = (ShuffleExchange(4, 2, backend="fused", device=DEVICE) for _ in range(2))
+    theirs.load_state_dict(ours.state_dict())
+    store, backend = f"file://{tmp_path}/store", "nccl" if GPU else "gloo"
+    distributed.init_process_group(backend, init_method=store, rank=0, world_size=1)
+    try:
+        if kind == "fsdp":
+            wrapped = fully_shard(ours, mesh=init_device_mesh(DEVICE, (1,)))
+        else:
+            wrapped = DistributedDataParallel(ours, device_ids=[0] if GPU else None)
+        for _ in range(2):
+            x_BND = torch.rand(2, 4, 4, device=DEVICE)
+            for net in (wrapped, theirs):
+                net(x_BND).square().sum().backward()
+        for (name, actual), expected in zip(ours.named_parameters(), theirs.parameters(), strict=True):
+            gradient = actual.grad.full_tensor() if kind == "fsdp" else actual.grad
+            torch.testing.assert_close(gradient, expected.grad, rtol=1e-4, atol=1e-5, msg=name)
+    finally:
+        distributed.destroy_process_group()
