@@ -60,8 +60,12 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 
     def rewrite(link: re.Match[str]) -> str:
         path = target(source, link["path"])
+        if path is not None and path.is_file():
+            return f"]({up}{COPIES}/{path.relative_to(ROOT)}{link['anchor'] or ''})"
         if path is not None:
-            return f"]({up}{COPIES}/{path.relative_to(ROOT)}{link['anchor'] or ''})" if path.is_file() else "](#)"
+            return (
+                "](#)" if path.name == "README.md" else link[0]
+            )  # a folder, or a broken link, which the build reports
         path = (source.parent / link["path"]).resolve()
         if source.is_relative_to(ROOT / "docs") or not path.is_relative_to(ROOT / "docs"):
             return link[0]
