@@ -39,7 +39,7 @@ test-matrix:
 	$(PYTHON) tests/matrix.py
 
 docs: .venv/ready-docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 format: .venv/ready-dev
 	$(BIN)/ruff format .
