@@ -19,6 +19,7 @@ torch.set_num_threads(1)
 # Processes that tests start are forks of one that has imported these, so that each is there at once.
 multiprocessing.set_forkserver_preload(["riffle.parallel", "riffle.train.loop", "torch.utils.tensorboard"])
 settings.register_profile("riffle", deadline=None, derandomize=True, max_examples=20, database=None)
+settings.register_profile("thorough", parent=settings.get_profile("riffle"), max_examples=500, derandomize=False)
 settings.load_profile("riffle")
 
 

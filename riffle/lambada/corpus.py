@@ -27,7 +27,6 @@ from numpy.typing import NDArray
 
 from riffle.files import read_json, read_text, write_atomically, write_json
 from riffle.lambada.passages import EXAMPLE_DTYPE
-from riffle.lambada.vectors import DAMAGED_ARRAY
 from riffle.quantities import quote
 from riffle.schema import Range
 
@@ -119,7 +118,9 @@ class Corpus:
             array = np.load(path, allow_pickle=False, **options)
         except FileNotFoundError:
             raise ValueError(f"{path} is missing: {AGAIN}") from None
-        except DAMAGED_ARRAY as error:
+        except OSError:
+            raise
+        except Exception as error:  # numpy evaluates headers as Python, which can raise anything
             raise ValueError(f"{path} is cut short or damaged ({error}): {AGAIN}") from None
         if not isinstance(array, np.ndarray) or array.ndim != 1 or array.dtype != dtype:
             raise ValueError(f"{path} is no list of {dtype}: {AGAIN}")

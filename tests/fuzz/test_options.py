@@ -1,0 +1,124 @@
+"""Any value for any option of any command: it works or says in a sentence what is wrong, and loses no file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from hypothesis import given
+from hypothesis import strategies as st
+
+from riffle.cli import app
+
+from .workspace import CORPUS, READER, RESULTS, RUN, contents, copy_of, invoke, some, unfinished
+
+SMALL = (
+    "--set",
+    "data.bins=4",
+    "--set",
+    "train.evaluate_lengths=4",
+    "--features",
+    "8",
+    "--steps",
+    "1",
+    "--device",
+    "cpu",
+)
+BASES = {
+    "solve": ("reverse", "3", "1", "--run", RUN),
+    "export": (RUN, "--format", "hub"),
+    "train": ("reverse", "--recipe", "small", *SMALL, "--out", "new"),
+    "eval": (RUN, "--lengths", "4", "--examples", "1", "--no-structured", "--device", "cpu"),
+    "bench": ("--quick", "--rows", "nothing", "--out", "bench.json", "--device", "cpu"),
+    "reproduce": ("sharing", "--draw", "--out", RESULTS),
+    "plan": ("--length", "2^20"),
+    "demo": ("--port", "0", "--no-open"),
+    "inspect": (RUN, "--lengths", "4", "--examples", "1", "--device", "cpu"),
+    "route": ("3", "1", "0", "2"),
+    "lambada prepare": ("--novels", "data/few.txt", "--out", "made", "--workers", "1"),
+    "lambada train": ("--corpus", CORPUS, *SMALL, "--set", "data.bins=32", "--precision", "fp32", "--out", "new"),
+    "lambada eval": ("--run", READER, "--split", "development", "--device", "cpu"),
+    "lambada solve": ("the guard was otto", "--run", READER, "--device", "cpu"),
+    "lambada report": ("--run", READER),
+    "lambada ship": (READER, "shipped"),
+}
+"""Arguments with which a command works; those drawn follow them, and of two values of an option the last counts."""
+NUMBERS = (
+    "0",
+    "1",
+    "-1",
+    "2",
+    "3",
+    "8",
+    "63",
+    "64",
+    "1000000",
+    "4294967296",
+    "9" * 23,
+    "0.5",
+    "1e-300",
+    "1e309",
+    "nan",
+)
+NAMES = ("reverse", "add", "lambada", "sharing", "cuda", "cuda:99", "torch", "hub", "bf16", "lstm", "[bold]")
+QUANTITIES = ("8,x", "8,8", "1,0", "1 0", "2^3", "2^999", "400Gb", "0Gb", "5us")
+CHANGES = ("model.blocks=2", "model.features=-1", "train.steps=1e9", "data.bins=", "train.seed=" + "9" * 24)
+TEXTS = ("", " ", "\x1b[31m", "a" * 5000, "ä\u202e", "a\tb", "md5:" + "0" * 32)
+OUTSIDE = (".", "/", "..", "-", "nowhere", "nowhere/x", "out.png", "out.svg", "out.xyz", "/dev/null")
+INSIDE = (RUN, READER, CORPUS, "runs", "data", f"{RUN}/config.json", "data/few.txt", "data/vectors.npz")
+POOLS = (NUMBERS, NAMES, QUANTITIES, CHANGES, TEXTS, OUTSIDE, INSIDE)
+VALUES = st.one_of(*map(st.sampled_from, POOLS), st.text(max_size=6))
+
+
+def commands() -> Iterator[tuple[str, Any]]:
+    """Every command by its name, from typer's own tree."""
+    pending = [("", typer.main.get_command(app))]
+    while pending:
+        name, command = pending.pop()
+        below = getattr(command, "commands", None)
+        if below is None:
+            yield name, command
+        else:
+            pending += [(f"{name} {each}".strip(), found) for each, found in below.items()]
+
+
+COMMANDS = dict(sorted(commands()))
+
+
+def settings_of(command: Any) -> st.SearchStrategy[list[str]]:
+    """Some options and arguments of a command, each with any value."""
+    drawn = []
+    for parameter in command.params:
+        names = [*parameter.opts, *parameter.secondary_opts]
+        if parameter.param_type_name == "argument":
+            drawn.append(VALUES.map(lambda value: [value]))
+        elif parameter.is_flag:
+            drawn.append(st.sampled_from(names).map(lambda name: [name]))
+        else:
+            drawn.append(st.tuples(st.sampled_from(names), VALUES).map(list))
+    return st.lists(st.one_of(drawn), min_size=1, max_size=3).map(
+        lambda parts: [word for part in parts for word in part]
+    )
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_any_option(name: str, workspace: Path) -> None:
+    @some(3)
+    @given(settings_of(COMMANDS[name]), st.integers(0, 9))
+    def check(drawn: list[str], bare: int) -> None:
+        with copy_of(workspace) as copy:
+            before = contents(copy)
+            base = () if bare == 0 else BASES.get(name, ())
+            invoke(*name.split(), *base, *drawn)
+            lost = set(before) - set(contents(copy))
+            assert not lost
+            assert not unfinished(copy)
+
+    check()
+
+
+def test_every_command_is_tried() -> None:
+    assert set(BASES) | {"info", "tasks"} == set(COMMANDS), "a new command needs arguments with which it works"
