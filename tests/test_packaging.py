@@ -59,7 +59,8 @@ def test_the_size(wheel: Path) -> None:
 def test_the_files(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
-    files = subprocess.run(["git", "ls-files", "riffle"], cwd=ROOT, capture_output=True, text=True, check=True)
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "riffle"]
+    files = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert names == set(files.stdout.split())
     assert {"riffle/py.typed", "riffle/demo/style.css"} <= names
     assert {f"riffle/weights/{folder.name}/checkpoint.safetensors" for folder in SHIPPED.iterdir()} <= names
