@@ -71,7 +71,8 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
 
     Shape:
         - Input and output: :math:`(B, N, D)` with any :math:`N \ge 1` and :math:`D` = ``features``. Lengths that are no
-          power of two are padded with zero cells inside and cropped back.
+          power of two are padded with zero cells inside and cropped back. Values should lie in [-1, 1], since every
+          layer mixes a tanh with its input; outputs then do, too.
 
     Examples::
 
