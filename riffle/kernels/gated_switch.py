@@ -141,15 +141,16 @@ def update_backward(
 
 @triton.jit
 def reset_backward(
-    p_gates, p_gates_bias, p_grad_gates, p_read, p_copy, p_product, p_grad_product, p_grad_read, p_grad_biases, n_pairs,
-    WIDTH: tl.constexpr, ADD: tl.constexpr, PRODUCT: tl.constexpr, COPY: tl.constexpr, FAST: tl.constexpr,
-    EVEN: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
+    p_gates, p_gates_bias, p_grad_gates, p_read, p_copy, p_product, p_grad_product, p_grad_read, p_more, p_grad_biases,
+    n_pairs,
+    WIDTH: tl.constexpr, ADD: tl.constexpr, MORE: tl.constexpr, PRODUCT: tl.constexpr, COPY: tl.constexpr,
+    FAST: tl.constexpr, EVEN: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     """Through the reset gates: their gradients, for which ``p_grad_gates`` may be ``p_gates``, and what was read's.
 
-    The latter are added to what ``p_grad_read`` holds, where ``ADD``. ``PRODUCT`` stores r^i * s, for the gradient of
-    W_c, and ``COPY`` what was read, for that of the gates' weight. ``p_grad_biases`` ``[tiles, 4E]`` takes each tile's
-    share of the gradients of B_r (columns 0 to 2E).
+    The latter are added to what ``p_grad_read`` holds, where ``ADD``, and to ``p_more``, where ``MORE``. ``PRODUCT``
+    stores r^i * s, for the gradient of W_c, and ``COPY`` what was read, for that of the gates' weight.
+    ``p_grad_biases`` ``[tiles, 4E]`` takes each tile's share of the gradients of B_r (columns 0 to 2E).
     """
     E: tl.constexpr = WIDTH
     tile, rows, columns, mask = _tile(n_pairs, E, BLOCK_P, BLOCK_C)
@@ -158,6 +159,8 @@ def reset_backward(
     b_grad_read = tl.zeros((BLOCK_P, BLOCK_C), dtype=tl.float32)
     if ADD:
         b_grad_read += _load(p_grad_read + pair, mask, EVEN)
+    if MORE:
+        b_grad_read += _load(p_more + pair, mask, EVEN)
     b_grad_resets = ()
     for i in tl.static_range(2):
         product = rows[:, None] * (2 * E) + i * E + columns[None, :]

@@ -159,9 +159,9 @@ class LayerPlan(NamedTuple):
     """Reset, candidates and update in one; None where the library's product serves better."""
     update_backward: dict[bool, Launch]
     """By whether the candidates come from the layer's output."""
-    reset_backward: dict[tuple[bool, bool, bool], Launch]
-    """By whether the gradient of what was read joins that of the copied state, whether r * read is to be stored, and
-    whether what was read is to be copied."""
+    reset_backward: dict[tuple[bool, bool, bool, bool], Launch]
+    """By whether the gradient of what was read joins that of the copied state, whether there is more to add, whether
+    r * read is to be stored, and whether what was read is to be copied."""
     skip_backward: Launch
 
 
@@ -211,10 +211,10 @@ def plan_layer(
         switch_forward=None if blocks is None else _switch(blocks, *update, **flags),
         update_backward={out: _pass("update_backward", *update, OUT=out, **flags) for out in (False, True)},
         reset_backward={
-            (add, product, copy): _pass(
-                "reset_backward", pairs, 2 * features, ADD=add, PRODUCT=product, COPY=copy, **fast
+            (add, more, product, copy): _pass(
+                "reset_backward", pairs, 2 * features, ADD=add, MORE=more, PRODUCT=product, COPY=copy, **fast
             )
-            for add, product, copy in product((False, True), repeat=3)
+            for add, more, product, copy in product((False, True), repeat=4)
         },
         skip_backward=_pass("skip_backward", 2 * pairs, features),
     )
@@ -357,6 +357,7 @@ def backward_layer(
     gradients: UnitGradients,
     grad_CD: Tensor,
     grad_skip_CD: Tensor | None,
+    grad_more_CD: Tensor | None = None,
 ) -> None:
     """The gradients of a layer: fills ``grad_CD`` and ``grad_skip_CD``, adds to ``gradients``, if only a later layer's.
 
@@ -375,6 +376,7 @@ def backward_layer(
         gradients: Of the unit's parameters.
         grad_CD: Takes the gradient of the input.
         grad_skip_CD: Takes that of ``skip_CD``; it may be the memory of ``out_CD``, which nobody needs any more.
+        grad_more_CD: Added to the gradient of the input, where there is no skip connection; None for nothing.
     """
     pairs, features = plan.pairs, plan.features
     pair, joined, here = 2 * features, skip_CD is None, slice(share.first, share.first + plan.pairs)
@@ -405,9 +407,9 @@ def backward_layer(
     grad_product_P2E = workspace("grad product", pairs, 2, pair)
     torch.bmm(grad_sums.transpose(0, 1), weights.candidates, out=grad_product_P2E.transpose(0, 1))
     grad_read_PE = grad_state_PE if joined else workspace("grad read", pairs, pair)
-    plan.reset_backward[joined, not formed, joined and not alone](
+    plan.reset_backward[joined, grad_more_CD is not None, not formed, joined and not alone](
         gates, weights.gates_bias, grad_gates, read_PE, all_read[here], product_P2E, grad_product_P2E, grad_read_PE,
-        grad_biases[share.first_tile :],
+        grad_more_CD, grad_biases[share.first_tile :],
     )  # fmt: skip
     grad_read_PE.addmm_(grad_gates, weights.gates)
     if skip_CD is not None:

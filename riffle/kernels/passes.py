@@ -119,12 +119,15 @@ def backward(
             out_CD = None if layer.step.target.region == OUTPUT else inputs.rows(layer.step.target)
             if layer.skip:
                 grad_skips[index] = out_CD if overwrite and out_CD is not None else torch.empty_like(x_CD)
+            # The usual case, in which the launches of the layer add the gradients of its skip connection as well.
+            whole = len(adds) == 1 and not layer.skip and len(grad_skips[adds[0][0]]) == adds[0][2].rows == len(x_CD)
             backward_layer(
                 layer.plan, grads.rows(step.source), x_CD, None if keeps_sums(plan.dtype) else out_CD,
                 inputs.join(layer.skip), weights[layer.unit], seeds[index], workspace, kept=kept[index], share=share,
-                gradients=gradients[layer.unit], grad_CD=grad_x_CD, grad_skip_CD=grad_skips.get(index),
+                gradients=gradients[layer.unit], grad_CD=grad_x_CD,
+                grad_more_CD=grad_skips[adds[0][0]] if whole else None, grad_skip_CD=grad_skips.get(index),
             )  # fmt: skip
-            for source, row, piece in adds:
+            for source, row, piece in () if whole else adds:
                 grad_x_CD[piece.row : piece.row + piece.rows] += grad_skips[source][row : row + piece.rows]
             grads.copy(step.after)
             del grad_x_CD, x_CD, out_CD
