@@ -28,9 +28,9 @@ FORMS: dict[Form, str] = {
     "fused-keep": "the fused kernels, keeping the gates for the backward pass",
 }
 OWN_LOOP_FORMS: dict[Form, str] = {
-    "riffle": "this layer",
+    "riffle": "this layer with graphs=False",
     "riffle-compiled": "torch.compile of it",
-    "riffle-graphs": "replayed as CUDA graphs",
+    "riffle-graphs": "replayed as CUDA graphs, its default",
     "encoder": "nn.TransformerEncoder of six layers",
     "encoder-compiled": "torch.compile of it",
     "encoder-graphs": "replayed as CUDA graphs",
@@ -132,7 +132,13 @@ _STEP: tuple[Form, ...] = (
     "encoder-graphs",
 )
 _ALL: tuple[Form, ...] = tuple(form for form in OWN_LOOP_FORMS if form != "riffle-compiled")
-_LONG: tuple[Form, ...] = ("riffle", "encoder", "gla", "gated-deltanet")  # there the device takes all the time
+_LONG: tuple[Form, ...] = (
+    "riffle",
+    "riffle-graphs",
+    "encoder",
+    "gla",
+    "gated-deltanet",
+)  # there the device takes all the time
 OWN_LOOP: dict[str, tuple[tuple[Workload, tuple[Form, ...]], ...]] = {
     "cuda": (
         (Workload("own-step-256", "plain training step", 192, 1, (256,), batch=64), _STEP),
