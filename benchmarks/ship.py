@@ -2,7 +2,7 @@
 
     python benchmarks/ship.py RUN [RUN ...] [--bits 6] [--device cuda] [--note TEXT]
 
-Eight bits, or six for a large network: the file stays as large and the wheel becomes smaller. What is measured is in
+Eight bits, or six for a large network. What is measured is in
 accuracy.py, which measures shipped runs anew.
 """
 

@@ -76,9 +76,9 @@ def add_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def quantize(weights: Mapping[str, Tensor], bits: int = 8) -> dict[str, Tensor]:
-    """Round every matrix to ``bits`` bits, stored as int8, with one scale per row; vectors are left as they are.
+    """Round every matrix to ``bits`` bits with one scale per row; vectors are left as they are.
 
-    Fewer bits take as much space in the file and less in a compressed one, such as a wheel.
+    Matrices are stored as int8, those of up to six bits with four weights in three bytes where rows can be cut so.
 
     >>> quantized = quantize({"w": torch.tensor([[1.0, -0.5], [0.0, 0.0]])})
     >>> quantized["w"].tolist(), dequantize(quantized)["w"][0, 0].item()
@@ -90,9 +90,28 @@ def quantize(weights: Mapping[str, Tensor], bits: int = 8) -> dict[str, Tensor]:
             out[name] = tensor
             continue
         scale = tensor.abs().amax(dim=-1, keepdim=True) / (2 ** (bits - 1) - 1)
-        out[name] = (tensor / scale.clamp(min=torch.finfo(scale.dtype).tiny)).round().to(torch.int8)
+        matrix = (tensor / scale.clamp(min=torch.finfo(scale.dtype).tiny)).round().to(torch.int8)
+        out[name] = _pack_six_bits(matrix) if bits <= 6 and matrix.shape[-1] % 4 == 0 else matrix
         out[name + SCALE_SUFFIX] = scale
     return out
+
+
+def _pack_six_bits(matrix: Tensor) -> Tensor:
+    """Integers -32..31, four in three bytes, uint8."""
+    a, b, c, d = (matrix.int() + 32).unflatten(-1, (-1, 4)).unbind(-1)
+    word = a << 18 | b << 12 | c << 6 | d
+    return torch.stack([word >> shift & 255 for shift in (16, 8, 0)], dim=-1).flatten(-2).to(torch.uint8)
+
+
+def _unpacked(matrix: Tensor) -> Tensor:
+    """The integers of a quantised matrix, packed or not."""
+    if matrix.dtype != torch.uint8:
+        return matrix
+    if matrix.shape[-1] % 3:
+        raise ValueError(f"a matrix of six bits has rows of {matrix.shape[-1]} bytes, no multiple of three")
+    a, b, c = matrix.int().unflatten(-1, (-1, 3)).unbind(-1)
+    word = a << 16 | b << 8 | c
+    return torch.stack([(word >> shift & 63) - 32 for shift in (18, 12, 6, 0)], dim=-1).flatten(-2)
 
 
 def quantized_bits(weights: Mapping[str, Tensor]) -> int:
@@ -101,7 +120,8 @@ def quantized_bits(weights: Mapping[str, Tensor]) -> int:
     >>> quantized_bits(quantize({"w": torch.randn(2, 3)}, bits=6))
     6
     """
-    largest = max(int(weights[name.removesuffix(SCALE_SUFFIX)].abs().max()) for name in weights if SCALE_SUFFIX in name)
+    matrices = (_unpacked(weights[name.removesuffix(SCALE_SUFFIX)]) for name in weights if SCALE_SUFFIX in name)
+    largest = max(int(matrix.abs().max()) for matrix in matrices)
     return 1 + largest.bit_length()
 
 
@@ -112,7 +132,7 @@ def dequantize(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         if name.endswith(SCALE_SUFFIX) and (matrix is None or scale.shape != (*matrix.shape[:-1], 1)):
             raise ValueError(f"the scales {quote(name)} have shape {tuple(scale.shape)}, not one for each row")
     return {
-        name: tensor * weights[name + SCALE_SUFFIX] if name + SCALE_SUFFIX in weights else tensor
+        name: _unpacked(tensor) * weights[name + SCALE_SUFFIX] if name + SCALE_SUFFIX in weights else tensor
         for name, tensor in weights.items()
         if not name.endswith(SCALE_SUFFIX)
     }

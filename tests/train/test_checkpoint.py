@@ -248,3 +248,9 @@ def test_scales_of_another_shape(tmp_path: Path) -> None:
     for scale in (torch.tensor(1.0), torch.ones(2), torch.ones(3, 1)):
         with pytest.raises(ValueError, match=r"scales 'w\.scale' have shape"):
             dequantize({**quantized, "w.scale": scale})
+
+
+def test_packed_rows_of_another_size() -> None:
+    packed = quantize({"w": torch.ones(2, 8)}, bits=6)
+    with pytest.raises(ValueError, match="rows of 5 bytes, no multiple of three"):
+        dequantize({**packed, "w": packed["w"][:, :5]})

@@ -10,7 +10,7 @@ import torch
 
 from riffle.tasks import TASKS, get_task
 from riffle.train.card import model_card
-from riffle.train.checkpoint import dequantize, quantize, read_checkpoint
+from riffle.train.checkpoint import dequantize, quantize, quantized_bits, read_checkpoint
 from riffle.train.evaluate import evaluate
 from riffle.train.run import Run
 from riffle.train.shipped import SHIPPED, ship_run, solve
@@ -72,6 +72,15 @@ def test_shrinking_moves_a_weight_by_half_a_step_at_most() -> None:
     assert ((back["matrix"] - weights["matrix"]).abs() <= step / 2 * 1.001).all()
     assert torch.equal(back["vector"], weights["vector"])
     assert torch.equal(back["zero"], weights["zero"])
+
+
+def test_six_bits_take_three_quarters_of_the_bytes_of_eight() -> None:
+    weights = {"matrix": torch.randn(5, 8), "odd": torch.randn(5, 7)}
+    small = quantize(weights, bits=6)
+    assert (small["matrix"].dtype, small["matrix"].shape, small["odd"].dtype) == (torch.uint8, (5, 6), torch.int8)
+    assert quantized_bits(small) == 6
+    for name, back in dequantize(small).items():
+        assert ((back - weights[name]).abs() <= weights[name].abs().amax(-1, keepdim=True) / 31 / 2 * 1.001).all()
 
 
 def test_shipping_a_shipped_run_changes_nothing(tmp_path: Path) -> None:
