@@ -112,7 +112,7 @@ class MemoryModel:
             kept = layers if self.recompute else (5 if wide else 4) * layers
             run = k - 1 if self.benes else k
             shared = max(1, min(run, GRADIENT_PAIRS // max(1, rows // 2))) if self.features % 8 == 0 else 1
-            part = 6 + 0.25 / self.dtype.itemsize + (shared > 1)
+            part = 6 + 0.5 / self.dtype.itemsize + (shared > 1)
             return kept + shared * part + (6 if wide and not self.recompute else 7) + 3 * joined
         if self.fused:
             # The input, a layer's input, and gates and output, or gates, what the candidates read and candidates where

@@ -14,7 +14,7 @@ CHUNK_PAIRS = {"cpu": 4096}
 """Pairs that go through a unit at once, so that a CPU's cache holds what they need."""
 CHUNK_PAIRS_DEVICE = 2**18
 """The same on any other device: enough to fill it, little beside the sequences that need it."""
-PASS_ROWS = 64
+PASS_ROWS = 32
 """Rows of a tile, pairs or cells, in the kernels that make one pass over memory."""
 GRADIENT_PAIRS = 2**16
 """Up to so many pairs of several layers are summed in one product for the gradients of a unit's weights."""
