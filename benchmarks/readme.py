@@ -192,6 +192,7 @@ OWN_LOOP_LABELS = {
     "riffle-graphs": "riffle",
     "riffle": "riffle, `graphs=False`",
     "riffle-compiled": "riffle, `torch.compile`",
+    "riffle-reduced": 'riffle, `torch.compile(mode="reduce-overhead")`',
     "encoder": "6-layer `nn.TransformerEncoder`",
     "encoder-compiled": "the encoder, `torch.compile`",
     "encoder-graphs": "the encoder, CUDA graphs",

@@ -31,12 +31,14 @@ FIRST_CALLS = SIGHTS + 1
 
 def _own_loop(workload: Workload, form: Form, device: torch.device) -> Job:
     """One round of a loop, for each of the plain kinds of workloads."""
-    name, _, how = form.rpartition("-") if form.endswith(("-compiled", "-graphs")) else (form, "", "")
+    name, _, how = form.rpartition("-") if form.endswith(("-compiled", "-reduced", "-graphs")) else (form, "", "")
     forward = workload.kind == "plain forward"
     model = make_model(name, workload, device).train(not forward)
     x_BND = make_cells(workload, "eager", device).requires_grad_(not forward)
-    run: Any = torch.compile(model) if how == "compiled" else model
-    if how == "graphs":
+    run: Any = model
+    if how in ("compiled", "reduced"):
+        run = torch.compile(model, mode="reduce-overhead" if how == "reduced" else None)
+    elif how == "graphs":
         run = _with_graphs(model, x_BND)
     target_BND = make_cells(workload, "eager", device, seed=1)
     optimizer = torch.optim.AdamW(model.parameters(), lr=NO_CHANGE)
@@ -75,7 +77,7 @@ def _own_loop(workload: Workload, form: Form, device: torch.device) -> Job:
     return Job(
         calls[workload.kind],
         results,
-        graph=how == "graphs",
+        graph=how in ("graphs", "reduced"),
         first_calls=FIRST_CALLS if name == "riffle" else 1,
         loop=True,
         parameters=_count_parameters(model),

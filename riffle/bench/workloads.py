@@ -18,7 +18,7 @@ WorkloadKind = Literal[
 """The plain kinds are a loop as users write it: float32 weights, autocast to bfloat16, AdamW, a call of a module."""
 Form = Literal[
     "eager", "compiled", "fused", "fused-keep",
-    "riffle", "riffle-compiled", "riffle-graphs", "encoder", "encoder-compiled", "encoder-graphs",
+    "riffle", "riffle-compiled", "riffle-reduced", "riffle-graphs", "encoder", "encoder-compiled", "encoder-graphs",
     "gla", "gla-graphs", "gated-deltanet", "gated-deltanet-graphs",
 ]  # fmt: skip
 FORMS: dict[Form, str] = {
@@ -30,6 +30,7 @@ FORMS: dict[Form, str] = {
 OWN_LOOP_FORMS: dict[Form, str] = {
     "riffle": "this layer with graphs=False",
     "riffle-compiled": "torch.compile of it",
+    "riffle-reduced": "torch.compile with mode reduce-overhead",
     "riffle-graphs": "replayed as CUDA graphs, its default",
     "encoder": "nn.TransformerEncoder of six layers",
     "encoder-compiled": "torch.compile of it",
@@ -123,15 +124,8 @@ ATTENTION: dict[str, tuple[tuple[Workload, Workload], ...]] = {
 """Two Beneš blocks beside a transformer encoder of the same width, at each length."""
 
 _CALL: tuple[Form, ...] = ("riffle", "riffle-graphs")
-_STEP: tuple[Form, ...] = (
-    "riffle",
-    "riffle-compiled",
-    "riffle-graphs",
-    "encoder",
-    "encoder-compiled",
-    "encoder-graphs",
-)
-_ALL: tuple[Form, ...] = tuple(form for form in OWN_LOOP_FORMS if form != "riffle-compiled")
+_STEP: tuple[Form, ...] = tuple(form for form in OWN_LOOP_FORMS if form.startswith(("riffle", "encoder")))
+_ALL: tuple[Form, ...] = tuple(form for form in OWN_LOOP_FORMS if form not in ("riffle-compiled", "riffle-reduced"))
 _LONG: tuple[Form, ...] = (
     "riffle",
     "riffle-graphs",
