@@ -229,7 +229,8 @@ def _structured(scores: Sequence[Score], task: Task, longest: int) -> list[str]:
         for kind in kinds
     ]
     worst = least_accurate([by_place[place] for place in by_place if place[1] == longest])
-    about = f"Structured inputs, symbols / sequences; the worst at {longest} is {worst.split}"
+    how = f"the worst at {longest} is {worst.split}" if worst.sequence_accuracy < 1 else f"all right at {longest}"
+    about = f"Structured inputs, symbols / sequences; {how}"
     about += (
         f". {_listed(task.splits)} may be drawn in training (`data.worst`), the others are not" if task.splits else ""
     )
