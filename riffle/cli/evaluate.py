@@ -54,7 +54,7 @@ def evaluate(
     ] = False,
     filled: Annotated[
         bool,
-        typer.Option("--filled", help="Fill inputs up first, as riffle solve does: numbers to add get leading zeros."),
+        typer.Option("--filled", help="Fill inputs up first, as riffle solve does: leading zeros for sums."),
     ] = False,
     plot: Annotated[Path | None, typer.Option(help="Where to save the plot.", show_default="RUN/accuracy.png")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the examples.")] = 1,

@@ -144,7 +144,7 @@ class Addition(Arithmetic):
     def fill(self, symbols: list[int], length: int) -> list[int]:
         return self.join(*self.numbers(trim(symbols)), digits=(length - 1) // 2) if any(symbols) else symbols
 
-    def unfill(self, output: list[int], symbols: list[int]) -> list[int]:
+    def unfill(self, output: list[int], symbols: list[int], filled: list[int]) -> list[int]:
         """The sum without leading zeros, of which the network was asked to leave out more than it ever saw."""
         digits = len(output)
         while digits > 1 and output[digits - 1] in (BLANK, *self.encode([0])):

@@ -138,6 +138,15 @@ class Duplicate(SymbolTask):
     def solve(self, symbols: list[int]) -> list[int]:
         return trim(symbols) * 2
 
+    def fill(self, symbols: list[int], length: int) -> list[int]:
+        """More symbols after those to duplicate; :meth:`unfill` leaves them and their copies out of the answer."""
+        row, half = trim(symbols), length // 2
+        return row + [1] * (half - len(row)) + [BLANK] * half if 0 < len(row) <= half else symbols
+
+    def unfill(self, output: list[int], symbols: list[int], filled: list[int]) -> list[int]:
+        length, copy = len(trim(symbols)), len(trim(filled))
+        return output if copy == length else output[:length] + output[copy : copy + length]
+
     def parse(self, words: Sequence[str]) -> list[int]:
         symbols = super().parse(words)
         return symbols + [BLANK] * len(symbols)
@@ -241,7 +250,7 @@ class Increment(SymbolTask):
         number = trim(symbols)
         return number + [1] * (length - len(number)) if number else symbols
 
-    def unfill(self, output: list[int], symbols: list[int]) -> list[int]:
+    def unfill(self, output: list[int], symbols: list[int], filled: list[int]) -> list[int]:
         return output[: len(symbols)]
 
 

@@ -95,15 +95,15 @@ class Task(ABC):
         return self.render(symbols)
 
     def fill(self, symbols: list[int], length: int) -> list[int]:
-        """An input with the same answer that fills ``length`` cells as far as it can: numbers get leading zeros.
+        """An input that has the same answer in its own and fills ``length`` cells: numbers get leading zeros.
 
         Networks run at powers of two. Where weights have been learned from numbers that fill their network, they may be
         wrong where blanks follow. :meth:`unfill` takes the answer back. By default the input stays as it is.
         """
         return symbols
 
-    def unfill(self, output: list[int], symbols: list[int]) -> list[int]:
-        """The answer to ``symbols``, from that to the filled input: ``unfill(solve(fill(x, n)), x) == solve(x)``."""
+    def unfill(self, output: list[int], symbols: list[int], filled: list[int]) -> list[int]:
+        """The answer to ``symbols``, from that to ``filled``: ``unfill(solve(filled), x, filled) == solve(x)``."""
         return output
 
     def label(self, symbol: int) -> str:

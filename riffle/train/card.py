@@ -212,7 +212,7 @@ def _asked(scores: Sequence[Score]) -> list[str]:
     rows = [[str(length), *_percents(bare[length]), *_percents(filled[length])] for length in filled]
     if not rows:
         return []
-    about = "As `riffle solve` asks, numbers filled up with leading zeros to a power of two, beside the bare network:"
+    about = "As `riffle solve` asks, inputs filled up to a power of two first, beside the bare network:"
     heads = ["length", "bare: symbols", "sequences", "filled: symbols", "sequences"]
     return ["", about, "", *markdown_table(heads, rows)]
 

@@ -183,7 +183,7 @@ def answer(
     inputs = inputs_BN.tolist()
     filled = pad_rows([fill(symbols) for symbols in inputs])
     outputs = model(torch.tensor(filled, device=inputs_BN.device)).argmax(dim=-1).tolist()
-    answers = [task.unfill(output, symbols) for output, symbols in zip(outputs, inputs, strict=True)]
+    answers = [task.unfill(*each) for each in zip(outputs, inputs, filled, strict=True)]
     return torch.tensor(pad_rows([*answers, inputs[0]])[:-1], device=inputs_BN.device)
 
 

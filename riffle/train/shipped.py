@@ -72,7 +72,7 @@ def find_trained_run(task: str, runs: Path | None = None) -> Run:
 def solve(
     task_name: str, words: Sequence[str], run: Run, *, device: str = "cpu", predictor: Predictor = predict
 ) -> Solution:
-    """Solve one input, as text split at spaces, with a trained run; numbers to add are filled up with leading zeros.
+    """Solve one input, as text split at spaces, with a trained run, filled up first (:meth:`riffle.tasks.Task.fill`).
 
     Raises:
         ValueError: The input is invalid, or the run is of another task.
@@ -81,7 +81,8 @@ def solve(
     symbols = task.parse(words)
     if run.config.task != task_name:
         raise ValueError(f"{run.folder} was trained to {run.config.task!r}, not to {task_name!r}")
-    output = strip(task.unfill(predictor(run.model(device), run.padded(symbols)), symbols))
+    filled = run.padded(symbols)
+    output = strip(task.unfill(predictor(run.model(device), filled), symbols, filled))
     expected = task.solve(symbols)
     return Solution(
         task=task_name,

@@ -85,7 +85,9 @@ def test_leading_zeros_change_no_sum(name: str, a: int, b: int, data: st.DataObj
     solved = task.solve(filled)
     assert solved == task.solve(symbols)
     zeros = [task.parse(["0", "0"])[0]] * data.draw(st.integers(0, 5))
-    assert task.unfill([*solved, *zeros, BLANK], symbols) == solved, "leading zeros of the network are taken off"
+    assert task.unfill([*solved, *zeros, BLANK], symbols, filled) == solved, (
+        "leading zeros of the network are taken off"
+    )
 
 
 @REPEATABLE
