@@ -138,9 +138,8 @@ def speed(path: Path = H200) -> str:
         return ""
     record = _read(path)
     rates = record["runs"][0]["ceilings"]
-    commands = " and ".join(f"`{run['command']}`" for run in record["runs"])
     parts = [
-        f"{_where(record)}, {commands}; a matrix product reached {rates['product'] / 1e12:.0f} TFLOP/s, a copy "
+        f"{_where(record)}, {_commands(record)}; a matrix product reached {rates['product'] / 1e12:.0f} TFLOP/s, a copy "
         f"{rates['copy'] / 1e12:.1f} TB/s. The floor is the time that a row's FLOPs take at the product's rate. The "
         "training step, and fused all rows up to 1K cells, are replayed as CUDA graphs. Before a row was timed, its "
         "results were compared with the reference in float32; a wrong one has no time "
@@ -212,7 +211,7 @@ def own_loop(path: Path = OWN_LOOP) -> str:
     compiled = [row["forms"].get("riffle-compiled", {}) for row in rows.values()]
     seconds = max(entry.get("first_seconds", 0.0) for entry in compiled)
     about = (
-        f"{_where(record)}, `{record['runs'][-1]['command']}`: float32 weights under autocast to bfloat16, by the wall "
+        f"{_where(record)}, {_commands(record)}: float32 weights under autocast to bfloat16, by the wall "
         "clock over many rounds. A training step is zero_grad, forward, mean squared error, backward and AdamW. The "
         f"models have {_parameters(rows)} parameters; the last two are of flash-linear-attention. What riffle computed "
         f"was compared with the definition in float32 before it was timed, and took at most {seconds:.0f} s to compile "
@@ -426,6 +425,10 @@ def _cells(by_length: Mapping[int, Any], lengths: Iterable[int], format_cell: Ca
 
 def _where(record: Mapping[str, Any], digits: int | None = None) -> str:
     return f"One {record['device']}, commit {record['commit'][:digits]}, torch {record['versions']['torch']}"
+
+
+def _commands(record: Mapping[str, Any]) -> str:
+    return " and ".join(f"`{run['command']}`" for run in record["runs"])
 
 
 def _read(path: Path) -> Any:
