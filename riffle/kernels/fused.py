@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from riffle.kernels.launch import Workspace
 from riffle.kernels.launches import (
     Kept,
     LayerPlan,
     UnitGradients,
     UnitWeights,
-    Workspace,
     aligned,
     backward_layer,
     forward_layer,

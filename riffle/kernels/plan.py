@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 INPUT, OUTPUT = 0, 1
 """The regions of memory that hold what enters and what leaves, all groups one after the other."""
 KEEP_NOTHING, KEEP_INPUTS, KEEP_GATES = range(3)
-"""What a forward pass leaves for the backward pass: nothing, each layer's input, or gates and candidates as well."""
+"""What a forward pass leaves for the backward pass: nothing, each layer's input, or its gates as well."""
 LARGE_BYTES = 2**20
 """From this size of a layer's cells on, memory is worth more than the time to allocate it."""
 
