@@ -140,9 +140,9 @@ def speed(path: Path = H200) -> str:
     rates = record["runs"][0]["ceilings"]
     parts = [
         f"{_where(record)}, {_commands(record)}; a matrix product reached {rates['product'] / 1e12:.0f} TFLOP/s, a "
-        f"copy {rates['copy'] / 1e12:.1f} TB/s. The floor is the time that a row's FLOPs take at the product's rate. The "
-        "training step, and fused all rows up to 1K cells, are replayed as CUDA graphs. Before a row was timed, its "
-        "results were compared with the reference in float32; a wrong one has no time "
+        f"copy {rates['copy'] / 1e12:.1f} TB/s. The floor is the time that a row's FLOPs take at the product's rate. "
+        "The training step, and fused all rows up to 1K cells, are replayed as CUDA graphs. Before a row was timed, "
+        "its results were compared with the reference in float32; a wrong one has no time "
         f"([{path.name}](../benchmarks/results/{path.name}), [kernels](kernels.md)).",
         _table(
             ["work", "eager, float32", "compiled, bfloat16", "fused", "fused, gates kept", "floor", "reached"],
