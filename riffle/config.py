@@ -240,12 +240,14 @@ def run_config_from_dict(values: Any) -> RunConfig:
     return from_dict(RUN_CONFIGS.get(task, RunConfig) if isinstance(task, str) else RunConfig, values)
 
 
-def training_differences(old: RunConfig, new: RunConfig) -> dict[str, tuple[Any, Any]]:
-    """The fields in which two configurations differ and that change what is trained or which weights are kept."""
+def training_differences(old: RunConfig, new: RunConfig, *, evaluated: bool = True) -> dict[str, tuple[Any, Any]]:
+    """The fields in which two configurations differ and that change what is trained or which weights are kept.
+
+    ``evaluated`` is False where no evaluation has chosen weights yet.
+    """
     ignored = set(OBSERVING)
-    if (
-        old.train.keep == "best"
-    ):  # evaluations choose the weights, by the mean of all lengths or the accuracy at the first
+    if evaluated and old.train.keep == "best":
+        # Evaluations choose the weights: with data.structure by the mean of all lengths, else by the first.
         ignored.discard("train.evaluate_every")
         if old.data.structure or old.train.evaluate_lengths[:1] != new.train.evaluate_lengths[:1]:
             ignored.discard("train.evaluate_lengths")

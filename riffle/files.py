@@ -35,17 +35,21 @@ def replacing(path: Path) -> Iterator[Path]:
     """A temporary file beside ``path`` to write to; it replaces ``path`` in one step if the block succeeds.
 
     After a failure or a power cut the old file is still whole, and after a failure the temporary one is gone. Its name
-    has no suffix of ``path``, so that nobody takes it for a finished file.
+    has no suffix of ``path``, so that nobody takes it for a finished file. A device such as ``/dev/stdout`` is written
+    to directly.
     """
-    name = ""
+    target, name = Path(os.path.realpath(path)), ""
+    if target.exists() and not (target.is_file() or target.is_dir()):
+        yield target
+        return
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{path.name}.")
         os.close(handle)
         yield Path(name)
         with Path(name).open("rb+") as file:
             os.fsync(file.fileno())
         os.chmod(name, 0o644)
-        os.replace(name, path)
+        os.replace(name, target)
     except BaseException as error:
         with contextlib.suppress(OSError):
             os.unlink(name)
@@ -53,7 +57,7 @@ def replacing(path: Path) -> Iterator[Path]:
             error.filename, error.filename2 = str(path), None  # the user does not know the temporary name
         raise
     with contextlib.suppress(PermissionError):  # Windows cannot open folders
-        folder = os.open(path.parent, os.O_RDONLY)
+        folder = os.open(target.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
         finally:
@@ -122,9 +126,9 @@ def read_json(path: Path, kind: Any = Any, *, what: str = "JSON file", remedy: s
         what: What the file should be, for the message of a :class:`DamagedFile`.
         remedy: What to do about a damaged one.
     """
-    return (
-        read_checked(path, lambda: decode(kind, parse_json(read_text(path))), what, remedy) if path.exists() else None
-    )
+    if not path.exists():
+        return None
+    return read_checked(path, lambda: decode(kind, parse_json(read_text(path))), what, remedy)
 
 
 def read_checked(path: Path, read: Callable[[], Any], what: str, remedy: str) -> Any:

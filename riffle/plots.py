@@ -5,12 +5,13 @@ Draw inside ``with style():`` on a :func:`new_figure`, then write it with :func:
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from riffle.files import replacing
+from riffle.files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -74,9 +75,11 @@ def save_figure(figure: Figure, *paths: Path, dpi: float = DPI, text_as_paths: b
     with matplotlib.rc_context({"svg.hashsalt": "riffle", "svg.fonttype": fonttype}):
         for path in paths:
             kind = path.suffix.removeprefix(".").lower() or "png"
-            with replacing(path) as temporary:
-                figure.savefig(temporary, format=kind, dpi=dpi, metadata=METADATA.get(f".{kind}"))
-                if kind == "png":
-                    with Image.open(temporary) as image:
-                        indexed = image.convert("RGB").quantize(128, dither=Image.Dither.NONE)
-                    indexed.save(temporary, format=kind, optimize=True)
+            content = io.BytesIO()
+            figure.savefig(content, format=kind, dpi=dpi, metadata=METADATA.get(f".{kind}"))
+            if kind == "png":
+                with Image.open(content) as image:
+                    indexed = image.convert("RGB").quantize(128, dither=Image.Dither.NONE)
+                content = io.BytesIO()
+                indexed.save(content, format=kind, optimize=True)
+            write_atomically(path, content.getvalue())

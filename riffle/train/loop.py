@@ -56,7 +56,7 @@ class EvaluationFailed(RuntimeError):
             reason = "out of memory"
         super().__init__(
             f"the evaluation at step {step} failed: {reason}; the training is saved in {run.folder}: continue with "
-            f"--resume and shorter lengths, such as --set train.evaluate_lengths={min(run.config.data.bins)}"
+            "--resume, and --set train.evaluate_lengths to shorter ones if memory is short"
         )
 
 
@@ -81,6 +81,7 @@ def train(
         on_evaluation: Called with the step and the accuracies of every evaluation.
     """
     lock = (run.lock or FolderLock(run.folder)) if ranks.is_rank0 else nullcontext()
+    run.lock = None
     with lock:
         _train(run, torch.device(device), graph, ranks, on_log, on_evaluation)
 

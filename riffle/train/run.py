@@ -115,7 +115,8 @@ class Run:
 
     def refuse_other(self, config: RunConfig) -> None:
         """Raise a ``ValueError`` that lists the fields in which a configuration describes another training."""
-        changed = training_differences(self.config, config)
+        evaluated = self.checkpoint.exists() and bool(read_checkpoint(self.checkpoint, "best.step"))
+        changed = training_differences(self.config, config, evaluated=evaluated)
         if changed:
             lines = "; ".join(
                 f"{name} is {quote(old)} there and {quote(new)} here" for name, (old, new) in changed.items()
@@ -221,7 +222,7 @@ def _refuse_used(folder: Path) -> None:
 
 
 def find_runs(root: Path, tasks: Container[str]) -> Iterator[Run]:
-    """The runs of some tasks directly below ``root``, the most recently trained first; damaged ones with a warning."""
+    """The runs of some tasks directly below ``root``, the most recently trained first; damaged ones are skipped."""
     checkpoints = sorted(root.glob("*/checkpoint.safetensors"), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in checkpoints:
         try:
@@ -295,6 +296,7 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
     return [
         read_checked(path, partial(_decode_metrics, line, number), "record of metrics", "remove that line")
         for number, line in enumerate(lines, 1)
+        if line
     ]
 
 

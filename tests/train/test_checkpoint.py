@@ -54,6 +54,19 @@ def test_a_new_file_replaces_the_old_one(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o644
 
 
+def test_links_are_followed_and_devices_stay(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    write_atomically(tmp_path / "link", b"content")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "file").read_bytes() == b"content"
+    os.mkfifo(tmp_path / "device")
+    reader = os.open(tmp_path / "device", os.O_RDONLY | os.O_NONBLOCK)
+    write_atomically(tmp_path / "device", b"content")
+    assert os.read(reader, 100) == b"content"
+    os.close(reader)
+    assert (tmp_path / "device").is_fifo()
+
+
 @pytest.mark.parametrize("moment", ["fsync", "replace"])
 def test_killed_before_the_rename(tmp_path: Path, moment: str) -> None:
     path = tmp_path / "file"

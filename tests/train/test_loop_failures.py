@@ -172,7 +172,7 @@ def test_a_failed_evaluation_loses_nothing(
         if moment == "evaluation":
             context.setattr(TrainStep, "evaluate", fail_to_allocate)
             with pytest.raises(
-                EvaluationFailed, match=r"at step 10 failed: out of memory; .* saved in .*evaluate_lengths=4"
+                EvaluationFailed, match=r"at step 10 failed: out of memory; .* saved in .*: continue with --resume"
             ):
                 train(tmp_path / "run", config)
         else:
@@ -198,8 +198,10 @@ def test_settings_that_do_not_change_the_training_may_change(
 
 
 def test_settings_that_choose_the_best_weights_may_not_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = train_until(tmp_path / "run", 7, monkeypatch, with_train(keep="best"))
+    run = train_until(tmp_path / "run", 17, monkeypatch, with_train(keep="best"))
     for changes in ({"evaluate_every": 4}, {"evaluate_lengths": (16, 4)}):
         with pytest.raises(ValueError, match=f"another configuration: train.{next(iter(changes))} is"):
             Run.resume(run.folder, with_train(keep="best", **changes))
     Run.resume(run.folder, with_train(keep="best", evaluate_lengths=(4,), log_every=1))
+    unchosen = train_until(tmp_path / "unchosen", 7, monkeypatch, with_train(keep="best"))
+    Run.resume(unchosen.folder, with_train(keep="best", evaluate_lengths=(16,), evaluate_every=9))
