@@ -36,6 +36,7 @@ from riffle.lambada.tokens import FUNCTION_WORDS
 from riffle.lambada.vectors import load_vectors
 from riffle.quantities import format_bytes
 
+MAX_WORKERS = 1024
 MOST_COMMON = 60_000
 """Words that count as known in the report of a corpus without vectors."""
 
@@ -72,8 +73,8 @@ class PrepareConfig:
             raise ValueError(f"validation is {self.validation}: give a share of the books from 0 up to less than 1")
         if not self.novels and not self.passages:
             raise ValueError("there is nothing to learn from: give novels or passages")
-        if self.workers < 1:
-            raise ValueError(f"workers is {self.workers}: give at least 1")
+        if not 1 <= self.workers <= MAX_WORKERS:
+            raise ValueError(f"workers is {self.workers}: give 1 to {MAX_WORKERS}")
         if self.max_per_answer is not None and self.max_per_answer < 1:
             raise ValueError(f"most is {self.max_per_answer}: give at least 1, or nothing for no limit")
 

@@ -17,6 +17,7 @@ import pytest
 from riffle.demo.server import MAX_LOG, MAX_MESSAGE, MAX_REQUEST_BYTES, BoundedLog, RequestGuard
 
 from .conftest import Server
+from .test_load import GROWTH
 
 CHUNK = b"40000\r\n" + b"a" * 0x40000 + b"\r\n"
 SOLVE = "/gradio_api/call/solve"
@@ -40,14 +41,14 @@ def status(answer: str) -> int:
 def test_bodies_are_counted_as_they_arrive(server: Server) -> None:
     ask(server, "GET /")
     before = server.memory()
-    chunks = CHUNK * (4 * MAX_REQUEST_BYTES // 0x40000) + b"0\r\n\r\n"
+    chunks = CHUNK * (16 * MAX_REQUEST_BYTES // 0x40000) + b"0\r\n\r\n"
     json = "content-type: application/json"
     for _ in range(2):
         assert status(ask(server, f"POST {SOLVE}", json, "transfer-encoding: chunked", body=chunks)) == 413
         both = ("content-length: 2", "transfer-encoding: chunked")
         assert status(ask(server, f"POST {SOLVE}", json, *both, body=chunks)) == 400
         assert status(ask(server, f"POST {SOLVE}", json, f"content-length: {MAX_REQUEST_BYTES + 1}")) == 413
-    assert server.memory() - before < 8 << 20
+    assert server.memory() - before < GROWTH
 
 
 def test_other_names_and_origins(server: Server) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from cli.riffle_command import riffle
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,7 +15,7 @@ from .workspace import CORPUS, READER, RESULTS, RUN, contents, copy_of, invoke, 
 SOLVE = ("solve", "reverse", "3", "1", "--run", RUN)
 RESUME = ("train", "reverse", "--resume", "--out", RUN, "--device", "cpu")
 SHIP = ("export", RUN, "--format", "hub", "--out", "shipped")
-EVALUATE = ("eval", RUN, "--lengths", "4", "--examples", "1", "--no-structured", "--device", "cpu")
+EVALUATE = ("eval", RUN, "--lengths", "4", "--examples", "1", "--no-worst-case", "--device", "cpu")
 READ = ("lambada", "solve", "the guard was otto and the king waved to", "--run", READER, "--device", "cpu")
 READ_ALL = ("lambada", "eval", "--run", READER, "--corpus", CORPUS, "--split", "development", "--device", "cpu")
 READ_SMALL = ("--features", "8", "--set", "data.bins=32", "--set", "data.batch=4", "--set", "model.blocks=1")
@@ -46,7 +47,7 @@ COMMANDS = {
     "data/novels.tar.gz": ((*PREPARE, "--novels", "data/novels.tar.gz"),),
     "data/few.txt": (
         (*PREPARE, "--novels", "data/few.txt"),
-        (*PREPARE, "--passages", "data/few.txt"),
+        (*PREPARE, "--passages", "data/few.txt", "--anywhere", "--any-word"),
         ("lambada", "eval", "--run", READER, "--split", "data/few.txt", "--device", "cpu"),
     ),
     "data/vectors.txt": ((*PREPARE, "--novels", "data/few.txt", "--vectors", "data/vectors.txt"),),
@@ -85,6 +86,15 @@ def test_an_edited_file(name: str, workspace: Path) -> None:
             assert not unfinished(copy)
 
     check()
+
+
+def test_the_commands_work(workspace: Path) -> None:
+    failed = {}
+    for command in dict.fromkeys(command for commands in COMMANDS.values() for command in commands):
+        with copy_of(workspace):
+            if (result := riffle(*command)).code:
+                failed[command] = result.err
+    assert not failed
 
 
 def test_the_list_has_every_file(workspace: Path) -> None:
