@@ -70,7 +70,7 @@ def robust(task: str) -> RunConfig:
     """Inputs of every structure and every length up to 64, for a network that is right on all of them.
 
     Half of the examples are structured, a third is shorter than its bin, and one bin is wider than any input. The last
-    weights, averaged, are the result. Sums have two blocks of 128 maps in place of one of 192, which is as many
+    weights, averaged, are the result. Sums have two blocks of 128 maps in place of one of 192, three quarters of the
     parameters: digits of equal rank first meet in the middle of a block, and the half that is left goes from distant
     cells to near ones, while a carry is found by going from near cells to distant ones. Sorting has the swap gate.
     """
