@@ -147,9 +147,9 @@ class _Headers:
         self.seek, self.tell, self.seekable = stream.seek, stream.tell, stream.seekable
 
     def read(self, size: int) -> bytes:
-        self.left -= size
-        if self.left < 0:
+        if not 0 <= size <= self.left:  # a negative size would read all there is
             raise tarfile.ReadError(f"a header of more than {HEADER_LIMIT:,} bytes")
+        self.left -= size
         return self.stream.read(size)
 
 

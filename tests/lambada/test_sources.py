@@ -120,6 +120,12 @@ def attributes(tar: tarfile.TarFile) -> None:
     tar.addfile(member, io.BytesIO(b"a" * CLAIMED))
 
 
+def negative_size(tar: tarfile.TarFile) -> None:
+    member = tarfile.TarInfo("././@LongLink")
+    member.type, member.size = tarfile.GNUTYPE_LONGNAME, -1024
+    tar.fileobj.write(member.tobuf(tarfile.GNU_FORMAT) + b"a" * CLAIMED)
+
+
 def headers_without_end(tar: tarfile.TarFile) -> None:
     member = tarfile.TarInfo("././@LongLink")
     member.type, member.size = tarfile.GNUTYPE_LONGNAME, 1
@@ -135,7 +141,7 @@ def sparse_map(tar: tarfile.TarFile) -> None:
     tar.addfile(member, io.BytesIO(b"%d\n" % (CLAIMED // 4) + numbers))
 
 
-@pytest.mark.parametrize("write", [long_name, attributes, headers_without_end, sparse_map])
+@pytest.mark.parametrize("write", [long_name, attributes, negative_size, headers_without_end, sparse_map])
 def test_headers_take_little_memory(write: Callable[[tarfile.TarFile], None], tmp_path: Path) -> None:
     path = tmp_path / "a.tar.gz"
     with tarfile.open(path, "w:gz", format=tarfile.PAX_FORMAT, compresslevel=1) as tar:
