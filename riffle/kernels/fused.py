@@ -14,19 +14,17 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from riffle.kernels.launch import Workspace
 from riffle.kernels.launches import (
     Kept,
-    LayerPlan,
     UnitGradients,
     UnitWeights,
+    Workspace,
     aligned,
     backward_layer,
     forward_layer,
     keeps_sums,
-    plan_layer,
-    share_gradients,
 )
+from riffle.kernels.layer_plan import LayerPlan, plan_layer, share_gradients
 from riffle.kernels.reference import SwitchWeights
 
 

@@ -2,8 +2,8 @@
 
 The products over all pairs are the library's, what lies between them are the passes of ``gated_switch.py``, and
 ``docs/kernels.md`` derives the backward pass. What depends on a layer's shape alone is planned once
-(:func:`plan_layer`); buffers that only one layer at a time needs are shared by all layers of a call
-(:class:`~riffle.kernels.launch.Workspace`). There is no dispatcher and no autograd here:
+(:mod:`riffle.kernels.layer_plan`); buffers that only one layer at a time needs are shared by all layers of a call
+(:class:`Workspace`). There is no dispatcher and no autograd here:
 :mod:`riffle.kernels.operator` and :mod:`riffle.kernels.fused` make operators of it.
 
 Every tensor is contiguous and begins at a multiple of 16 bytes, so that a kernel compiled once serves every call.
@@ -14,16 +14,16 @@ Every tensor is contiguous and begins at a multiple of 16 bytes, so that a kerne
 # product_P2E: r^i * read, sums [P, 2, D]: the candidates before tanh and without their bias
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
-from functools import lru_cache
-from itertools import accumulate, groupby, product
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+import triton
 from torch import Tensor
 
-from riffle.kernels.launch import Launch, Workspace
-from riffle.kernels.tuning import GRADIENT_PAIRS, PASS_ROWS, Blocks, pass_blocks, switch_blocks
+from riffle.kernels import gated_switch
+
+if TYPE_CHECKING:
+    from riffle.kernels.layer_plan import GradientShare, LayerPlan
 
 ALIGNMENT = 16
 """Bytes at whose multiples every tensor begins."""
@@ -73,113 +73,74 @@ def keeps_sums(dtype: torch.dtype) -> bool:
     return dtype == torch.float32
 
 
-class LayerPlan(NamedTuple):
-    """All that a layer's launches need besides tensors."""
+class Workspace:
+    """Buffers that the layers of one call use one after the other: a name has the same memory in each of them."""
 
-    pairs: int
-    features: int
-    keep: bool
-    """Whether the forward pass fills a :class:`Kept`."""
-    keep_sums: bool
-    """Whether that has the candidates too; in 16 bits the layer's output serves."""
-    skip_forward: Launch
-    reset_forward: Launch
-    update_forward: Launch
-    switch_forward: Launch | None
-    """Reset, candidates and update in one; None where the library's product serves better."""
-    update_backward: dict[bool, Launch]
-    """By whether the candidates come from the layer's output."""
-    reset_backward: dict[tuple[bool, bool, bool, bool], Launch]
-    """By whether the gradient of what was read joins that of the copied state, whether there is more to add, whether
-    r * read is to be stored, and whether what was read is to be copied."""
-    skip_backward: Launch
+    def __init__(self, cells: Tensor) -> None:
+        self.dtype, self.device = cells.dtype, cells.device
+        self.buffers: dict[tuple[str, torch.dtype], Tensor] = {}
+        self.views: dict[tuple[Any, ...], Tensor] = {}
+
+    def __call__(self, name: str, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+        """A buffer of the given shape, of unknown content; ``dtype`` is that of the cells where None."""
+        dtype = dtype or self.dtype
+        view = self.views.get((name, dtype, shape))
+        if view is None:
+            size = torch.Size(shape).numel()
+            buffer = self.buffers.get((name, dtype))
+            if buffer is None or buffer.numel() < size:
+                self.views = {key: view for key, view in self.views.items() if key[:2] != (name, dtype)}
+                self.buffers.pop((name, dtype), None)
+                buffer = self.buffers[name, dtype] = torch.empty(size, dtype=dtype, device=self.device)
+            view = self.views[name, dtype, shape] = buffer[:size].view(shape)
+        return view
+
+    def release(self, name: str) -> None:
+        """Let a buffer go, where memory is worth more than the time to allocate it again."""
+        self.buffers = {key: buffer for key, buffer in self.buffers.items() if key[0] != name}
+        self.views = {key: view for key, view in self.views.items() if key[0] != name}
 
 
-@lru_cache(maxsize=4096)
-def plan_layer(
-    sequences: tuple[int, ...],
-    cells: tuple[int, ...],
-    dropout: tuple[float, ...],
-    features: int,
-    dtype: torch.dtype,
-    device: torch.device,
-    *,
-    shuffle: int,
-    swap: bool,
-    keep: bool,
-) -> LayerPlan:
-    """Plan the layer of a shape.
+class Launch:
+    """One launch of a Triton kernel: all that is the same from call to call is put together once.
 
-    Args:
-        sequences: How many sequences each group has.
-        cells: How many cells each of a group's sequences has: powers of two, falling from group to group.
-        dropout: For each group, the share of output features set to zero.
-        features: Features per cell.
-        dtype: That of the cells.
-        device: Theirs; a compiled kernel belongs to one.
-        shuffle: +1 unriffle, -1 riffle, 0 none.
-        swap: Whether the copied pair exchanges its second halves.
-        keep: Whether gates and candidates are kept for the backward pass.
+    Binding arguments anew costs the host several times what the launch itself does. So the kernel that the first call
+    compiled is kept and started directly. Triton's interpreter compiles none, and every call goes through it.
     """
-    assert sorted(cells, reverse=True) == list(cells), "longer sequences come first"
-    counts = [count * length // 2 for count, length in zip(sequences, cells, strict=True)]
-    pairs, groups = sum(counts), ((0, *accumulate(counts))[:-1], cells, dropout)
-    fast: dict[str, Any] = {
-        "FAST": dtype != torch.float32
-    }  # tanh right to 11 bits, which is more than 16-bit numbers hold
-    flags: dict[str, Any] = {"SHUFFLE": shuffle, "SWAP": swap, "DROPOUT": any(dropout), **fast}
-    blocks = switch_blocks(2 * pairs, features, dtype)
-    update = (pairs, features, groups)
-    return LayerPlan(
-        pairs,
-        features,
-        keep,
-        keep_sums=keep and keeps_sums(dtype),
-        skip_forward=_pass("skip_forward", 2 * pairs, features),
-        reset_forward=_pass("reset_forward", pairs, 2 * features, **fast),
-        update_forward=_pass("update_forward", *update, **flags),
-        switch_forward=None if blocks is None else _switch(blocks, *update, **flags),
-        update_backward={out: _pass("update_backward", *update, OUT=out, **flags) for out in (False, True)},
-        reset_backward={
-            (add, more, product, copy): _pass(
-                "reset_backward", pairs, 2 * features, ADD=add, MORE=more, PRODUCT=product, COPY=copy, **fast
-            )
-            for add, more, product, copy in product((False, True), repeat=4)
-        },
-        skip_backward=_pass("skip_backward", 2 * pairs, features),
-    )
+
+    __slots__ = ("compiled", "constants", "grid", "kernel", "numbers", "trailing")
+
+    def __init__(self, kernel: str, grid: tuple[int, ...], *numbers: Any, **constants: Any) -> None:
+        self.kernel, self.grid, self.numbers, self.constants = kernel, (*grid, 1, 1)[:3], numbers, constants
+        self.compiled: Any = None
+        self.trailing: tuple[Any, ...] = ()
+
+    def __call__(self, *tensors: Tensor | None) -> None:
+        """Launch it on these tensors, where there is anything to do."""
+        if self.grid[0] == 0:
+            return
+        compiled = self.compiled
+        if compiled is None or _hooked():
+            kernel = getattr(gated_switch, self.kernel)
+            self.compiled = kernel[self.grid](*tensors, *self.numbers, **self.constants)
+            if self.compiled is not None:
+                names = kernel.arg_names[len(tensors) + len(self.numbers) :]
+                self.trailing = (*self.numbers, *(self.constants[name] for name in names))
+            return
+        stream = torch._C._cuda_getCurrentRawStream(torch._C._cuda_getDevice())
+        # Addresses instead of tensors: of those the launcher would ask the driver.
+        addresses = [None if tensor is None else tensor.data_ptr() for tensor in tensors]
+        compiled.run(
+            *self.grid, stream, compiled.function, compiled.packed_metadata, None, None, None,
+            *addresses, *self.trailing,
+        )  # fmt: skip
 
 
-def _pass(kernel: str, rows: int, width: int, groups: tuple[Any, ...] = (), **flags: Any) -> Launch:
-    """A kernel that makes one pass over memory, on tiles of ``rows`` by ``width``; with groups for both cells."""
-    blocks = pass_blocks(width)
-    return Launch(
-        kernel,
-        (_ceil_div(rows, blocks.rows) * _ceil_div(width, blocks.columns), 2 if groups else 1),
-        rows,
-        *groups,
-        WIDTH=width,
-        EVEN=rows % blocks.rows == 0 and width % blocks.columns == 0,
-        BLOCK_P=blocks.rows,
-        BLOCK_C=blocks.columns,
-        **blocks.options,
-        **flags,
-    )
-
-
-def _switch(blocks: Blocks, pairs: int, features: int, groups: tuple[Any, ...], **flags: Any) -> Launch:
-    return Launch(
-        "switch_forward",
-        (2 * _ceil_div(pairs, blocks.rows),),
-        pairs,
-        *groups,
-        D=features,
-        EVEN=pairs % blocks.rows == 0,
-        BLOCK_P=blocks.rows,
-        BLOCK_C=blocks.columns,
-        **blocks.options,
-        **flags,
-    )
+def _hooked() -> bool:
+    """Whether somebody, such as a profiler, wants to hear of every launch."""
+    runtime = triton.knobs.runtime
+    # A chain of calls, or in older versions of Triton a function or None.
+    return any(getattr(hook, "calls", hook) for hook in (runtime.launch_enter_hook, runtime.launch_exit_hook))
 
 
 def forward_layer(
@@ -225,51 +186,6 @@ def forward_layer(
         out_CD = torch.empty_like(x_CD)
     plan.update_forward(gates, weights.gates_bias, sums, state_PE, weights.candidates_bias, out_CD, seed)
     return out_CD
-
-
-class GradientShare(NamedTuple):
-    """Where a layer leaves what the gradients of its unit's weights are products of.
-
-    Layers of one unit leave it one after the other, so that one product over the pairs of all of them follows.
-    """
-
-    first: int
-    """The first of the layer's pairs among those of these layers."""
-    pairs: int
-    """Of all these layers."""
-    first_tile: int
-    """The same for the tiles that have a share in the gradients of the biases,"""
-    tiles: int
-    first_scale_tile: int
-    """and in that of the skip connection's scale."""
-    scale_tiles: int
-    last: bool
-    """Whether this layer is the last to leave something."""
-
-
-def share_gradients(plans: Sequence[LayerPlan], units: Sequence[Hashable]) -> list[GradientShare]:
-    """For layers in the order of the backward pass, and what tells their units apart: which of them share products."""
-    batches: list[list[LayerPlan]] = []
-    for _, group in groupby(range(len(plans)), key=lambda layer: units[layer]):
-        batch: list[LayerPlan] = []
-        for plan in (plans[layer] for layer in group):
-            # Rows of other widths would begin where no kernel expects them.
-            if batch and (sum(p.pairs for p in batch) + plan.pairs > GRADIENT_PAIRS or plan.features % 8):
-                batches.append(batch)
-                batch = []
-            batch.append(plan)
-        batches.append(batch)
-    return [share for batch in batches for share in _shares(batch)]
-
-
-def _shares(plans: Sequence[LayerPlan]) -> Iterator[GradientShare]:
-    pairs = [plan.pairs for plan in plans]
-    tiles, scale_tiles = ([_ceil_div(times * count, PASS_ROWS) for count in pairs] for times in (1, 2))
-    for layer in range(len(plans)):
-        yield GradientShare(
-            sum(pairs[:layer]), sum(pairs), sum(tiles[:layer]), sum(tiles), sum(scale_tiles[:layer]), sum(scale_tiles),
-            last=layer == len(plans) - 1,
-        )  # fmt: skip
 
 
 def backward_layer(
@@ -388,8 +304,3 @@ def aligned(x: Tensor) -> Tensor:
     """``x`` as the launches want it, copied where it does not lie so."""
     x = x.contiguous()
     return x if x.data_ptr() % ALIGNMENT == 0 else x.clone()
-
-
-def _ceil_div(size: int, block: int) -> int:
-    """How many blocks hold ``size``."""
-    return -(-size // block)

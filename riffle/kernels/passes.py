@@ -15,11 +15,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from riffle.kernels.launch import Workspace
 from riffle.kernels.launches import (
     Kept,
     UnitGradients,
     UnitWeights,
+    Workspace,
     aligned,
     backward_layer,
     forward_layer,

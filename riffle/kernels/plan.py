@@ -26,7 +26,7 @@ import torch
 from riffle.shuffle import Layer, Sharing, bits, schedule
 
 if TYPE_CHECKING:
-    from riffle.kernels.launches import GradientShare, LayerPlan
+    from riffle.kernels.layer_plan import GradientShare, LayerPlan
 
 INPUT, OUTPUT = 0, 1
 """The regions of memory that hold what enters and what leaves, all groups one after the other."""
@@ -315,7 +315,7 @@ def plan_network(
     eager: bool = False,
 ) -> NetworkPlan:
     """Plan the call for batches of these shapes, longer ones first; ``eager`` where no operator's schema limits it."""
-    from riffle.kernels.launches import plan_layer  # Triton is not everywhere, and :func:`merge` is
+    from riffle.kernels.layer_plan import plan_layer  # Triton is not everywhere, and :func:`merge` is
 
     ks = [bits(length) for length in lengths]
     assert sorted(ks, reverse=True) == ks, "longer sequences come first"
@@ -408,7 +408,7 @@ def _plan_backward(
     merged: Sequence[MergedLayer], spans: Sequence[tuple[int, int]], sizes: Sequence[int], layers: Sequence[LayerStep]
 ) -> tuple[tuple[BackwardStep, ...], tuple[int, ...]]:
     """The same the other way: what a layer reads is the gradient of its output."""
-    from riffle.kernels.launches import share_gradients
+    from riffle.kernels.layer_plan import share_gradients
 
     offsets = (0, *accumulate(sizes))
     order = range(len(layers) - 1, -1, -1)

@@ -8,9 +8,8 @@ from torch import Tensor
 
 pytest.importorskip("triton", reason="Triton has no build for this platform")
 
-from riffle.kernels import launches, reference
-from riffle.kernels.launch import Workspace
-from riffle.kernels.launches import Kept, UnitGradients, UnitWeights, backward_layer, forward_layer
+from riffle.kernels import layer_plan, reference
+from riffle.kernels.launches import Kept, UnitGradients, UnitWeights, Workspace, backward_layer, forward_layer
 from riffle.kernels.reference import SwitchWeights
 from riffle.shuffle import riffle, unriffle
 
@@ -56,7 +55,7 @@ class Chain:
         weights = UnitWeights(gates, gates.t(), candidates, candidates.mT, gates_bias, candidates_bias, scale_D)
         device = self.x.device
         plans = [
-            launches.plan_layer(
+            layer_plan.plan_layer(
                 (BATCH,), (CELLS,), (0.0,), FEATURES, dtype, device, shuffle=shuffle, swap=True, keep=keep
             )
             for shuffle in SHUFFLES
@@ -75,7 +74,7 @@ class Chain:
         workspace, grad_CD = Workspace(cells[0]), self.grad.to(dtype).flatten(0, 1)
         grad_skips = [torch.empty_like(grad_CD) if self.skips else None for _ in range(LAYERS)]
         backward = range(LAYERS - 1, -1, -1)
-        for layer, share in zip(backward, launches.share_gradients(plans, ["unit"] * LAYERS), strict=True):
+        for layer, share in zip(backward, layer_plan.share_gradients(plans, ["unit"] * LAYERS), strict=True):
             grad_x_CD = torch.empty_like(grad_CD)
             backward_layer(
                 plans[layer], grad_CD, cells[layer], cells[layer + 1] if from_outputs else None, skips[layer], weights,
@@ -94,7 +93,7 @@ class Chain:
 def test_layers_together_as_one_by_one(
     dtype: torch.dtype, skip: bool, layers_together: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(launches, "GRADIENT_PAIRS", layers_together * BATCH * CELLS // 2)
+    monkeypatch.setattr(layer_plan, "GRADIENT_PAIRS", layers_together * BATCH * CELLS // 2)
     for from_outputs, keep, update_bias in ((True, False, 0.0), (True, True, 2.0), (False, False, 0.0)):
         chain = Chain(skip, update_bias)
         exact, eager = chain.expected(torch.float64), chain.expected(dtype)

@@ -15,7 +15,7 @@ from riffle import SequenceModel, ShuffleExchange
 pytest.importorskip("triton", reason="Triton has no build for this platform")
 
 from riffle.kernels import fused, passes
-from riffle.kernels.launches import LayerPlan
+from riffle.kernels.layer_plan import LayerPlan
 
 GPU = torch.cuda.is_available()
 DEVICE = "cuda" if GPU else "cpu"

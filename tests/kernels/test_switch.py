@@ -8,7 +8,7 @@ from torch import Tensor
 
 pytest.importorskip("triton", reason="Triton has no build for this platform")
 
-from riffle.kernels import fused, launches
+from riffle.kernels import fused, layer_plan
 from riffle.kernels.reference import SwitchWeights
 from riffle.kernels.tuning import Blocks, switch_blocks
 
@@ -28,12 +28,12 @@ def test_it_equals_the_passes(
     x_CD, grad_CD = draw(sequences * cells, features), torch.randn(sequences * cells, features, device=DEVICE)
     leaves = [draw(3 * pair, pair, scale=pair**-0.5), draw(3 * pair), draw(2, features, pair, scale=pair**-0.5)]
     leaves += [draw(2, features)]
-    monkeypatch.setattr(fused, "plan_layer", launches.plan_layer.__wrapped__)  # the cache would hold other blocks
+    monkeypatch.setattr(fused, "plan_layer", layer_plan.plan_layer.__wrapped__)  # the cache would hold other blocks
     on_chip = Blocks(16, 16, {"BLOCK_K": 16, "num_warps": 4, "num_stages": 2})
     for rate, swap in ((0.0, True), (0.3, False)):
         results = []
         for blocks in (None, on_chip):
-            monkeypatch.setattr(launches, "switch_blocks", lambda *shape, blocks=blocks: blocks)
+            monkeypatch.setattr(layer_plan, "switch_blocks", lambda *shape, blocks=blocks: blocks)
             unit = fused.pack(SwitchWeights(*leaves), None, torch.float32)
             torch.manual_seed(5)
             y_CD = fused.switch_and_shuffle(

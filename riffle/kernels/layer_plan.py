@@ -1,0 +1,172 @@
+"""The plan of one switch layer: what depends on its shape alone, found once, with its launches bound to it."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from functools import lru_cache
+from itertools import accumulate, groupby, product
+from typing import Any, NamedTuple
+
+import torch
+
+from riffle.kernels.launches import Launch, keeps_sums
+from riffle.kernels.tuning import GRADIENT_PAIRS, PASS_ROWS, Blocks, pass_blocks, switch_blocks
+
+
+class LayerPlan(NamedTuple):
+    """All that a layer's launches need besides tensors."""
+
+    pairs: int
+    features: int
+    keep: bool
+    """Whether the forward pass fills a :class:`Kept`."""
+    keep_sums: bool
+    """Whether that has the candidates too; in 16 bits the layer's output serves."""
+    skip_forward: Launch
+    reset_forward: Launch
+    update_forward: Launch
+    switch_forward: Launch | None
+    """Reset, candidates and update in one; None where the library's product serves better."""
+    update_backward: dict[bool, Launch]
+    """By whether the candidates come from the layer's output."""
+    reset_backward: dict[tuple[bool, bool, bool, bool], Launch]
+    """By whether the gradient of what was read joins that of the copied state, whether there is more to add, whether
+    r * read is to be stored, and whether what was read is to be copied."""
+    skip_backward: Launch
+
+
+@lru_cache(maxsize=4096)
+def plan_layer(
+    sequences: tuple[int, ...],
+    cells: tuple[int, ...],
+    dropout: tuple[float, ...],
+    features: int,
+    dtype: torch.dtype,
+    device: torch.device,
+    *,
+    shuffle: int,
+    swap: bool,
+    keep: bool,
+) -> LayerPlan:
+    """Plan the layer of a shape.
+
+    Args:
+        sequences: How many sequences each group has.
+        cells: How many cells each of a group's sequences has: powers of two, falling from group to group.
+        dropout: For each group, the share of output features set to zero.
+        features: Features per cell.
+        dtype: That of the cells.
+        device: Theirs; a compiled kernel belongs to one.
+        shuffle: +1 unriffle, -1 riffle, 0 none.
+        swap: Whether the copied pair exchanges its second halves.
+        keep: Whether gates and candidates are kept for the backward pass.
+    """
+    assert sorted(cells, reverse=True) == list(cells), "longer sequences come first"
+    counts = [count * length // 2 for count, length in zip(sequences, cells, strict=True)]
+    pairs, groups = sum(counts), ((0, *accumulate(counts))[:-1], cells, dropout)
+    fast: dict[str, Any] = {
+        "FAST": dtype != torch.float32
+    }  # tanh right to 11 bits, which is more than 16-bit numbers hold
+    flags: dict[str, Any] = {"SHUFFLE": shuffle, "SWAP": swap, "DROPOUT": any(dropout), **fast}
+    blocks = switch_blocks(2 * pairs, features, dtype)
+    update = (pairs, features, groups)
+    return LayerPlan(
+        pairs,
+        features,
+        keep,
+        keep_sums=keep and keeps_sums(dtype),
+        skip_forward=_pass("skip_forward", 2 * pairs, features),
+        reset_forward=_pass("reset_forward", pairs, 2 * features, **fast),
+        update_forward=_pass("update_forward", *update, **flags),
+        switch_forward=None if blocks is None else _switch(blocks, *update, **flags),
+        update_backward={out: _pass("update_backward", *update, OUT=out, **flags) for out in (False, True)},
+        reset_backward={
+            (add, more, product, copy): _pass(
+                "reset_backward", pairs, 2 * features, ADD=add, MORE=more, PRODUCT=product, COPY=copy, **fast
+            )
+            for add, more, product, copy in product((False, True), repeat=4)
+        },
+        skip_backward=_pass("skip_backward", 2 * pairs, features),
+    )
+
+
+def _pass(kernel: str, rows: int, width: int, groups: tuple[Any, ...] = (), **flags: Any) -> Launch:
+    """A kernel that makes one pass over memory, on tiles of ``rows`` by ``width``; with groups for both cells."""
+    blocks = pass_blocks(width)
+    return Launch(
+        kernel,
+        (_ceil_div(rows, blocks.rows) * _ceil_div(width, blocks.columns), 2 if groups else 1),
+        rows,
+        *groups,
+        WIDTH=width,
+        EVEN=rows % blocks.rows == 0 and width % blocks.columns == 0,
+        BLOCK_P=blocks.rows,
+        BLOCK_C=blocks.columns,
+        **blocks.options,
+        **flags,
+    )
+
+
+def _switch(blocks: Blocks, pairs: int, features: int, groups: tuple[Any, ...], **flags: Any) -> Launch:
+    return Launch(
+        "switch_forward",
+        (2 * _ceil_div(pairs, blocks.rows),),
+        pairs,
+        *groups,
+        D=features,
+        EVEN=pairs % blocks.rows == 0,
+        BLOCK_P=blocks.rows,
+        BLOCK_C=blocks.columns,
+        **blocks.options,
+        **flags,
+    )
+
+
+class GradientShare(NamedTuple):
+    """Where a layer leaves what the gradients of its unit's weights are products of.
+
+    Layers of one unit leave it one after the other, so that one product over the pairs of all of them follows.
+    """
+
+    first: int
+    """The first of the layer's pairs among those of these layers."""
+    pairs: int
+    """Of all these layers."""
+    first_tile: int
+    """The same for the tiles that have a share in the gradients of the biases,"""
+    tiles: int
+    first_scale_tile: int
+    """and in that of the skip connection's scale."""
+    scale_tiles: int
+    last: bool
+    """Whether this layer is the last to leave something."""
+
+
+def share_gradients(plans: Sequence[LayerPlan], units: Sequence[Hashable]) -> list[GradientShare]:
+    """For layers in the order of the backward pass, and what tells their units apart: which of them share products."""
+    batches: list[list[LayerPlan]] = []
+    for _, group in groupby(range(len(plans)), key=lambda layer: units[layer]):
+        batch: list[LayerPlan] = []
+        for plan in (plans[layer] for layer in group):
+            # Rows of other widths would begin where no kernel expects them.
+            if batch and (sum(p.pairs for p in batch) + plan.pairs > GRADIENT_PAIRS or plan.features % 8):
+                batches.append(batch)
+                batch = []
+            batch.append(plan)
+        batches.append(batch)
+    return [share for batch in batches for share in _shares(batch)]
+
+
+def _shares(plans: Sequence[LayerPlan]) -> Iterator[GradientShare]:
+    pairs = [plan.pairs for plan in plans]
+    tiles, scale_tiles = ([_ceil_div(times * count, PASS_ROWS) for count in pairs] for times in (1, 2))
+    for layer in range(len(plans)):
+        yield GradientShare(
+            sum(pairs[:layer]), sum(pairs), sum(tiles[:layer]), sum(tiles), sum(scale_tiles[:layer]), sum(scale_tiles),
+            last=layer == len(plans) - 1,
+        )  # fmt: skip
+
+
+def _ceil_div(size: int, block: int) -> int:
+    """How many blocks hold ``size``."""
+    return -(-size // block)
