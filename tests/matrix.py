@@ -1,7 +1,7 @@
 """A short suite with other versions of torch and Python, each in an environment of its own below build/matrix.
 
     python tests/matrix.py                                     # the oldest and the newest that are supported
-    python tests/matrix.py --torch 2.8.0 --python python3.12   # one combination
+    python tests/matrix.py --torch 2.10.0 --python python3.12   # one combination
 
 The wheels of torch on the package index bring CUDA along: an environment takes some 6 GB and three minutes to install.
 """
@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-MATRIX = (("python3.11", "2.6.0"), ("python3.13", "2.15.0"))
+MATRIX = (("python3.11", "2.8.0"), ("python3.13", "2.15.0"))
 """The oldest and the newest torch, beside the one in constraints.txt."""
 SUITE = ("tests/nn", "tests/kernels", "tests/models/test_contract.py", "tests/train/test_loop.py", "tests/cli")
 PACKAGES = ("pytest", "pytest-timeout", "hypothesis", "onnx", "onnxscript", "onnxruntime")

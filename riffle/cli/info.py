@@ -12,7 +12,7 @@ from rich.table import Table
 from riffle.cli.display import Json, errors, output, print_json, require
 
 RUNS = Path("runs")
-TRIED = ("2.6", "2.11", "2.13", "2.15")
+TRIED = ("2.8", "2.11", "2.13", "2.15")
 """Versions of torch with which the tests were run: the oldest supported, that of the GPU, the pinned and the newest."""
 
 

@@ -163,7 +163,8 @@ def _once_differentiable(gradients: list[Tensor | None]) -> list[Tensor | None]:
 
 def _flat(form: NetworkForm) -> tuple[Any, ...]:
     """A network's form as an operator's arguments."""
-    return (*form[:4], ",".join(form.units), list(form.swaps), list(form.scaled))
+    plain = (form.blocks, form.sharing, form.benes, form.skips)  # torch 2.8 does not trace a slice of a named tuple
+    return (*plain, ",".join(form.units), list(form.swaps), list(form.scaled))
 
 
 def _form(blocks: int, sharing: Any, benes: bool, skips: bool, units: str, swaps: Any, scaled: Any) -> NetworkForm:

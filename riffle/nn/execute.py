@@ -206,7 +206,7 @@ def run_fused(network: ShuffleExchange, xs_BND: Sequence[Tensor]) -> list[Tensor
         network.sharing,
         benes=network.unit != "no-benes",
         skips=network.unit != "no-residual",
-        units=tuple(network.units),
+        units=tuple(network.units.keys()),
         swaps=tuple(unit.swap for unit in units),
         scaled=tuple(unit.skip_scale is not None for unit in units),
     )

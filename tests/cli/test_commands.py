@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from riffle import SequenceModel
+from riffle.cli.info import TRIED
 from riffle.quantities import format_percent
 from riffle.tasks import TASKS
 from riffle.train.checkpoint import read_checkpoint, write_checkpoint
@@ -35,7 +36,7 @@ def test_info() -> None:
     facts = succeed("info", "--json").json
     assert torch.__version__.startswith(facts["versions"]["torch"])
     assert facts["devices"][0] == {"device": "cpu", "name": facts["devices"][0]["name"], "backend": "reference"}
-    assert facts["tried"]
+    assert facts["tried"] == any(torch.__version__.startswith(f"{version}.") for version in TRIED)
     assert len(facts["devices"]) == 1 + torch.cuda.device_count()
     assert "reference" in succeed("info").out
 
@@ -178,7 +179,7 @@ def test_export_to_torch(run: Path) -> None:
     for batch, length in itertools.product((1, 3), (5, 7, 8)):
         inputs_BN = some_symbols(batch, length)
         torch.testing.assert_close(program(inputs_BN), model(inputs_BN), rtol=1e-5, atol=1e-6)
-    with pytest.raises(AssertionError, match="8"):
+    with pytest.raises((AssertionError, RuntimeError), match="8"):  # the latter with torch 2.8
         program(some_symbols(1, 9))
 
 
