@@ -276,7 +276,7 @@ def _unit_weights(plan: NetworkPlan, parameters: Sequence[Tensor]) -> list[UnitW
 def gradient_sizes(features: int, scaled: Sequence[bool]) -> list[int]:
     """Of the gradients of each unit's matrices, of its biases together, and of its skip connection's scale."""
     pair = 2 * features
-    return [size for has_scale in scaled for size in (3 * pair * pair, pair * pair, 4 * pair, has_scale * pair)]
+    return [size for has_scale in scaled for size in (3 * pair * pair, pair * pair, 4 * pair, int(has_scale) * pair)]
 
 
 def _unit_gradients(plan: NetworkPlan, flat: Tensor) -> list[UnitGradients]:
