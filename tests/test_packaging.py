@@ -18,6 +18,7 @@ from riffle.train.shipped import SHIPPED
 ROOT = Path(__file__).parents[1]
 pytest.importorskip("hatchling", reason="it builds the wheel")
 
+CARRIES = "solve add 0101010101010101 1010101010101010"
 RUN = """
 import json, sys
 for name in ("matplotlib", "tensorboard", "gradio", "pooch", "onnxscript"):
@@ -91,7 +92,7 @@ def test_what_works_at_once(installed: Path, tmp_path: Path) -> None:
     commands = [words_of(example.text)[1:] for example in EXAMPLES if example.text.startswith("riffle ")]
     first_training = next(index for index, words in enumerate(commands) if words[0] == "train")
     done = subprocess.run(
-        [sys.executable, "-c", RUN, json.dumps(commands[:first_training])],
+        [sys.executable, "-c", RUN, json.dumps([*commands[:first_training], CARRIES.split()])],
         cwd=tmp_path,
         env={"PYTHONPATH": str(installed), "OMP_NUM_THREADS": "1"},
         capture_output=True,
@@ -99,6 +100,7 @@ def test_what_works_at_once(installed: Path, tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "1" * 16 in done.stdout
     assert "wrong" not in done.stderr
 
 
