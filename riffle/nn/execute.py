@@ -319,6 +319,8 @@ def out_of_memory_error(network: ShuffleExchange, xs_BND: Sequence[Tensor]) -> t
     """The error to raise where a network ran out of memory on some batches: what it needs, and what would fit."""
     wanted = any(tensor.requires_grad for tensor in (*xs_BND, *network.parameters()))
     training = torch.is_grad_enabled() and wanted
+    # Large blocks that the attempt left cached would be cut up by the next one and leave no room for others.
+    torch.cuda.empty_cache()
     # The inputs are there already, and at another length they would be others.
     free = free_bytes(xs_BND[0].device) + sum(x_BND.nbytes for x_BND in xs_BND)
     shapes = [(x_BND.shape[0], 2 ** bits(x_BND.shape[1])) for x_BND in xs_BND]
