@@ -226,8 +226,8 @@ def own_steps(path: Path = OWN_LOOP) -> str:
     """Training steps in a user's own loop, plainly called and as graphs; nothing without the file."""
     if not path.exists():
         return ""
-    forms = ("riffle", "riffle-graphs", "encoder", "encoder-compiled")
-    table = _own_loop_table(_read(path)["own-loop"], ("own-step",), format_time, forms)
+    forms = ("riffle-graphs", "riffle", "encoder", "encoder-compiled")
+    table = _own_loop_table(_read(path)["own-loop"], ("own-step",), format_time, forms, "training step, ")
     return f"A training step in your own loop, autocast to bfloat16 and AdamW:\n\n{table}\n\nInference as CUDA graphs:"
 
 
@@ -236,15 +236,16 @@ def _own_loop_table(
     names: tuple[str, ...],
     format_cell: Callable[[Any], str],
     forms: Sequence[str] = tuple(OWN_LOOP_LABELS),
+    prefix: str = "",
 ) -> str:
-    """A row for each form, a column for each workload whose name begins like that."""
+    """A row for each form, a column for each workload whose name begins like that, without a prefix of its title."""
     columns = [row for name, row in rows.items() if name.startswith(names)]
     lines = [
         [OWN_LOOP_LABELS[form], *(format_cell(row["forms"][form]) if form in row["forms"] else DASH for row in columns)]
         for form in forms
         if any(form in row["forms"] for row in columns)
     ]
-    return _table(["", *(row["title"] for row in columns)], lines)
+    return _table(["", *(row["title"].removeprefix(prefix) for row in columns)], lines)
 
 
 def _parameters(rows: Mapping[str, Any]) -> str:
@@ -291,7 +292,7 @@ def timing(name: str) -> str:
 
 def _time_and_memory(point: Mapping[str, Any]) -> str:
     if "failed" in point:
-        return format_time(point)
+        return format_time(point).partition(":")[0]
     return f"{format_milliseconds(point['milliseconds'])}, {format_bytes(point['peak_bytes'])}"
 
 
