@@ -31,7 +31,7 @@ def test_a_file_is_what_would_be_typed(run: Path, numbers: Path) -> None:
 
 
 def test_standard_input(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO("3 1\n2\n"))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"3 1\n2\n")))
     assert succeed("solve", "reverse", "--runs", "runs", "--input", "-", "--json").json["input"] == "3 1 2"
 
 

@@ -118,8 +118,8 @@ def test_a_captured_step_averages_as_an_eager_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"average": 1.0}, "train.average must be at least 0 and below 1, got 1.0"),
-        ({"keep": "best", "evaluate_every": 0}, "train.keep must be 'last' where nothing is evaluated, got best"),
+        ({"average": 1.0}, "train.average must be below 1, got 1.0"),
+        ({"keep": "best", "evaluate_every": 0}, "train.keep must be 'last' where nothing is evaluated, got 'best'"),
     ],
 )
 def test_impossible_values_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:

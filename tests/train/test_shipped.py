@@ -84,7 +84,7 @@ def test_six_bits_take_three_quarters_of_the_bytes_of_eight() -> None:
 
 
 def test_shipping_a_shipped_run_changes_nothing(tmp_path: Path) -> None:
-    run = Run(SHIPPED / "reverse")
+    run = Run(SHIPPED / "sort")
     model = run.model()
     ship_run(run, tmp_path / "again")
     again = Run(tmp_path / "again")
