@@ -67,7 +67,7 @@ SUMS = ("add", "add-base4", "add-decimal")
 
 
 def robust(task: str) -> RunConfig:
-    """Inputs of every structure and every length up to 64, for a network that is right on all of them.
+    """Inputs of every structure and every length up to 64, so that a network learns to be right on all of them.
 
     Half of the examples are structured, a third is shorter than its bin, and one bin is wider than any input. The last
     weights, averaged, are the result. Sums have two blocks of 128 maps in place of one of 192, three quarters of the
