@@ -39,6 +39,14 @@ def require(*modules: str) -> None:
             raise ModuleNotFoundError(missing(module), name=module)
 
 
+def have(module: str, what: str) -> bool:
+    """Whether a module is installed; without it, a note says what is left out."""
+    if find_spec(module) is not None:
+        return True
+    errors.print(f"no {what}, since {module} is not installed: pip install 'riffle-nn[{EXTRAS[module]}]'", markup=False)
+    return False
+
+
 def missing(module: str) -> str:
     """What to do about a module that is not installed."""
     return f"this needs {module}, which is not installed: pip install 'riffle-nn[{EXTRAS[module]}]'"

@@ -14,11 +14,11 @@ from riffle.cli.display import (
     Json,
     choose_device,
     errors,
+    have,
     output,
     print_json,
     print_next,
     progress_bar,
-    require,
     titled_table,
 )
 from riffle.quantities import format_percent, format_wait
@@ -82,7 +82,6 @@ def evaluate(
     from riffle.train.evaluate import evaluate as score
     from riffle.train.run import Run
 
-    require("matplotlib")
     trained = Run(run)
     task, longest = task_of(trained), trained.config.data.longest_input
     powers = [2**k for k in range(3, 13)]
@@ -122,9 +121,9 @@ def evaluate(
         "environment": environment(torch.device(device)),
     }
     write_json(run / "evaluation.json", result)
-    picture = plot or run / "accuracy.png"
     title = f"{task.name}, trained on length ≤ {longest}"
-    _plot_scores(picture, title, [each for each in scores if each.split not in families(task)], longest)
+    if picture := (plot or run / "accuracy.png") if have("matplotlib", "plot") else None:
+        _plot_scores(picture, title, [each for each in scores if each.split not in families(task)], longest)
     if json:
         return print_json(result)
     output.print(_length_table(title, [each for each in scores if each.split == "uniform"], longest))
@@ -132,7 +131,8 @@ def evaluate(
         output.print(_worst_table([each for each in scores if each.split in task.splits]))
     if structured:
         output.print(_family_table([each for each in scores if each.split in families(task)]))
-    errors.print(f"plot: {picture}   numbers: {run / 'evaluation.json'}", markup=False, soft_wrap=True)
+    drawn = f"plot: {picture}   " if picture else ""
+    errors.print(f"{drawn}numbers: {run / 'evaluation.json'}", markup=False, soft_wrap=True)
     print_next(f"riffle solve {task.name} --run {run} {' '.join(task.example)}, or look inside: riffle inspect {run}")
 
 

@@ -11,7 +11,7 @@ import typer
 from rich.progress import TextColumn
 from rich.table import Table
 
-from riffle.cli.display import Device, Json, choose_device, errors, output, print_json, progress_bar, require
+from riffle.cli.display import Device, Json, choose_device, errors, have, output, print_json, progress_bar
 from riffle.quantities import format_percent
 from riffle.recipes import BASELINES
 
@@ -154,7 +154,7 @@ def train_run(
         for name, (value, meaning) in fields(config).items():
             table.add_row(name, ",".join(map(str, value)) if isinstance(value, tuple) else str(value), meaning)
         return output.print(table)
-    require("tensorboard")
+    have("tensorboard", "TensorBoard curves")
     device = choose_device(device)
     local = local_device(device)
     resolve(config.model.backend, torch.empty(0, device=local))  # refuses before a folder is made

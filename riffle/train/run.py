@@ -8,6 +8,7 @@ from collections.abc import Container, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from functools import cached_property, partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -249,7 +250,7 @@ def record_environment(folder: Path, about: dict[str, Any]) -> None:
 
 
 class MetricsWriter:
-    """Appends metrics to metrics.jsonl and to TensorBoard curves.
+    """Appends metrics to metrics.jsonl and, where TensorBoard is installed, to its curves.
 
     Args:
         folder: The run's folder.
@@ -257,26 +258,29 @@ class MetricsWriter:
     """
 
     def __init__(self, folder: Path, step: int = 0) -> None:
-        from torch.utils.tensorboard.writer import SummaryWriter
-
         self.path = folder / "metrics.jsonl"
         self.kept = [line for line in read_metrics(folder) if line["step"] <= step]
         write_atomically(self.path, "".join(json.dumps(line) + "\n" for line in self.kept).encode())
-        with self._naming_folder():
-            self.curves = SummaryWriter(folder / "tensorboard", purge_step=step + 1)
+        self.curves: Any = None
+        if find_spec("tensorboard") is not None:
+            from torch.utils.tensorboard.writer import SummaryWriter
+
+            with self._naming_folder():
+                self.curves = SummaryWriter(folder / "tensorboard", purge_step=step + 1)
 
     def write(self, step: int, **values: float) -> None:
         """Record values at a step."""
         with self._naming_folder():
             with self.path.open("a") as file:
                 file.write(json.dumps({"step": step, **values}) + "\n")
-            for name, value in values.items():
+            for name, value in values.items() if self.curves else ():
                 self.curves.add_scalar(name, value, step)
 
     def close(self) -> None:
         """Flush everything to disk."""
-        with self._naming_folder():
-            self.curves.close()
+        if self.curves:
+            with self._naming_folder():
+                self.curves.close()
 
     @contextmanager
     def _naming_folder(self) -> Iterator[None]:
