@@ -1,24 +1,29 @@
 """A short suite with other versions of torch and Python, each in an environment of its own below build/matrix.
 
-    python tests/matrix.py                                     # the oldest and the newest that are supported
-    python tests/matrix.py --torch 2.10.0 --python python3.12   # one combination
+    python tests/matrix.py                                      # the oldest, the pinned and the newest torch
+    python tests/matrix.py --torch 2.10.0 --python python3.12    # one combination
+    python tests/matrix.py --oldest --cpu                        # what continuous integration runs
 
-The wheels of torch on the package index bring CUDA along: an environment takes some 6 GB and three minutes to install.
+Wheels without CUDA are taken from PyTorch's own index where it can be reached. Those of the package index bring CUDA
+along: an environment then takes some 6 GB and three minutes to install. --cpu leaves such a combination out.
 """
 
 from __future__ import annotations
 
 import argparse
-import shutil
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-MATRIX = (("python3.11", "2.8.0"), ("python3.13", "2.15.0"))
-"""The oldest and the newest torch, beside the one in constraints.txt."""
+OLDEST = re.findall(r'"torch>=([\d.]+)"', (ROOT / "pyproject.toml").read_text())[0] + ".0"
+PINNED = re.findall(r"^torch==([\d.]+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)[0]
+MATRIX = (("python3.11", OLDEST), ("python3.13", PINNED), ("python3.13", "2.15.0"))
+"""The oldest torch; the pinned one, which the whole suite runs with under Python 3.11; the newest that was tried."""
 SUITE = ("tests/nn", "tests/kernels", "tests/models/test_contract.py", "tests/train/test_loop.py", "tests/cli")
 PACKAGES = ("pytest", "pytest-timeout", "hypothesis", "onnx", "onnxscript", "onnxruntime")
+CPU_WHEELS = ("--retries", "0", "--extra-index-url", "https://download.pytorch.org/whl/cpu")
 
 
 def main() -> None:
@@ -26,23 +31,31 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--torch", help="A version of torch.")
     parser.add_argument("--python", default="python3.11", help="The interpreter for it.")
+    parser.add_argument("--oldest", action="store_true", help="The oldest torch alone.")
+    parser.add_argument("--cpu", action="store_true", help="Only with a wheel of torch that brings no CUDA along.")
     arguments = parser.parse_args()
-    combinations = [(arguments.python, arguments.torch)] if arguments.torch else MATRIX
-    results = {f"{python}, torch {torch}": run_suite(python, torch) for python, torch in combinations}
+    combinations = (
+        [(arguments.python, arguments.torch)] if arguments.torch else MATRIX[: 1 if arguments.oldest else None]
+    )
+    results = {f"{python}, torch {torch}": run_suite(python, torch, arguments.cpu) for python, torch in combinations}
     for name, result in results.items():
         print(f"{name}: {result}")
     sys.exit(any("failed" in result or "error" in result for result in results.values()))
 
 
-def run_suite(python: str, torch: str) -> str:
+def run_suite(python: str, torch: str, cpu: bool) -> str:
     """The last line of pytest in an environment with this interpreter and this torch."""
-    if shutil.which(python) is None:
-        return f"error: there is no {python}"
     folder = ROOT / "build" / "matrix" / f"{Path(python).name}-torch-{torch}"
     if not (folder / "ready").exists():
-        subprocess.run([python, "-m", "venv", "--clear", folder], check=True)
-        install = [folder / "bin" / "pip", "install", "--quiet", f"torch=={torch}", *PACKAGES, "--editable", ".[train]"]
-        subprocess.run(install, cwd=ROOT, check=True)
+        try:
+            subprocess.run([python, "-m", "venv", "--clear", folder], check=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            return f"error: {error}"
+        pip = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *CPU_WHEELS]
+        wheel = f"torch=={torch}+cpu" if cpu else f"torch=={torch}"
+        if cpu and subprocess.run([*pip, "--dry-run", "--no-deps", wheel], capture_output=True, check=False).returncode:
+            return f"left out: no wheel of torch {torch} without CUDA can be reached"
+        subprocess.run([*pip, wheel, *PACKAGES, "--editable", ".[train]"], cwd=ROOT, check=True)
         (folder / "ready").touch()
     options = ("-q", "-p", "no:cacheprovider", "-o", "addopts=--strict-markers --timeout=300")
     # Other versions warn of other things.

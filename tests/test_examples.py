@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
-NEEDS = {"with_transformers": ["transformers", "accelerate"], "with_lightning": ["lightning"]}
 EXACT = ("export_onnx", "mask_to_lengths")
 """Examples that compare two results and return by how much they differ; the others train, and take steps."""
 
@@ -17,8 +16,6 @@ EXACT = ("export_onnx", "mask_to_lengths")
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for module in NEEDS.get(path.stem, []):
-        pytest.importorskip(module)
     text = path.read_text()
     assert len(text.splitlines()) <= 80
     assert f"python examples/{path.name}" in text
