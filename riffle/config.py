@@ -43,8 +43,12 @@ class ModelConfig:
     """Beneš blocks."""
     sharing: Literal["block", "minimal", "full"] = "block"
     """Which layers share their weights."""
-    unit: Literal["gated", "no-swap", "no-residual", "no-benes", "swap-gate", "two-fc", "two-fc-gate"] = "gated"
-    """The switch unit: the paper's, or one of its ablations."""
+    unit: Literal["gated", "no-swap", "no-residual", "no-benes", "swap-gate", "two-fc", "two-fc-gate", "residual"] = (
+        "gated"
+    )
+    """The switch unit: the paper's, one of its ablations, or the residual unit of the authors' later paper."""
+    norm: Literal["sequence", "features"] = "features"
+    """What the residual unit normalises over: the features of a pair, or as released the pairs of a sequence."""
     dropout: Share = 0.1
     """Dropout rate of a switch layer's output, divided by the number of address bits; undivided in other models."""
     noise: NotNegative = 0.0

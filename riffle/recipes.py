@@ -88,6 +88,12 @@ def robust(task: str) -> RunConfig:
     return replace(config, model=model, data=data, train=train)
 
 
+def residual(task: str) -> RunConfig:
+    """The recipe ``long`` with the residual unit of Draguns et al. in place of the gated one."""
+    config = long(task)
+    return replace(config, model=replace(config.model, unit="residual"))
+
+
 def small(task: str) -> RunConfig:
     """A network that learns the easy tasks on a CPU within two minutes.
 
@@ -137,6 +143,7 @@ RECIPES: dict[str, Callable[[str], RunConfig]] = {
     "released": released,
     "long": long,
     "robust": robust,
+    "residual": residual,
     "small": small,
 }
 """The recipes of ``riffle train --recipe``, by name."""

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from riffle.kernels.reference import read_gates
+from riffle.kernels.reference import read_gates, residual_candidate
 from riffle.models.sequence import EMBEDDING_SCALE, SequenceModel
 from riffle.nn.execute import walk
 from riffle.nn.lengths import pad_to
 from riffle.nn.network import ShuffleExchange
-from riffle.nn.switch import PairUnit, SwapGateUnit, SwitchUnit, TwoLayerUnit
+from riffle.nn.switch import PairUnit, ResidualUnit, SwapGateUnit, SwitchUnit, TwoLayerUnit
 from riffle.shuffle import SHUFFLES, Layer, bits, rotate
 
 
@@ -110,6 +110,8 @@ def _gates(unit: PairUnit, state_BWD: Tensor, skip_BWD: Tensor | None) -> dict[s
         reset_BP2E, update_BPE, candidate_BPE = read_gates(read_BPE, unit.weights())
         if isinstance(unit, SwapGateUnit):
             swap_BPE = torch.sigmoid(unit.swap_gate(read_BPE))
+    elif isinstance(unit, ResidualUnit):
+        candidate_BPE = residual_candidate(read_BPE, unit.weights(), norm=unit.norm)
     else:
         assert isinstance(unit, TwoLayerUnit)
         candidate_BPE = unit.second(F.relu(unit.first(read_BPE)))

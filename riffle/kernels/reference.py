@@ -3,11 +3,19 @@
 # P = pairs (any leading shape), D = features per cell, E = 2 * D features per pair
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+Norm = Literal["sequence", "features"]
+NORMS: tuple[Norm, ...] = get_args(Norm)
+"""What a residual Switch Unit normalises over: the pairs of a sequence, or the features of a pair."""
+SEQUENCE_EPSILON, FEATURES_EPSILON = 1e-10, 1e-5
+"""What is added to the variances."""
+CANDIDATE_SCALE = 0.25 * (1 - 0.9**2) ** 0.5
+"""The weight of a residual unit's candidate, which keeps the variance of the cells about where it was."""
 
 
 class SwitchWeights(NamedTuple):
@@ -110,3 +118,59 @@ def _gated_switch_in_place(read_PE: Tensor, copied_PE: Tensor, weights: SwitchWe
     candidate_PE.sigmoid_()
     torch.add(candidate_PE.new_full((), -1.0), candidate_PE, alpha=2, out=candidate_PE)
     return torch.lerp(candidate_PE, copied_PE.flatten(0, -2), update_PE, out=candidate_PE).view_as(read_PE)
+
+
+class ResidualWeights(NamedTuple):
+    """The parameters of a residual Switch Unit."""
+
+    hidden_weight: Tensor
+    """``[2 * E, E]``: Z."""
+    hidden_bias: Tensor
+    """``[2 * E]``: B_Z, added by the normalisation."""
+    candidate_weight: Tensor
+    """``[E, 2 * E]``: W."""
+    candidate_bias: Tensor
+    """``[E]``: B."""
+    residual: Tensor
+    """``[E]``: S."""
+
+
+def residual_switch(s_PE: Tensor, weights: ResidualWeights, *, norm: Norm) -> Tensor:
+    r"""The residual Switch Unit on pairs of cells: :math:`\sigma(2S) \odot s + h (W\,\mathrm{GELU}(g) + B)`.
+
+    Args:
+        s_PE: The pairs, two cells side by side; those of a sequence along the dimension before the last.
+        weights: The unit's parameters.
+        norm: Over what the hidden features :math:`g` are normalised.
+    """
+    candidate_PE = residual_candidate(s_PE, weights, norm=norm).to(s_PE.dtype)
+    return torch.sigmoid(2 * weights.residual) * s_PE + CANDIDATE_SCALE * candidate_PE
+
+
+def residual_candidate(s_PE: Tensor, weights: ResidualWeights, *, norm: Norm) -> Tensor:
+    """What a residual unit adds to the pairs, before it is scaled."""
+    hidden = F.linear(s_PE, weights.hidden_weight)
+    wide = hidden.to(torch.promote_types(hidden.dtype, torch.float32))  # squares of 16-bit numbers are inexact
+    normalise = normalise_over_sequence if norm == "sequence" else normalise_over_features
+    active = gelu(normalise(wide, weights.hidden_bias.to(wide.dtype))).to(hidden.dtype)
+    return F.linear(active, weights.candidate_weight, weights.candidate_bias)
+
+
+def normalise_over_sequence(hidden: Tensor, bias: Tensor) -> Tensor:
+    """The normalisation of the released code: each feature over all pairs of its sequence.
+
+    The centred features are doubled and the bias is added before their mean square is taken. A sequence of two cells is
+    a single pair, whose features are their own mean: there the result is the sign of the bias.
+    """
+    shifted = 2 * (hidden - hidden.mean(-2, keepdim=True)) + bias
+    return shifted * torch.rsqrt(shifted.square().mean(-2, keepdim=True) + SEQUENCE_EPSILON)
+
+
+def normalise_over_features(hidden: Tensor, bias: Tensor) -> Tensor:
+    """Layer normalisation: the features of each pair by themselves, then the bias."""
+    return F.layer_norm(hidden, bias.shape, None, bias, FEATURES_EPSILON)
+
+
+def gelu(x: Tensor) -> Tensor:
+    """The Gaussian error linear unit in its approximation by a sigmoid."""
+    return x * torch.sigmoid(1.702 * x)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from riffle.kernels import Backend
+from riffle.kernels.reference import Norm
 from riffle.models.base import SymbolModel, check_symbols
 from riffle.nn.hub import HubMixin
 from riffle.nn.lengths import at_own_power_of_two, at_powers_of_two, concatenate, pad_to, split
@@ -40,7 +41,8 @@ class SequenceModel(SymbolModel, HubMixin, tags=["neural-shuffle-exchange"], lic
         symbols: Size of the input alphabet; symbol 0 is the blank that pads a sequence.
         classes: Size of the output alphabet.
         features: Feature maps per cell.
-        blocks, sharing, unit, dropout, noise, backend, recompute: See :class:`~riffle.nn.network.ShuffleExchange`.
+        blocks, sharing, unit, norm, dropout, noise, backend, recompute: See
+            :class:`~riffle.nn.network.ShuffleExchange`.
 
     Shape:
         - Input: :math:`(B, N)` integers below ``symbols``, any :math:`N \ge 1`. Rows whose ``lengths`` are given run at
@@ -63,6 +65,7 @@ class SequenceModel(SymbolModel, HubMixin, tags=["neural-shuffle-exchange"], lic
         *,
         sharing: Sharing = "block",
         unit: Unit = "gated",
+        norm: Norm = "features",
         dropout: float = 0.0,
         noise: float = 0.0,
         backend: Backend = "auto",
@@ -78,6 +81,7 @@ class SequenceModel(SymbolModel, HubMixin, tags=["neural-shuffle-exchange"], lic
             blocks,
             sharing=sharing,
             unit=unit,
+            norm=norm,
             dropout=dropout,
             noise=noise,
             backend=backend,

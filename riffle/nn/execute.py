@@ -204,8 +204,8 @@ def run_fused(network: ShuffleExchange, xs_BND: Sequence[Tensor]) -> list[Tensor
     form = NetworkForm(
         network.blocks,
         network.sharing,
-        benes=network.unit != "no-benes",
-        skips=network.unit != "no-residual",
+        benes=network.benes,
+        skips=network.skips,
         units=tuple(network.units.keys()),
         swaps=tuple(unit.swap for unit in units),
         scaled=tuple(unit.skip_scale is not None for unit in units),
@@ -233,7 +233,8 @@ def run_batch(network: ShuffleExchange, x_BND: Tensor) -> Tensor:
     k = bits(x_BND.shape[1])
     layers = network.layers(k)
     switch = switch_layer(network, x_BND, k)
-    if torch.is_grad_enabled() or torch.compiler.is_compiling() or is_fused(network, x_BND):
+    whole = is_fused(network, x_BND) or not network.pairwise
+    if torch.is_grad_enabled() or torch.compiler.is_compiling() or whole:
         return walk(layers, x_BND, shuffled_layer(switch)).to(x_BND.dtype)
     # Where no gradient needs a layer's output by itself, the layers can overwrite one buffer.
     return walk(layers, x_BND.clone(memory_format=torch.contiguous_format), in_place_layer(layers, switch))
@@ -305,8 +306,8 @@ def memory_model(network: ShuffleExchange, x_BND: Tensor, training: bool) -> Mem
     return MemoryModel(
         features=network.features,
         blocks=network.blocks,
-        skips=network.unit != "no-residual",
-        benes=network.unit != "no-benes",
+        skips=network.skips,
+        benes=network.benes,
         dtype=compute_dtype(x_BND) if fused else x_BND.dtype,
         fused=fused,
         training=training,

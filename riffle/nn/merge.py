@@ -63,10 +63,16 @@ def _reference_layer(network: ShuffleExchange) -> GroupedSwitchLayer:
     noise = network.noise if network.training else 0.0
 
     def layer(x_CD: Tensor, unit: str, shuffle: int, skip_CD: Tensor | None, groups: LengthGroups) -> Tensor:
-        # A unit looks at pairs, so longer sequences may enter it cut to the shortest ones' length.
-        shape = (-1, groups.cells[-1])
-        skip_BND = None if skip_CD is None else skip_CD.unflatten(0, shape)
-        y_CD = network[unit](x_CD.unflatten(0, shape), skip_BND).flatten(0, 1)
+        if network.pairwise:
+            # A unit looks at pairs, so longer sequences may enter it cut to the shortest ones' length.
+            shape = (-1, groups.cells[-1])
+            skip_BND = None if skip_CD is None else skip_CD.unflatten(0, shape)
+            y_CD = network[unit](x_CD.unflatten(0, shape), skip_BND).flatten(0, 1)
+        else:
+            parts = zip(split(x_CD, groups.sizes()), groups.cells, strict=True)
+            y_CD = concatenate(
+                [network[unit](part_CD.unflatten(0, (-1, cells))).flatten(0, 1) for part_CD, cells in parts]
+            )
         ys_BND = []
         for part_CD, cells, rate in zip(split(y_CD, groups.sizes()), groups.cells, groups.dropout, strict=True):
             ys_BND.append(regularise(part_CD.unflatten(0, (-1, cells)), rate, noise))

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from riffle.kernels import BACKENDS, Backend
 from riffle.kernels.graphs import GraphCache
+from riffle.kernels.reference import NORMS, Norm
 from riffle.nn.execute import (
     chunks,
     in_place_layer,
@@ -25,7 +26,7 @@ from riffle.nn.execute import (
 from riffle.nn.hub import HubMixin
 from riffle.nn.lengths import at_own_power_of_two, at_powers_of_two, lengths_of_mask
 from riffle.nn.merge import can_merge, run_merged
-from riffle.nn.switch import FUSED_UNITS, UNITS, PairUnit, Unit, make_unit
+from riffle.nn.switch import FUSED_UNITS, UNITS, UNITS_WITHOUT_SKIPS, PairUnit, Unit, make_unit
 from riffle.shuffle import SHARINGS, Layer, Sharing, bits, schedule
 
 
@@ -53,7 +54,9 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
             block have units of their own, which do not swap (the paper's appendix); "full": all blocks share; "none": a
             unit per layer, for one length only.
         unit: "gated", or an ablation of the paper: "no-swap", "no-residual", "no-benes", "swap-gate", "two-fc",
-            "two-fc-gate".
+            "two-fc-gate"; or "residual", the :class:`~riffle.nn.switch.ResidualUnit` of the authors' later paper.
+        norm: What the residual unit normalises over: the "features" of a pair, or as its released code does the
+            "sequence", all of the power of two of cells at which a row runs, padding included.
         dropout: Rate of dropout on a switch layer's output in training, divided by :math:`k`.
         noise: Standard deviation of multiplicative noise in training, used in place of dropout.
         length: The one length of a network with ``sharing="none"``.
@@ -90,6 +93,7 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
         *,
         sharing: Sharing = "block",
         unit: Unit = "gated",
+        norm: Norm = "features",
         dropout: float = 0.0,
         noise: float = 0.0,
         length: int | None = None,
@@ -104,12 +108,15 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
         super().__init__()
         _check_choice("sharing", sharing, SHARINGS)
         _check_choice("unit", unit, UNITS)
+        _check_choice("norm", norm, NORMS)
         _check_choice("order", order, ("paper", "official"))
         _check_choice("backend", backend, BACKENDS)
         if backend == "fused" and unit not in FUSED_UNITS:
             raise ValueError(f"unit {unit!r} has no fused kernel: use backend='auto' or 'reference'")
         if features < 2 or features % 2:
             raise ValueError(f"features must be even, since swapHalf exchanges half of them, got {features}")
+        if norm != "features" and unit != "residual":
+            raise ValueError(f"norm={norm!r} is for unit='residual', a unit {unit!r} does not normalise")
         if blocks < 1:
             raise ValueError(f"blocks must be at least 1, got {blocks}")
         if not (0 <= dropout < 1 and 0 <= noise < math.inf):
@@ -122,11 +129,16 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
             raise ValueError(
                 'sharing="none" has a unit per layer and needs length=, every other sharing runs any length'
             )
-        self.features, self.blocks, self.sharing, self.unit = features, blocks, sharing, unit
+        self.features, self.blocks, self.sharing, self.unit, self.norm = features, blocks, sharing, unit, norm
+        self.benes, self.skips = unit != "no-benes", unit not in UNITS_WITHOUT_SKIPS
+        self.pairwise = unit != "residual" or norm != "sequence"
+        """Whether what a unit makes of a pair depends on that pair alone, wherever and beside whatever it lies."""
         self.dropout, self.noise, self.length, self.order, self.backend = dropout, noise, length, order, backend
         self.recompute = recompute
         self.graphs = GraphCache() if graphs is True else graphs or None
         self.sharding = None if sharding is None or sharding.ranks == 1 else sharding
+        if self.sharding is not None:
+            self.check_pairwise("spread over ranks")
         # Three bits have every kind of layer, so their units are the units of every length.
         layers = self.layers(3 if length is None else bits(length))
         with_skip = {layer.unit for layer in layers if layer.skip is not None}
@@ -134,7 +146,7 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
         for name in dict.fromkeys(layer.unit for layer in layers):
             alone = sharing == "minimal" and name.endswith(("first", "middle", "last"))
             self.units[name] = make_unit(
-                unit, features, skip=name in with_skip, swap=not alone, device=device, dtype=dtype
+                unit, features, skip=name in with_skip, swap=not alone, norm=norm, device=device, dtype=dtype
             )
 
     def layers(self, k: int) -> tuple[Layer, ...]:
@@ -142,7 +154,7 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
         if self.length is not None and k != bits(self.length):
             raise ValueError(f'sharing="none" runs at one size, {2 ** bits(self.length)} cells, not at {2**k}')
         plan = schedule.__wrapped__ if torch.compiler.is_compiling() else schedule  # Dynamo does not trace caches
-        return plan(k, self.blocks, self.sharing, benes=self.unit != "no-benes", skips=self.unit != "no-residual")
+        return plan(k, self.blocks, self.sharing, benes=self.benes, skips=self.skips)
 
     def forward(
         self,
@@ -253,6 +265,14 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
         if x_BND.device != device:
             raise ValueError(f"the input is on {x_BND.device}, the network on {device}: move one with .to(...)")
 
+    def check_pairwise(self, how: str) -> None:
+        """Refuse to take the pairs of a sequence apart where a unit needs all of them."""
+        if not self.pairwise:
+            raise ValueError(
+                f"a sequence cannot be {how} where the unit normalises over all of it: build the network with "
+                "norm='features'"
+            )
+
     def check_in_place(self, x_BND: Tensor) -> int:
         """The address bits of cells that can be overwritten; refuses those that cannot."""
         cells = x_BND.shape[1]
@@ -265,6 +285,7 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
             raise ValueError("the input is overwritten where it lies and must be contiguous: give x.contiguous()")
         if self.sharding is not None:
             raise ValueError("this network was built with sharding=: build it without to overwrite its input")
+        self.check_pairwise("overwritten or streamed in parts")
         return cells.bit_length() - 1
 
     @classmethod
@@ -273,7 +294,8 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
 
         The released code exchanges the first halves of a pair where the paper exchanges the second: the same network
         with its features relabelled. The weights are relabelled here, and ``order="official"`` does the same to
-        inputs and outputs, so that the network computes what the released code computed.
+        inputs and outputs, so that the network computes what the released code computed. The variables of the authors'
+        residual shuffle-exchange network, which exchanges nothing, make a network with ``unit="residual"``.
 
         Args:
             variables: Arrays by TensorFlow variable name, at least those of the network.
@@ -282,7 +304,7 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
         from riffle.nn.official import read_variables
 
         arguments, state = read_variables(variables, blocks)
-        net = cls(**arguments, order="official", dtype=next(iter(state.values())).dtype)
+        net = cls(**arguments, dtype=next(iter(state.values())).dtype)
         missing, unexpected = net.load_state_dict(state, strict=False)
         # A graph of two cells, or of four with minimal sharing, had no layers for the shared units of the half blocks.
         absent = net.units.keys() - {key.split(".")[1] for key in state}
@@ -295,7 +317,8 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
 
     def extra_repr(self) -> str:
         """The arguments the network was built with."""
-        return f"{self.features}, blocks={self.blocks}, sharing={self.sharing!r}, unit={self.unit!r}"
+        norm = f", norm={self.norm!r}" if self.unit == "residual" else ""
+        return f"{self.features}, blocks={self.blocks}, sharing={self.sharing!r}, unit={self.unit!r}{norm}"
 
     def __getitem__(self, name: str) -> PairUnit:
         """The unit of a name in the schedule."""

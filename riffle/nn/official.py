@@ -12,12 +12,22 @@ from torch import Tensor
 
 from riffle.nn.switch import GATE_BIAS
 
-VARIABLE = re.compile(r"(?:^|/)\w+[_/]shuffle_exchange/(?P<layer>[^/]+)/(?P<what>.+?)(?::0)?$")
+VARIABLE = re.compile(r"(?:^|/)\w+(?:[_/]shuffle_exchange|_recursive)/(?P<layer>[^/]+)/(?P<what>.+?)(?::0)?$")
 """A variable of a switch layer, whatever scopes stand before it."""
 LAYER_NAMES = {"first_layer": "first", "middle_layer": "middle", "last_layer": "last", "backward": "reverse"}
 """Layers that the released code names otherwise in its network with minimal sharing."""
+PARTS = ("CvK", "CvB", "residual_scale", "offset", "residual")
+"""What the name of such a variable ends with."""
 GATES = ("reset1/c", "reset2/c", "g")
 CANDIDATES = ("cand1/c", "cand2/c")
+RESIDUAL = {
+    "cand1/c/CvK": "hidden_weight",
+    "norm/c/norm_bias/offset": "hidden_bias",
+    "cand2/c/CvK": "candidate_weight",
+    "cand2/c/CvB": "candidate_bias",
+    "residual": "residual",
+}
+"""The variables of a residual unit, and ours."""
 
 
 def read_variables(variables: Mapping[str, Any], blocks: int | None = None) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -29,19 +39,26 @@ def read_variables(variables: Mapping[str, Any], blocks: int | None = None) -> t
     units: dict[str, dict[str, Tensor]] = {}
     for name, array in variables.items():
         match = VARIABLE.search(name)
-        if match and match["what"].rsplit("/")[-1] in ("CvK", "CvB", "residual_scale"):
+        if match and match["what"].rsplit("/")[-1] in PARTS:
             units.setdefault(match["layer"], {})[match["what"]] = torch.as_tensor(array)
     if not units:
         raise ValueError(
             "no variable of a shuffle-exchange network, such as 'steps_shuffle_exchange/last/g/CvK', found"
         )
-    state = {
-        f"units.{_our_name(layer)}.{name}": tensor
-        for layer, parts in units.items()
-        for name, tensor in _read_unit(layer, parts).items()
-    }
+    residual = any("residual" in parts for parts in units.values())
+    state: dict[str, Tensor] = {}
+    for layer, parts in units.items():
+        try:
+            unit = _read_residual_unit(parts) if residual else _read_unit(parts)
+        except KeyError as error:
+            raise ValueError(f"layer {layer!r} lacks the variable {error}") from None
+        state |= {f"units.{_our_name(layer)}.{name}": tensor for name, tensor in unit.items()}
+    arguments = _arguments(units, blocks)
+    if residual:
+        width = next(len(tensor) for name, tensor in state.items() if name.endswith("residual"))
+        return {"features": width // 2, "unit": "residual", "norm": "sequence", **arguments}, state
     features = next(tensor.shape[-1] for name, tensor in state.items() if name.endswith("candidates_bias"))
-    return {"features": features, **_arguments(units, blocks)}, state
+    return {"features": features, "order": "official", **arguments}, state
 
 
 def read_model(variables: Mapping[str, Any], blocks: int | None = None) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -50,6 +67,10 @@ def read_model(variables: Mapping[str, Any], blocks: int | None = None) -> tuple
     The embedding and the output layer are relabelled with the network, so nothing else has to be.
     """
     arguments, network = read_variables(variables, blocks)
+    if arguments.pop("order", None) is None:
+        raise ValueError(
+            "these variables are of a residual network, of which ShuffleExchange.from_official reads the network alone"
+        )
     outside = {re.sub(r"^.*?(?=embedding|output/)|:0$", "", name): array for name, array in variables.items()}
     try:
         embedding_SD, output_DC, output_C = (
@@ -93,17 +114,18 @@ def _our_name(layer: str) -> str:
     return layer
 
 
-def _read_unit(layer: str, parts: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    try:
-        features = len(parts["cand1/c/CvB"])
-        state = {
-            "gates.weight": torch.cat([relabel(parts[f"{gate}/CvK"].T, features) for gate in GATES]),
-            "gates.bias": torch.cat([relabel(parts[f"{gate}/CvB"], features) + GATE_BIAS for gate in GATES]),
-            "candidates_weight": torch.stack([relabel(parts[f"{cand}/CvK"].T, features) for cand in CANDIDATES]),
-            "candidates_bias": torch.stack([relabel(parts[f"{cand}/CvB"], features) for cand in CANDIDATES]),
-        }
-    except KeyError as error:
-        raise ValueError(f"layer {layer!r} lacks the variable {error}") from None
+def _read_residual_unit(parts: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {ours: parts[name].T if name.endswith("CvK") else parts[name].flatten() for name, ours in RESIDUAL.items()}
+
+
+def _read_unit(parts: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    features = len(parts["cand1/c/CvB"])
+    state = {
+        "gates.weight": torch.cat([relabel(parts[f"{gate}/CvK"].T, features) for gate in GATES]),
+        "gates.bias": torch.cat([relabel(parts[f"{gate}/CvB"], features) + GATE_BIAS for gate in GATES]),
+        "candidates_weight": torch.stack([relabel(parts[f"{cand}/CvK"].T, features) for cand in CANDIDATES]),
+        "candidates_bias": torch.stack([relabel(parts[f"{cand}/CvB"], features) for cand in CANDIDATES]),
+    }
     if "residual_scale" in parts:
         state["skip_scale"] = relabel(parts["residual_scale"], features)
     return state

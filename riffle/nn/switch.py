@@ -1,24 +1,39 @@
-"""The Switch Unit of the paper and the variants of its ablation study."""
+"""The Switch Unit of the paper, the variants of its ablation study, and the residual unit of its sequel."""
 
 # B = batch, N = cells (even), P = N // 2 pairs, D = features per cell, E = 2 * D features per pair
 from __future__ import annotations
 
+import math
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from riffle.kernels.reference import SwitchWeights, gated_switch, mix, swap_half
+from riffle.kernels.reference import (
+    Norm,
+    ResidualWeights,
+    SwitchWeights,
+    gated_switch,
+    mix,
+    residual_switch,
+    swap_half,
+)
 
-Unit = Literal["gated", "no-swap", "no-residual", "no-benes", "swap-gate", "two-fc", "two-fc-gate"]
+Unit = Literal["gated", "no-swap", "no-residual", "no-benes", "swap-gate", "two-fc", "two-fc-gate", "residual"]
 UNITS: tuple[Unit, ...] = get_args(Unit)
 FUSED_UNITS: tuple[Unit, ...] = ("gated", "no-swap", "no-residual", "no-benes")
 """Units that are the gated unit, whatever the wiring around them, and so can run on the fused kernels."""
+UNITS_WITHOUT_SKIPS: tuple[Unit, ...] = ("no-residual", "residual")
+"""Units in whose networks no skip connections join the blocks."""
 GATE_BIAS = 0.5
 """Where the biases of reset and update gates start: sigmoid(0.5) = 0.62 of a cell is copied at first."""
 SKIP_SCALE = 0.5
 """Where the learnable scale of a skip connection starts."""
+RESIDUAL = 0.9
+"""Of a cell, a residual unit keeps this part at first."""
+CANDIDATE_BIAS = 0.01
+"""The largest initial bias of a residual unit's candidate; none is 0, since zeros cannot be normalised."""
 
 
 class PairUnit(nn.Module):
@@ -191,7 +206,75 @@ class TwoLayerUnit(PairUnit):
         return mix(torch.sigmoid(self.update(read_PE)), swap_half(s_PE), candidate_PE.tanh())
 
 
-def make_unit(unit: Unit, features: int, *, skip: bool, swap: bool, device: Any, dtype: Any) -> PairUnit:
+class ResidualUnit(PairUnit):
+    r"""The unit of residual shuffle-exchange networks (Draguns et al., AAAI 2021): two layers beside a scaled identity.
+
+    .. math::
+        \begin{aligned}
+            g &= \mathrm{GELU}(\mathrm{Norm}(Z s, B_Z)), \qquad c = W g + B \\
+            [s_o^1, s_o^2] &= \sigma(2 S) \odot s + h \odot c
+        \end{aligned}
+
+    where :math:`s = [s^1, s^2]` is the pair, :math:`g` has twice as many features, :math:`c` is the candidate,
+    :math:`h = 0.25 \sqrt{1 - 0.9^2}`, :math:`\mathrm{GELU}(x) = x\,\sigma(1.702\,x)` and Norm is one of
+
+    .. math::
+        \text{"sequence"}: \frac{2 (x - \bar x) + B_Z}{\sqrt{\overline{(2 (x - \bar x) + B_Z)^2} + 10^{-10}}} \qquad
+        \text{"features"}: \frac{x - \bar x}{\sqrt{\overline{(x - \bar x)^2} + 10^{-5}}} + B_Z
+
+    Means over the sequence are those of one feature over all its pairs, as in the authors' released code; a pair then
+    depends on all others of its sequence and on its length. Means over the features are those of one pair.
+
+    Args:
+        features: Feature maps per cell, :math:`m` in the paper.
+        norm: "features" or "sequence".
+
+    Shape:
+        - Input and output: :math:`(B, N, D)` with even :math:`N` and :math:`D` = ``features``.
+
+    Examples::
+
+        >>> switch = ResidualUnit(8)
+        >>> switch(torch.randn(2, 16, 8)).shape
+        torch.Size([2, 16, 8])
+    """
+
+    def __init__(self, features: int, *, norm: Norm = "features", device: Any = None, dtype: Any = None) -> None:
+        super().__init__(features, device=device, dtype=dtype)
+        factory = {"device": device, "dtype": dtype}
+        self.norm = norm
+        self.hidden_weight = nn.Parameter(torch.empty(4 * features, 2 * features, **factory))
+        self.hidden_bias = nn.Parameter(torch.empty(4 * features, **factory))
+        self.candidate_weight = nn.Parameter(torch.empty(2 * features, 4 * features, **factory))
+        self.candidate_bias = nn.Parameter(torch.empty(2 * features, **factory))
+        self.residual = nn.Parameter(torch.empty(2 * features, **factory))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Glorot uniform matrices, no hidden bias, a small one of the candidate, and nine tenths of a pair kept."""
+        super().reset_parameters()
+        for matrix in (self.hidden_weight, self.candidate_weight):
+            nn.init.xavier_uniform_(matrix)
+        nn.init.zeros_(self.hidden_bias)
+        nn.init.uniform_(self.candidate_bias, 0, CANDIDATE_BIAS)
+        nn.init.constant_(self.residual, math.log(RESIDUAL / (1 - RESIDUAL)) / 2)
+
+    def weights(self) -> ResidualWeights:
+        """The parameters as the kernels take them."""
+        return ResidualWeights(
+            self.hidden_weight, self.hidden_bias, self.candidate_weight, self.candidate_bias, self.residual
+        )
+
+    def pairs(self, s_PE: Tensor, skip_PE: Tensor | None) -> Tensor:
+        assert skip_PE is None, "this unit has no skip connection"
+        return residual_switch(s_PE, self.weights(), norm=self.norm)
+
+    def extra_repr(self) -> str:
+        """The arguments the unit was built with."""
+        return f"{self.features}, norm={self.norm!r}"
+
+
+def make_unit(unit: Unit, features: int, *, skip: bool, swap: bool, norm: Norm, device: Any, dtype: Any) -> PairUnit:
     """The unit of the given name; "no-residual" and "no-benes" change the wiring and use the gated unit."""
     factory = {"device": device, "dtype": dtype}
     match unit:
@@ -199,5 +282,7 @@ def make_unit(unit: Unit, features: int, *, skip: bool, swap: bool, device: Any,
             return SwapGateUnit(features, skip=skip, **factory)
         case "two-fc" | "two-fc-gate":
             return TwoLayerUnit(features, gate=unit == "two-fc-gate", skip=skip, **factory)
+        case "residual":
+            return ResidualUnit(features, norm=norm, **factory)
         case _:
             return SwitchUnit(features, skip=skip, swap=swap and unit != "no-swap", **factory)

@@ -36,7 +36,10 @@ MISTAKES = {
     "odd features": ((*TRAIN, "--features", "7"), ["features must be even", "7"]),
     "unknown model": ((*TRAIN, "--set", "model.kind=rnn"), ["unknown model 'rnn'", "shuffle-exchange"]),
     "unknown precision": ((*TRAIN, "--precision", "fp8"), ["train.precision", "fp32, tf32, bf16"]),
-    "unknown recipe": ((*TRAIN, "--recipe", "big"), ["unknown recipe 'big'", "paper, released, long, robust, small"]),
+    "unknown recipe": (
+        (*TRAIN, "--recipe", "big"),
+        ["unknown recipe 'big'", "paper, released, long, robust, residual, small"],
+    ),
     "unknown recipe of a run": (("train", "reverse", "--resume", "--out", RUN, "--recipe", "big"), ["unknown recipe"]),
     "no folder of runs": (("solve", "reverse", "1", "--runs", "nothing"), ["no folder nothing"]),
     "drawing over a folder": (("route", "1", "0", "--draw", "runs"), ["Is a directory (runs)"]),

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from riffle import SequenceModel, ShuffleExchange
 from riffle.inspect import LayerTrace, trace
-from riffle.kernels.reference import mix, swap_half
-from riffle.nn.switch import UNITS, SwitchUnit
+from riffle.kernels.reference import CANDIDATE_SCALE, mix, swap_half
+from riffle.nn.switch import UNITS, ResidualUnit, SwitchUnit
 from riffle.shuffle import SHARINGS, bits
 
 FEATURES = 6
@@ -74,9 +74,13 @@ def test_the_gates_explain_the_output(unit: str) -> None:
     net = network(unit=unit, blocks=2)
     for seen in trace(net, cells(8)).layers:
         bit, module = seen.layer.bit, net[seen.layer.unit]
-        assert (seen.update is None) == (unit == "two-fc")
-        assert (seen.reset is None) == unit.startswith("two-fc")
+        assert (seen.update is None) == (unit in ("two-fc", "residual"))
+        assert (seen.reset is None) == (unit.startswith("two-fc") or unit == "residual")
         assert (seen.swap is None) == (unit != "swap-gate")
+        if isinstance(module, ResidualUnit):
+            kept = torch.sigmoid(2 * module.residual) * pairs(seen.state, bit)
+            torch.testing.assert_close(pairs(seen.out, bit), kept + CANDIDATE_SCALE * pairs(seen.candidate, bit))
+            continue
         if seen.update is None:
             torch.testing.assert_close(seen.candidate, seen.out)
             continue
