@@ -77,6 +77,8 @@ class DataConfig:
     """Fraction of a bin's examples that are short enough for a smaller bin."""
     full: Share = 0.0
     """Fraction of a bin's examples that are exactly as long as the bin."""
+    above: Share = 0.0
+    """Fraction of a bin's examples that are longer than a power of two by a number of every order, most often a few."""
     worst: Share = 0.0
     """Fraction of a bin's examples that are worst cases of the task, each kind equally often."""
     longest: CountOrZero = 0
@@ -101,7 +103,7 @@ class PassageDataConfig(DataConfig):
     batch: Count = 512
     """Passages per step."""
     shorter: Share = 0.0
-    """Not used for passages, like full, worst, longest, structure and offset."""
+    """Not used for passages, like full, above, worst, longest, structure and offset."""
     corpus: str = "data/lambada"
     """Folder that riffle lambada prepare wrote."""
     share: Share = 1.0

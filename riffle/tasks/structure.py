@@ -35,6 +35,14 @@ def skewed_values(values: int, shape: tuple[int, int], generator: torch.Generato
     return take(order_BV, torch.minimum(rank_BN, count_B1 - 1))
 
 
+def mostly_one_value(rows_BN: Tensor, generator: torch.Generator) -> Tensor:
+    """A row's first value in all cells but some, which are chosen with a chance of every order from 1 to 1 / N."""
+    batch, width = rows_BN.shape
+    return torch.where(
+        bernoulli(width ** -rand((batch, 1), generator), (batch, width), generator), rows_BN, rows_BN[:, :1]
+    )
+
+
 def nearly_sorted(rows_BN: Tensor, lengths_B1: Tensor, generator: torch.Generator) -> Tensor:
     """The first ``lengths`` cells of every row in ascending or descending order, up to noise of a random size."""
     sign_B1 = torch.where(chosen(0.5, rows_BN.shape[0], generator), 1, -1)
@@ -48,6 +56,7 @@ def structured_values(values: int, lengths_B1: Tensor, width: int, generator: to
     batch = lengths_B1.shape[0]
     rows_BN = skewed_values(values, (batch, width), generator)
     rows_BN = torch.where(chosen(0.5, batch, generator), repeat_before(rows_BN, generator), rows_BN)
+    rows_BN = torch.where(chosen(0.25, batch, generator), mostly_one_value(rows_BN, generator), rows_BN)
     period_B1 = (width ** rand((batch, 1), generator)).long()
     periodic_BN = take(rows_BN, columns(rows_BN) % period_B1)
     rows_BN = torch.where(chosen(0.25, batch, generator), periodic_BN, rows_BN)
@@ -73,15 +82,17 @@ def with_carries(a_BN: Tensor, b_BN: Tensor, base: int, generator: torch.Generat
     """Change digits of two numbers per row so that columns propagate, generate or absorb carries in every proportion.
 
     The shares of the three are uniform over the simplex for each row. In half of the rows they come in runs; in the
-    others they are spread, at a distance of every order, between columns that propagate, so that carries travel far.
+    others they are spread, at a distance of every order, between columns of one kind, every second time such as
+    propagate, so that carries travel far.
     """
     batch, width = a_BN.shape
     shares_B3 = -(1 - rand((batch, 3), generator)).log()
     total_B3 = (shares_B3 / shares_B3.sum(dim=1, keepdim=True)).cumsum(dim=1)
     kind_BN = torch.searchsorted(total_B3, rand((batch, width), generator), right=True)
     spread_BN = bernoulli(width ** -rand((batch, 1), generator), (batch, width), generator)
-    passing_BN = torch.where(spread_BN, kind_BN, PROPAGATE)
-    kind_BN = torch.where(chosen(0.5, batch, generator), passing_BN, repeat_before(kind_BN, generator))
+    between_B1 = torch.where(chosen(0.5, batch, generator), PROPAGATE, kind_BN[:, :1])
+    alone_BN = torch.where(spread_BN, kind_BN, between_B1)
+    kind_BN = torch.where(chosen(0.5, batch, generator), alone_BN, repeat_before(kind_BN, generator))
     made_BN, absorbed_BN = a_BN.clamp(min=1), a_BN.clamp(max=base - 2)
     other_BN = torch.where(kind_BN == GENERATE, made_BN, absorbed_BN)
     room_BN = torch.where(kind_BN == GENERATE, made_BN, base - 1 - absorbed_BN)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from riffle.config import DataConfig
+from riffle.shuffle import bits
 from riffle.tasks.families import families
 from riffle.tasks.rows import bernoulli, columns, randint_below, row_lengths, take
 from riffle.tasks.task import BLANK, Batch, Task
@@ -26,7 +27,7 @@ def sample_bin(task: Task, data: DataConfig, index: int, batch: int, *, generato
     width, low = data.bins[index], data.bins[index - 1] + 1 if index else 1
     high = min(width, data.longest_input)
     low = low if low <= high else 1
-    lengths_B = sample_lengths(batch, low, high, data.shorter, data.full, generator=generator)
+    lengths_B = sample_lengths(batch, low, high, data.shorter, data.full, data.above, generator=generator)
     inputs_BN = task.draw(lengths_B, width, generator=generator)
     if data.worst:
         inputs_BN = mix_in_worst_cases(task, inputs_BN, data.worst, generator=generator)
@@ -46,12 +47,28 @@ def move_right(batch: Batch, fraction: float, *, generator: torch.Generator) -> 
 
 
 def sample_lengths(
-    batch: int, low: int, high: int, shorter: float, full: float = 0.0, *, generator: torch.Generator
+    batch: int,
+    low: int,
+    high: int,
+    shorter: float,
+    full: float = 0.0,
+    above: float = 0.0,
+    *,
+    generator: torch.Generator,
 ) -> Tensor:
-    """Lengths uniform in ``low..high``; a fraction ``shorter`` uniform below it, a fraction ``full`` at ``high``."""
+    """Lengths uniform in ``low..high``; a fraction ``shorter`` uniform below it, a fraction ``full`` at ``high``.
+
+    A fraction ``above`` is longer than a power of two by a log-uniform number. A network that moves cells by the length
+    of its input has to tell 33 from 32 when nearly all of the upper half is blank, which uniform lengths seldom show.
+    """
     own_B, below_B, choice_B = torch.rand(3, batch, generator=generator, device=generator.device)
     shorter = shorter if low > 1 else 0.0
     lengths_B = torch.where(choice_B < shorter, _uniform(below_B, 1, max(low - 1, 1)), _uniform(own_B, low, high))
+    if above:
+        highest = max(bits(high) - 1, 0)
+        power_B = 2.0 ** _uniform(below_B, min(bits(max(low - 1, 1)), highest), highest)
+        above_B = (power_B + power_B**own_B).long().clamp(max=high)
+        lengths_B = torch.where((choice_B >= shorter) & (choice_B < shorter + above), above_B, lengths_B)
     return torch.where(choice_B >= 1 - full, high, lengths_B)
 
 

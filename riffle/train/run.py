@@ -319,7 +319,7 @@ def check_config(config: RunConfig) -> None:
     adamax_decay = train.optimizer == "adamax" and train.weight_decay != 0
     rules = {
         "data.bins": (data.bins and list(data.bins) == sorted(set(data.bins)), "rising lengths"),
-        "data.full": (data.full <= 1 - data.shorter, "within 0..1, together with data.shorter"),
+        "data.full": (data.full + data.shorter + data.above <= 1, "within 0..1 with data.shorter and data.above"),
         "data.worst": (data.worst == 0 or has_worst_cases, "0 for a task without worst cases"),
         "data.longest": (data.longest <= max(data.bins, default=0), "at most the largest bin, or 0 for it"),
         "train.weight_decay of AdaMax": (not adamax_decay, "0, since it has no decay"),

@@ -61,6 +61,17 @@ def test_a_share_of_a_bin_is_as_long_as_it() -> None:
     assert_uniform(lengths[(lengths >= 17) & (lengths < 32)], 17, 31)
 
 
+def test_a_share_of_a_bin_is_a_little_longer_than_a_power_of_two() -> None:
+    lengths = sample_lengths(20_000, 33, 64, 0.2, 0.1, 0.5, generator=seeded(0))
+    just_above = 0.5 / 5 + 0.2 / 32  # one of five orders, and by chance
+    assert abs((lengths == 33).double().mean() - just_above) < 0.01
+    assert abs((lengths <= 32).double().mean() - 0.2) < 0.01
+    wide = sample_lengths(20_000, 1, 64, 0.2, 0.0, 1.0, generator=seeded(0))  # a bin wider than any input
+    assert set(wide.tolist()) == set(range(3, 64)) - {4, 8, 16, 32}
+    for power in (2, 4, 8, 16, 32):
+        assert abs(((wide > power) & (wide < 2 * power)).double().mean() - 1 / 5) < 0.01
+
+
 @pytest.mark.parametrize("share", [0.2, 1.0])
 def test_a_share_of_a_bin_is_worst_cases(share: float) -> None:
     task = get_task("sort")
