@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from riffle.config import DataConfig, LambadaRunConfig, ModelConfig, PassageDataConfig, RunConfig, TrainConfig
+from riffle.tasks import get_task
 
 
 def paper(task: str) -> RunConfig:
@@ -94,6 +95,34 @@ def residual(task: str) -> RunConfig:
     return replace(config, model=replace(config.model, unit="residual"))
 
 
+TRAINED_LENGTH = 40
+"""Longest training input of the fifteen tasks of Delétang et al."""
+
+
+def chomsky(task: str) -> RunConfig:
+    """Inputs of length 1 to 40 at every share of their network, to be tested at lengths up to 500.
+
+    Two blocks, since one is right between powers of two or far beyond the trained lengths, seldom both; one bin is
+    wider than any input. Strings that are written twice take twice the cells.
+    """
+    cells = TRAINED_LENGTH * get_task(task).reach
+    return RunConfig(
+        task=task,
+        model=ModelConfig(features=128, blocks=2),
+        data=DataConfig(bins=(8, 16, 32, 64, 128), longest=cells, batch=32, shorter=0.3),
+        train=TrainConfig(
+            steps=8_000,
+            learning_rate=0.005,
+            schedule="constant",
+            weight_decay=0.1,
+            average=0.999,
+            precision="bf16",
+            evaluate_every=0,
+            checkpoint_every=2000,
+        ),
+    )
+
+
 def small(task: str) -> RunConfig:
     """A network that learns the easy tasks on a CPU within two minutes.
 
@@ -144,6 +173,7 @@ RECIPES: dict[str, Callable[[str], RunConfig]] = {
     "long": long,
     "robust": robust,
     "residual": residual,
+    "chomsky": chomsky,
     "small": small,
 }
 """The recipes of ``riffle train --recipe``, by name."""

@@ -32,7 +32,11 @@ def _summaries(kind: str) -> str:
 def reproduce(
     name: Annotated[
         str | None,
-        typer.Argument(help=f"Timing: {_summaries('timing')}. Learning: {_summaries('learning')}.", metavar="NAME"),
+        typer.Argument(
+            help=f"Timing: {_summaries('timing')}. Learning: {_summaries('learning')}. "
+            f"Benchmarks of others: {_summaries('benchmark')}.",
+            metavar="NAME",
+        ),
     ] = None,
     report: Annotated[bool, typer.Option("--report", help=f"Measure nothing: write {PAGE} from all results.")] = False,
     draw: Annotated[

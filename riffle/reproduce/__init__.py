@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class Entry(NamedTuple):
     """A figure in the list: what ``riffle reproduce --help`` shows without importing the figure, and with it torch."""
 
-    kind: Literal["timing", "learning"]
+    kind: Literal["timing", "learning", "benchmark"]
     module: str
     """Module below ``riffle.reproduce.figures`` that defines it, under its name in capitals."""
     summary: str
@@ -45,6 +45,9 @@ FIGURES: dict[str, Entry] = {
     "lambada-sharing": Entry("learning", "lambada", "accuracy on LAMBADA by which layers share weights"),
     "lambada-levers": Entry(
         "learning", "lambada", "accuracy on LAMBADA with one setting of the training changed at a time"
+    ),
+    "chomsky": Entry(
+        "benchmark", "chomsky", "the fifteen tasks of Delétang et al.: trained on lengths to 40, tested from 41 to 500"
     ),
 }
 """Every figure by its name on the command line, in the order of the report."""

@@ -47,6 +47,24 @@ def lines_figure(heading: str, panels: Mapping[str, Sequence[Line]], *, lengths:
     return figure
 
 
+def table_figure(heading: str, columns: Sequence[str], rows: Mapping[str, Sequence[float | None]]) -> Figure:
+    """A table of percentages, each cell the darker the higher it is; None is left empty."""
+    with style():
+        figure = new_figure(3 + 0.85 * len(columns), 1.6 + 0.33 * len(rows))
+        axes = figure.subplots()
+        shades = [[0.0 if value is None else value for value in row] for row in rows.values()]
+        axes.imshow(shades, cmap="Blues", vmin=0, vmax=180, aspect="auto")
+        for y, row in enumerate(rows.values()):
+            for x, value in enumerate(row):
+                axes.text(x, y, "" if value is None else f"{value:.1f}", ha="center", va="center")
+        axes.set_xticks(range(len(columns)), [column.replace(", ", "\n") for column in columns])
+        axes.set_yticks(range(len(rows)), list(rows))
+        axes.tick_params(length=0, labeltop=True, labelbottom=False)
+        axes.spines[:].set_visible(False)
+        figure.suptitle(heading, fontsize=12)
+    return figure
+
+
 def title(text: str, results: Sequence[Result]) -> str:
     """The title of a figure: what it shows, and the hardware of the runs."""
     hardware = ", ".join(sorted({result["hardware"] for result in results}))

@@ -137,3 +137,30 @@ def test_memory_asks_for_every_cell_once() -> None:
             assert len(row) == 2 * min(length // 2, 129)
             assert sorted((cell - 1) // 3 for cell in cells) == sorted(key // 3 - 1 for key in asked)
             assert len(set(asked)) == len(asked)
+
+
+def expression(rng: random.Random, length: int) -> str:
+    """An expression with brackets of some length, the numbers as d, divided step by step."""
+    if length <= 4:
+        return ["d", "-d", "(d)", "(-d)"][length - 1]
+    first = rng.randint(1, length - 4)
+    return f"({expression(rng, first)}{rng.choice('+-')}{expression(rng, length - first - 3)})"
+
+
+def test_expressions_with_brackets() -> None:
+    rng, task = random.Random(0), TASKS["modular-brackets"]
+    for length in (5, 8, 13):
+        shapes = [
+            "".join("d" if c.isdigit() else c for c in task.write(list(row)) if c != " ") for row in draw(task, length)
+        ]
+        ours, theirs = (
+            [tuple(map(ord, shape)) for shape in each]
+            for each in (shapes, [expression(rng, length) for _ in range(DRAWS)])
+        )
+        assert_same_distribution(ours, theirs)
+
+
+def test_numbers_of_unequal_lengths() -> None:
+    lengths = Counter(row.index(11) for row in draw(TASKS["add-unequal"], 12))
+    assert set(lengths) == set(range(1, 11))
+    assert max(lengths.values()) < 1.2 * DRAWS / 10

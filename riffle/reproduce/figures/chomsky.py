@@ -1,0 +1,183 @@
+"""The fifteen tasks of Delétang et al., trained on lengths 1 to 40: accuracy over all lengths 41 to 500."""
+
+# B = batch, N = width of the padded rows, L = lengths, E = examples of a length
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from riffle.recipes import TRAINED_LENGTH, chomsky, with_model
+from riffle.reproduce.charts import table_figure, title
+from riffle.reproduce.claims import Claim
+from riffle.reproduce.figure import LearningFigure
+from riffle.reproduce.results import Result, by_group
+from riffle.reproduce.specs import RunSpec, shrink, with_model_fields
+from riffle.tasks import get_task
+from riffle.tasks.task import BLANK
+from riffle.train.objective import autocast
+from riffle.train.run import Run
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+LENGTHS = range(TRAINED_LENGTH + 1, 501)
+EXAMPLES = 64
+"""Examples of each length."""
+SOLVED = 0.9
+"""The score from which Delétang et al. call a task solved."""
+MODELS = ("RNN", "Stack-RNN", "Tape-RNN", "Transformer", "LSTM")
+PUBLISHED: dict[str, tuple[float, ...]] = {
+    "even-pairs": (100, 100, 100, 96.4, 100),
+    "modular-arithmetic": (100, 100, 100, 24.2, 100),
+    "parity": (100, 100, 100, 52.0, 100),
+    "cycle": (100, 100, 100, 61.9, 100),
+    "stack": (56.0, 100, 100, 57.5, 59.1),
+    "reverse-bits": (62.0, 100, 100, 62.3, 60.9),
+    "modular-brackets": (41.3, 96.1, 95.4, 32.5, 59.2),
+    "equation": (51.0, 56.2, 64.4, 25.7, 67.8),
+    "duplicate-bits": (50.3, 52.8, 100, 52.8, 57.6),
+    "missing-duplicate": (52.3, 55.2, 100, 56.4, 54.3),
+    "odds-first": (51.0, 51.9, 100, 52.8, 55.6),
+    "add-unequal": (50.3, 52.7, 100, 54.3, 55.5),
+    "multiply-unequal": (50.0, 52.7, 58.5, 52.2, 53.1),
+    "square-root": (54.3, 56.5, 57.8, 52.4, 57.5),
+    "bucket-sort": (27.9, 78.1, 70.7, 91.9, 99.3),
+}
+"""Scores in percent of :data:`MODELS` in the main table of Delétang et al., the best over seeds and settings."""
+CHECKED = ("parity", "reverse-bits", "bucket-sort")
+"""Tasks on which baselines check that training and test are as they were there."""
+BASELINES = {"lstm": "LSTM", "transformer": "Transformer"}
+NEAR = 0.1
+"""How far a baseline may be from its published score, the best over settings that were not tried here."""
+UNPADDED = (1, 2, 3, 5, 7, 9, 12, 15, 18, 21, 25, 30, 35, TRAINED_LENGTH)
+"""Lengths that baselines are trained on, which read inputs without blanks after them."""
+OURS = ("gated", "residual")
+"""Units of our network."""
+
+
+def score_lengths(run: Run, device: torch.device, lengths: Sequence[int] = LENGTHS) -> dict[str, Any]:
+    """The share of right symbols at every length, of those that the answer has; the mean over lengths is the score.
+
+    Computed in the precision of the training. Lengths are grouped by the power of two that holds them.
+    """
+    task, model = get_task(run.config.task), run.model(device)
+    generator = torch.Generator(device).manual_seed(1_000_003)
+    accuracy: dict[int, float] = {}
+    for bits in sorted({(length - 1).bit_length() for length in lengths}):
+        group = [length for length in lengths if (length - 1).bit_length() == bits]
+        cells_L = task.reach * torch.tensor(group, device=device)
+        width = int(cells_L[-1])
+        inputs_BN = task.draw(cells_L.repeat_interleave(EXAMPLES), width, generator=generator)
+        targets_BN = task.answer(inputs_BN)
+        for length, inputs_EN, targets_EN in zip(
+            group, inputs_BN.split(EXAMPLES), targets_BN.split(EXAMPLES), strict=True
+        ):
+            cells = task.reach * length
+            with torch.inference_mode(), autocast(run.config.train.precision, device):
+                outputs_EN = model(inputs_EN[:, :cells]).argmax(dim=-1)
+            counts_EN = targets_EN[:, :cells] != BLANK
+            right_EN = counts_EN & (outputs_EN == targets_EN[:, :cells])
+            accuracy[length] = (right_EN.sum() / counts_EN.sum()).item()
+    ranges = [(41, 64), (65, 128), (129, 256), (257, 500)]
+    parts = {f"{low} to {high}": [a for length, a in accuracy.items() if low <= length <= high] for low, high in ranges}
+    means = {name: round(statistics.mean(values), 4) for name, values in parts.items() if values}
+    return {"accuracy": {"score": round(statistics.mean(accuracy.values()), 4), **means}}
+
+
+def _spec(task: str, unit: str) -> RunSpec:
+    """This network with a unit."""
+    config = with_model_fields(chomsky(task), unit=unit)
+    return RunSpec(folder="chomsky", group=f"{task}, {unit}", config=config, measure=score_lengths)
+
+
+def _baseline_spec(task: str, kind: str) -> RunSpec:
+    """A baseline, trained without padding."""
+    config = with_model(chomsky(task), kind)
+    config = replace(config, data=replace(config.data, bins=UNPADDED, longest=0, batch=10, shorter=0.0, full=1.0))
+    return RunSpec(folder="chomsky", group=f"{task}, {kind}", config=config, measure=score_lengths)
+
+
+def _shrink(spec: RunSpec) -> RunSpec:
+    return replace(shrink(spec), measure=partial(score_lengths, lengths=(41, 70)))
+
+
+def scores(results: Sequence[Result], task: str, variant: str) -> list[float]:
+    """The scores of the runs of a task with a unit or a baseline."""
+    return [run["accuracy"]["score"] for run in by_group(results).get(f"{task}, {variant}", [])]
+
+
+def table(results: Sequence[Result]) -> tuple[list[str], list[list[float | None]]]:
+    """Columns and scores in percent of every task: published, then the best and the mean of our runs."""
+    columns = [*MODELS, *(f"{unit}, {which}" for unit in OURS for which in ("best", "mean")), *BASELINES]
+    rows: list[list[float | None]] = []
+    for task, published in PUBLISHED.items():
+        row: list[float | None] = [*published]
+        for unit in OURS:
+            values = scores(results, task, unit)
+            row += [100 * max(values), 100 * statistics.mean(values)] if values else [None, None]
+        for kind in BASELINES:
+            values = scores(results, task, kind)
+            row.append(100 * max(values) if values else None)
+        rows.append(row)
+    return columns, rows
+
+
+def _draw(results: Sequence[Result]) -> Figure:
+    columns, rows = table(results)
+    heading = title("right symbols in percent over lengths 41 to 500, trained on 1 to 40", results)
+    return table_figure(heading, columns, dict(zip(PUBLISHED, rows, strict=True)))
+
+
+def _claims(results: Sequence[Result]) -> list[Claim]:
+    """How many tasks are solved, the mean over all, and whether baselines are near their published scores."""
+    claims = []
+    for unit in OURS:
+        best = {task: max(values) for task in PUBLISHED if (values := scores(results, task, unit))}
+        solved = [task for task, value in best.items() if value >= SOLVED]
+        complete = len(best) == len(PUBLISHED)
+        evidence = f"{len(solved)} of {len(best)} measured: {', '.join(solved) or 'none'}"
+        claims.append(
+            Claim(
+                f"{unit}: eight tasks solved by the best run",
+                len(solved) >= 8 or (False if complete else None),
+                evidence,
+            )
+        )
+        mean = statistics.mean(best.values()) if complete else None
+        tape = statistics.mean(row[MODELS.index("Tape-RNN")] for row in PUBLISHED.values()) / 100
+        statement = f"{unit}: mean score of the best runs above that of the Tape-RNN"
+        claims.append(
+            Claim(
+                statement, None if mean is None else mean > tape, f"{len(best)} of {len(PUBLISHED)} tasks", tape, mean
+            )
+        )
+    for kind, model in BASELINES.items():
+        for task in CHECKED:
+            published = PUBLISHED[task][MODELS.index(model)] / 100
+            statement, values = (
+                f"{task}, {kind}: within {100 * NEAR:g} points of the published score",
+                scores(results, task, kind),
+            )
+            best_run = max(values, default=None)
+            holds = None if best_run is None else abs(best_run - published) <= NEAR
+            claims.append(Claim(statement, holds, f"best of {len(values)} runs", published, best_run))
+    return claims
+
+
+CHOMSKY = LearningFigure(
+    name="chomsky",
+    base_specs=[
+        *(_spec(task, unit) for unit in OURS for task in PUBLISHED),
+        *(_baseline_spec(task, kind) for kind in BASELINES for task in CHECKED),
+    ],
+    folders=("chomsky",),
+    draw=_draw,
+    claims=_claims,
+    runs=3,
+    shrink=_shrink,
+)
