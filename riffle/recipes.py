@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import partial
 
 from riffle.config import DataConfig, LambadaRunConfig, ModelConfig, PassageDataConfig, RunConfig, TrainConfig
-from riffle.tasks import get_task
 
 
 def paper(task: str) -> RunConfig:
@@ -105,6 +104,8 @@ def chomsky(task: str) -> RunConfig:
     Two blocks, since one is right between powers of two or far beyond the trained lengths, seldom both; one bin is
     wider than any input. Strings that are written twice take twice the cells.
     """
+    from riffle.tasks import get_task  # imports torch
+
     cells = TRAINED_LENGTH * get_task(task).reach
     return RunConfig(
         task=task,

@@ -25,6 +25,8 @@ GOALS = """## Goals
 What we want of our own recipes, stricter than the paper: simple tasks are never trained on a length above 64,
 products to 128; each row takes the recipe with the most runs, and of several the one that does best at it.
 """
+PAPERS = [name for name, entry in FIGURES.items() if entry.kind != "benchmark"]
+"""The paper's figures; benchmarks of others are in docs/when-to-use.md."""
 MAX_COMMANDS = 3
 """A longer list of commands is folded away."""
 
@@ -32,7 +34,7 @@ MAX_COMMANDS = 3
 def report(root: Path) -> str:
     """The page, in Markdown, from the results below ``root``."""
     goals = judge_goals([*GENERALIZATION.read(root), *MULTIPLICATION.read(root)])
-    sections = [section for name in FIGURES for section in _sections(name, root)]
+    sections = [section for name in PAPERS for section in _sections(name, root)]
     return "\n".join([HEAD, GOALS, *_table(goals, "wanted"), "", *sections])
 
 
