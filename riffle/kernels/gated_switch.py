@@ -93,16 +93,17 @@ def switch_forward(
 
 @triton.jit
 def update_backward(
-    p_gates, p_gates_bias, p_grad_gates, p_sum, p_out, p_state, p_bias, p_grad_out, p_grad_sum, p_grad_state,
+    p_gates, p_gates_bias, p_grad_gates, p_sum, p_out, p_state, p_bias, p_grad_out, p_more, p_grad_sum, p_grad_state,
     p_grad_biases, p_seed, n_pairs, starts, lengths, rates,
-    WIDTH: tl.constexpr, OUT: tl.constexpr, SHUFFLE: tl.constexpr, SWAP: tl.constexpr, DROPOUT: tl.constexpr,
-    FAST: tl.constexpr, EVEN: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
+    WIDTH: tl.constexpr, OUT: tl.constexpr, MORE: tl.constexpr, SHUFFLE: tl.constexpr, SWAP: tl.constexpr,
+    DROPOUT: tl.constexpr, FAST: tl.constexpr, EVEN: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     """Through the update: gradients of the candidates' sums, the update gates and the copied state.
 
     The candidates come from their sums, or where ``OUT`` from the layer's outputs, which hold them mixed with the
-    copied state. ``p_grad_gates`` takes the gradients of the update gates and may be ``p_gates``; ``p_grad_biases``
-    ``[tiles, 8D]`` takes each tile's share of the gradients of B_u (columns 4D to 6D) and B_c (6D to 8D).
+    copied state. Where ``MORE``, the gradient of the outputs is the sum of two tensors. ``p_grad_gates`` takes the
+    gradients of the update gates and may be ``p_gates``; ``p_grad_biases`` ``[tiles, 8D]`` takes each tile's share of
+    the gradients of B_u (columns 4D to 6D) and B_c (6D to 8D).
     """
     D: tl.constexpr = WIDTH
     i = tl.program_id(1)
@@ -113,6 +114,8 @@ def update_backward(
     b_copied = _load(p_state + cell, mask, EVEN)
     out = _destination(rows, i, starts, lengths, SHUFFLE)[:, None] * D + columns[None, :]
     b_grad = _load(p_grad_out + out, mask, EVEN)
+    if MORE:
+        b_grad += _load(p_more + out, mask, EVEN)
     b_rest = 1.0 - b_update
     if OUT:
         b_out = _load(p_out + out, mask, EVEN)
@@ -141,26 +144,34 @@ def update_backward(
 
 @triton.jit
 def reset_backward(
-    p_gates, p_gates_bias, p_grad_gates, p_read, p_copy, p_product, p_grad_product, p_grad_read, p_more, p_grad_biases,
-    n_pairs,
-    WIDTH: tl.constexpr, ADD: tl.constexpr, MORE: tl.constexpr, PRODUCT: tl.constexpr, COPY: tl.constexpr,
-    FAST: tl.constexpr, EVEN: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
+    p_gates, p_gates_bias, p_grad_gates, p_read, p_skip, p_scale, p_copy, p_product, p_grad_product, p_grad_read,
+    p_more, p_more_scale, p_grad_biases, p_grad_scales, n_pairs,
+    WIDTH: tl.constexpr, ADD: tl.constexpr, MORE: tl.constexpr, PRODUCT: tl.constexpr, SKIP: tl.constexpr,
+    COPY: tl.constexpr, FAST: tl.constexpr, EVEN: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     """Through the reset gates: their gradients, for which ``p_grad_gates`` may be ``p_gates``, and what was read's.
 
-    The latter are added to what ``p_grad_read`` holds, where ``ADD``, and to ``p_more``, where ``MORE``. ``PRODUCT``
-    stores r^i * s, for the gradient of W_c, and ``COPY`` what was read, for that of the gates' weight.
-    ``p_grad_biases`` ``[tiles, 4E]`` takes each tile's share of the gradients of B_r (columns 0 to 2E).
+    Where ``SKIP``, what was read is ``p_read`` plus the scaled skip connection. Its gradients are added to what
+    ``p_grad_read`` holds, where ``ADD``. Where ``MORE``, a later layer's skip connection began at ``p_read``: of what
+    that layer read, ``p_more`` is the gradient, which is scaled and added, and whose product with ``p_read`` is the
+    scale's gradient, of which ``p_grad_scales`` ``[tiles, E]`` takes each tile's share. ``PRODUCT`` stores r^i * s,
+    for the gradient of W_c, and ``COPY`` what was read, for that of the gates' weight. ``p_grad_biases``
+    ``[tiles, 4E]`` takes each tile's share of the gradients of B_r (columns 0 to 2E).
     """
     E: tl.constexpr = WIDTH
     tile, rows, columns, mask = _tile(n_pairs, E, BLOCK_P, BLOCK_C)
     pair = rows[:, None] * E + columns[None, :]
     b_read = _load(p_read + pair, mask, EVEN)
+    if SKIP:
+        # Rounded like what the products read.
+        b_read += _scale(p_scale, columns, E) * _load(p_skip + pair, mask, EVEN)
+        b_read = b_read.to(p_copy.dtype.element_ty).to(tl.float32)
     b_grad_read = tl.zeros((BLOCK_P, BLOCK_C), dtype=tl.float32)
     if ADD:
         b_grad_read += _load(p_grad_read + pair, mask, EVEN)
     if MORE:
-        b_grad_read += _load(p_more + pair, mask, EVEN)
+        b_more = _load(p_more + pair, mask, EVEN)
+        b_grad_read += _scale(p_more_scale, columns, E) * b_more
     b_grad_resets = ()
     for i in tl.static_range(2):
         product = rows[:, None] * (2 * E) + i * E + columns[None, :]
@@ -180,6 +191,8 @@ def reset_backward(
     for i in tl.static_range(2):
         p_grad_bias = p_grad_biases + tile * (4 * E) + i * E + columns
         tl.store(p_grad_bias, tl.sum(b_grad_resets[i], axis=0), mask=columns < E)
+    if MORE:
+        tl.store(p_grad_scales + tile * E + columns, tl.sum(b_more * b_read, axis=0), mask=columns < E)
 
 
 @triton.jit
@@ -239,6 +252,12 @@ def _finish(
         b_out *= _keep(p_seed, tile * BLOCK_P, i, columns, starts, rates, D, BLOCK_P)
     row = _destination(rows, i, starts, lengths, SHUFFLE)
     _store(p_out + row[:, None] * D + columns[None, :], b_out, mask, EVEN)
+
+
+@triton.jit
+def _scale(p_scale, columns, E: tl.constexpr):
+    """The scale of a skip connection for columns of a pair: the same for both cells."""
+    return tl.load(p_scale + columns % (E // 2), mask=columns < E, other=0.0)[None, :]
 
 
 @triton.jit

@@ -31,8 +31,6 @@ SIGHTS = 3
 """Calls of one shape before its passes are captured."""
 IDLE_CALLS = 64
 """Captured passes give way to others when so many calls did without them: captures take longer than launches."""
-SMALL_WORK = 2**23
-"""Features of all cells of a call up to which starting its kernels takes longer than running them."""
 SHARE = 16
 """What all captured passes keep is at most this part of a device's memory, unless somebody gives a bound."""
 _caches: WeakSet[GraphCache] = WeakSet()
@@ -222,7 +220,7 @@ class GraphCache:
         """Why a call cannot be replayed; None if it might be."""
         if not on_gpu(x_BND) or not _enabled.get():
             return "off"
-        if plan.cells * plan.features > SMALL_WORK:
+        if not plan.small:
             return "large"
         if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
             return "captured by the caller"

@@ -14,6 +14,8 @@ Every tensor is contiguous and begins at a multiple of 16 bytes, so that a kerne
 # product_P2E: r^i * read, sums [P, 2, D]: the candidates before tanh and without their bias
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -59,6 +61,17 @@ class UnitGradients(NamedTuple):
     """``[D]``."""
 
 
+class SkipGradient(NamedTuple):
+    """What goes back through a skip connection to where it began."""
+
+    grad_read: Tensor
+    """``[C, D]``: the gradient of what the later layer read."""
+    scale: Tensor
+    """``[D]``, in float32."""
+    grad_scale: Tensor
+    """``[D]``: where the gradient of the scale adds up, in float32."""
+
+
 class Kept(NamedTuple):
     """What the forward pass leaves for the backward pass, where that does not compute it again."""
 
@@ -74,10 +87,18 @@ def keeps_sums(dtype: torch.dtype) -> bool:
 
 
 class Workspace:
-    """Buffers that the layers of one call use one after the other: a name has the same memory in each of them."""
+    """Buffers that the layers of one call use one after the other: a name has the same memory in each of them.
 
-    def __init__(self, cells: Tensor) -> None:
-        self.dtype, self.device = cells.dtype, cells.device
+    Args:
+        cells: Whose dtype and device the buffers have.
+        side: A stream for the products of weights' gradients, which nobody waits for until :meth:`join`; None launches
+            them among all others.
+    """
+
+    def __init__(self, cells: Tensor, side: torch.cuda.Stream | None = None) -> None:
+        self.dtype, self.device, self.side = cells.dtype, cells.device, side
+        self.read: dict[str, torch.cuda.Event] = {}
+        """For each set of buffers that products on the side read, when they have."""
         self.buffers: dict[tuple[str, torch.dtype], Tensor] = {}
         self.views: dict[tuple[Any, ...], Tensor] = {}
 
@@ -94,6 +115,31 @@ class Workspace:
                 buffer = self.buffers[name, dtype] = torch.empty(size, dtype=dtype, device=self.device)
             view = self.views[name, dtype, shape] = buffer[:size].view(shape)
         return view
+
+    def set_of(self, share: GradientShare) -> str:
+        """The set of buffers in which layers leave what products sum: on the side, the next ones take the other set."""
+        if self.side is None:
+            return ""
+        name = f" {share.number % 2}"
+        if share.first == 0 and name in self.read:
+            self.read.pop(name).wait()
+        return name
+
+    @contextmanager
+    def aside(self, name: str) -> Iterator[None]:
+        """Launch what reads a set of buffers on the side, if there is one."""
+        if self.side is None:
+            yield
+            return
+        self.side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.side):
+            yield
+            self.read[name] = self.side.record_event()
+
+    def join(self) -> None:
+        """Wait for what was launched on the side."""
+        if self.side is not None:
+            torch.cuda.current_stream().wait_stream(self.side)
 
     def release(self, name: str) -> None:
         """Let a buffer go, where memory is worth more than the time to allocate it again."""
@@ -202,10 +248,15 @@ def backward_layer(
     share: GradientShare,
     gradients: UnitGradients,
     grad_CD: Tensor,
-    grad_skip_CD: Tensor | None,
     grad_more_CD: Tensor | None = None,
+    grad_skip_CD: Tensor | None = None,
+    grad_read_CD: Tensor | None = None,
+    skip_gradient: SkipGradient | None = None,
 ) -> None:
-    """The gradients of a layer: fills ``grad_CD`` and ``grad_skip_CD``, adds to ``gradients``, if only a later layer's.
+    """The gradients of a layer: fills ``grad_CD``, adds to ``gradients``, if only a later layer's.
+
+    With a skip connection it fills ``grad_skip_CD``, too, or else ``grad_read_CD``, of which ``grad_CD`` then lacks its
+    part, and the layer where the skip connection began takes a :class:`SkipGradient`.
 
     Args:
         plan: Of the layer's shape.
@@ -221,56 +272,70 @@ def backward_layer(
         share: Where the layer leaves its part of the gradients of the weights.
         gradients: Of the unit's parameters.
         grad_CD: Takes the gradient of the input.
-        grad_skip_CD: Takes that of ``skip_CD``; it may be the memory of ``out_CD``, which nobody needs any more.
-        grad_more_CD: Added to the gradient of the input, where there is no skip connection; None for nothing.
+        grad_more_CD: Added to ``grad_out_CD``; None for nothing.
+        grad_skip_CD: Takes the gradient of ``skip_CD``.
+        grad_read_CD: Takes that of what gates and candidates read; like ``grad_skip_CD`` it may be the memory of
+            ``out_CD``, which nobody needs any more.
+        skip_gradient: Added to the gradient of the input, of a layer without a skip connection of its own.
     """
     pairs, features = plan.pairs, plan.features
     pair, joined, here = 2 * features, skip_CD is None, slice(share.first, share.first + plan.pairs)
     state_PE, grad_state_PE = x_CD.view(pairs, pair), grad_CD.view(pairs, pair)
-    all_grad_gates = workspace("gates", share.pairs, 3 * pair)
-    all_grad_sums = workspace("grad sums", share.pairs, 2, features)
-    all_products = workspace("product", share.pairs, 2, pair)
-    grad_biases = workspace("grad biases", share.tiles, 4 * pair, dtype=torch.float32)
+    half = workspace.set_of(share)
+    all_grad_gates = workspace("gates" + half, share.pairs, 3 * pair)
+    all_grad_sums = workspace("grad sums" + half, share.pairs, 2, features)
+    all_products = workspace("product" + half, share.pairs, 2, pair)
+    grad_biases = workspace("grad biases" + half, share.tiles, 4 * pair, dtype=torch.float32)
+    grad_scales = None
     alone = share.pairs == pairs
-    all_read = state_PE if joined and alone else workspace("read", share.pairs, pair)
+    all_read = state_PE if joined and alone else workspace("read" + half, share.pairs, pair)
     grad_gates, grad_sums, product_P2E = all_grad_gates[here], all_grad_sums[here], all_products[here]
+    formed = out_CD is None and (kept is None or not plan.keep_sums)
     read_PE = state_PE
-    if skip_CD is not None:
+    if skip_CD is not None and (kept is None or formed):
         read_PE = all_read[here]
         plan.skip_forward(state_PE, skip_CD, weights.skip_scale, read_PE)
     # The gradients of the gates before the sigmoid take the place of the gates, unless these were kept.
     gates, sums = (grad_gates, None) if kept is None else kept
     if kept is None:
         torch.mm(read_PE, weights.gates_t, out=gates)
-    formed = out_CD is None and (kept is None or not plan.keep_sums)
     if formed:
         sums = workspace("sums", pairs, 2, features)
         _candidates(plan, gates, read_PE, weights, product_P2E, sums)
-    plan.update_backward[out_CD is not None](
+    plan.update_backward[out_CD is not None, grad_more_CD is not None](
         gates, weights.gates_bias, grad_gates, sums, out_CD, state_PE, weights.candidates_bias, grad_out_CD,
-        grad_sums, grad_state_PE, grad_biases[share.first_tile :], seed,
+        grad_more_CD, grad_sums, grad_state_PE, grad_biases[share.first_tile :], seed,
     )  # fmt: skip
     grad_product_P2E = workspace("grad product", pairs, 2, pair)
     torch.bmm(grad_sums.transpose(0, 1), weights.candidates, out=grad_product_P2E.transpose(0, 1))
-    grad_read_PE = grad_state_PE if joined else workspace("grad read", pairs, pair)
-    plan.reset_backward[joined, grad_more_CD is not None, not formed, joined and not alone](
-        gates, weights.gates_bias, grad_gates, read_PE, all_read[here], product_P2E, grad_product_P2E, grad_read_PE,
-        grad_more_CD, grad_biases[share.first_tile :],
+    grad_read_PE = grad_state_PE
+    if not joined:
+        grad_read_PE = workspace("grad read", pairs, pair) if grad_read_CD is None else grad_read_CD.view(pairs, pair)
+    more, more_scale, grad_more_scale = skip_gradient or (None, None, None)
+    if more is not None:
+        grad_scales = workspace("grad scales" + half, share.tiles, pair, dtype=torch.float32)
+    adds_skip = not joined and read_PE is state_PE
+    plan.reset_backward[joined, more is not None, not formed, adds_skip, adds_skip or (joined and not alone)](
+        gates, weights.gates_bias, grad_gates, read_PE, skip_CD, weights.skip_scale, all_read[here], product_P2E,
+        grad_product_P2E, grad_read_PE, more, more_scale, grad_biases[share.first_tile :],
+        None if grad_scales is None else grad_scales[share.first_tile :],
     )  # fmt: skip
     grad_read_PE.addmm_(grad_gates, weights.gates)
-    if skip_CD is not None:
-        grad_scales = workspace("grad scales", share.scale_tiles, features, dtype=torch.float32)
+    if skip_CD is not None and grad_read_CD is None:
+        grad_scales = workspace("grad scales" + half, share.scale_tiles, features, dtype=torch.float32)
+        grad_more_scale = gradients.skip_scale
         plan.skip_backward(
             skip_CD, weights.skip_scale, grad_read_PE, grad_CD, grad_skip_CD, grad_scales[share.first_scale_tile :]
         )
     if not share.last:
         return
-    _add_weight_gradient(all_grad_gates, all_read, gradients.gates)
-    for i in range(2):
-        _add_weight_gradient(all_grad_sums[:, i], all_products[:, i], gradients.candidates[i])
-    gradients.biases.add_(grad_biases.sum(0))
-    if gradients.skip_scale is not None and not joined:
-        gradients.skip_scale.add_(grad_scales.sum(0))
+    with workspace.aside(half):
+        _add_weight_gradient(all_grad_gates, all_read, gradients.gates)
+        for i in range(2):
+            _add_weight_gradient(all_grad_sums[:, i], all_products[:, i], gradients.candidates[i])
+        gradients.biases.add_(grad_biases.sum(0))
+        if grad_scales is not None and grad_more_scale is not None:
+            grad_more_scale.add_(grad_scales.view(-1, features).sum(0))
 
 
 def _add_skip(

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
-from functools import lru_cache
-from itertools import accumulate, groupby, product
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import lru_cache, partial
+from itertools import accumulate, groupby
 from typing import Any, NamedTuple
 
 import torch
 
 from riffle.kernels.launches import Launch, keeps_sums
 from riffle.kernels.tuning import GRADIENT_PAIRS, PASS_ROWS, Blocks, pass_blocks, switch_blocks
+
+
+class Variants(dict[tuple[bool, ...], Launch]):
+    """The launches of a kernel by some of its flags, each put together when it is first used."""
+
+    def __init__(self, flags: Sequence[str], make: Callable[..., Launch]) -> None:
+        super().__init__()
+        self.flags, self.make = flags, make
+
+    def __missing__(self, values: tuple[bool, ...]) -> Launch:
+        self[values] = launch = self.make(**dict(zip(self.flags, values, strict=True)))
+        return launch
 
 
 class LayerPlan(NamedTuple):
@@ -27,11 +39,10 @@ class LayerPlan(NamedTuple):
     update_forward: Launch
     switch_forward: Launch | None
     """Reset, candidates and update in one; None where the library's product serves better."""
-    update_backward: dict[bool, Launch]
-    """By whether the candidates come from the layer's output."""
-    reset_backward: dict[tuple[bool, bool, bool, bool], Launch]
-    """By whether the gradient of what was read joins that of the copied state, whether there is more to add, whether
-    r * read is to be stored, and whether what was read is to be copied."""
+    update_backward: Variants
+    """By ``OUT`` and ``MORE``."""
+    reset_backward: Variants
+    """By ``ADD``, ``MORE``, ``PRODUCT``, ``SKIP`` and ``COPY``."""
     skip_backward: Launch
 
 
@@ -79,20 +90,17 @@ def plan_layer(
         reset_forward=_pass("reset_forward", pairs, 2 * features, **fast),
         update_forward=_pass("update_forward", *update, **flags),
         switch_forward=None if blocks is None else _switch(blocks, *update, **flags),
-        update_backward={out: _pass("update_backward", *update, OUT=out, **flags) for out in (False, True)},
-        reset_backward={
-            (add, more, product, copy): _pass(
-                "reset_backward", pairs, 2 * features, ADD=add, MORE=more, PRODUCT=product, COPY=copy, **fast
-            )
-            for add, more, product, copy in product((False, True), repeat=4)
-        },
+        update_backward=Variants(("OUT", "MORE"), partial(_pass, "update_backward", *update, **flags)),
+        reset_backward=Variants(
+            ("ADD", "MORE", "PRODUCT", "SKIP", "COPY"), partial(_pass, "reset_backward", pairs, 2 * features, **fast)
+        ),
         skip_backward=_pass("skip_backward", 2 * pairs, features),
     )
 
 
 def _pass(kernel: str, rows: int, width: int, groups: tuple[Any, ...] = (), **flags: Any) -> Launch:
     """A kernel that makes one pass over memory, on tiles of ``rows`` by ``width``; with groups for both cells."""
-    blocks = pass_blocks(width)
+    blocks = pass_blocks(kernel, width)
     return Launch(
         kernel,
         (_ceil_div(rows, blocks.rows) * _ceil_div(width, blocks.columns), 2 if groups else 1),
@@ -138,6 +146,8 @@ class GradientShare(NamedTuple):
     first_scale_tile: int
     """and in that of the skip connection's scale."""
     scale_tiles: int
+    number: int
+    """Of these layers among those that share something."""
     last: bool
     """Whether this layer is the last to leave something."""
 
@@ -154,16 +164,16 @@ def share_gradients(plans: Sequence[LayerPlan], units: Sequence[Hashable]) -> li
                 batch = []
             batch.append(plan)
         batches.append(batch)
-    return [share for batch in batches for share in _shares(batch)]
+    return [share for number, batch in enumerate(batches) for share in _shares(batch, number)]
 
 
-def _shares(plans: Sequence[LayerPlan]) -> Iterator[GradientShare]:
+def _shares(plans: Sequence[LayerPlan], number: int) -> Iterator[GradientShare]:
     pairs = [plan.pairs for plan in plans]
     tiles, scale_tiles = ([_ceil_div(times * count, PASS_ROWS) for count in pairs] for times in (1, 2))
     for layer in range(len(plans)):
         yield GradientShare(
             sum(pairs[:layer]), sum(pairs), sum(tiles[:layer]), sum(tiles), sum(scale_tiles[:layer]), sum(scale_tiles),
-            last=layer == len(plans) - 1,
+            number, last=layer == len(plans) - 1,
         )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from riffle.kernels.launches import (
     Kept,
+    SkipGradient,
     UnitGradients,
     UnitWeights,
     Workspace,
@@ -106,12 +107,13 @@ def backward(
             inputs.enter(plan, xs_BND)
         grads = Cells(saved.inputs[0], plan.backward_regions)
         shapes = zip(plan.batches, plan.lengths, strict=True)
-        workspace = Workspace(grads.enter(plan, split_batches(grad_CD, list(shapes))))
+        workspace = Workspace(grads.enter(plan, split_batches(grad_CD, list(shapes))), _side_stream(plan, grad_CD))
         weights, seeds, kept = _unit_weights(plan, parameters), _seeds(plan, seed), _kept(plan, saved)
         grad_parameters = grad_CD.new_zeros(sum(gradient_sizes(plan.features, plan.scaled)), dtype=torch.float32)
         gradients = _unit_gradients(plan, grad_parameters)
         grad_skips: dict[int, Tensor] = {}
-        for index, step, share, adds, added, last in plan.backward:
+        carried_CD: Tensor | None = None
+        for index, step, share, adds, added, more, defers, carries, last in plan.backward:
             layer = plan.layers[index]
             grads.copy(step.before)
             x_CD, grad_x_CD = inputs.rows(layer.step.source), grads.room(step.target)
@@ -119,21 +121,32 @@ def backward(
             out_CD = None if layer.step.target.region == OUTPUT else inputs.rows(layer.step.target)
             if layer.skip:
                 grad_skips[index] = out_CD if overwrite and out_CD is not None else torch.empty_like(x_CD)
-            # The usual case, in which the launches of the layer add the gradients of its skip connection as well.
-            whole = len(adds) == 1 and not layer.skip and len(grad_skips[adds[0][0]]) == adds[0][2].rows == len(x_CD)
+            skip_gradient = None
+            if more is not None:
+                later = plan.layers[more].unit
+                scale, grad_scale = weights[later].skip_scale, gradients[later].skip_scale
+                assert scale is not None
+                assert grad_scale is not None
+                skip_gradient = SkipGradient(grad_skips[more], scale, grad_scale)
             backward_layer(
                 layer.plan, grads.rows(step.source), x_CD, None if keeps_sums(plan.dtype) else out_CD,
                 inputs.join(layer.skip), weights[layer.unit], seeds[index], workspace, kept=kept[index], share=share,
-                gradients=gradients[layer.unit], grad_CD=grad_x_CD,
-                grad_more_CD=grad_skips[adds[0][0]] if whole else None, grad_skip_CD=grad_skips.get(index),
+                gradients=gradients[layer.unit], grad_CD=grad_x_CD, grad_more_CD=carried_CD,
+                grad_skip_CD=None if defers else grad_skips.get(index),
+                grad_read_CD=grad_skips[index] if defers else None,
+                skip_gradient=skip_gradient,
             )  # fmt: skip
-            for source, row, piece in () if whole else adds:
+            carried_CD = grad_skips[index] if carries else None
+            if defers and not carries:
+                grad_x_CD += grad_skips[index]
+            for source, row, piece in adds:
                 grad_x_CD[piece.row : piece.row + piece.rows] += grad_skips[source][row : row + piece.rows]
             grads.copy(step.after)
             del grad_x_CD, x_CD, out_CD
             grads.release(last)
             for source in added:
                 del grad_skips[source]
+        workspace.join()
         return grads.leave(plan), grad_parameters
 
 
@@ -290,6 +303,13 @@ def _unit_gradients(plan: NetworkPlan, flat: Tensor) -> list[UnitGradients]:
             UnitGradients(gates.view(3 * pair, pair), candidates.view(2, plan.features, pair), biases, scale_D)
         )
     return units
+
+
+def _side_stream(plan: NetworkPlan, x: Tensor) -> torch.cuda.Stream | None:
+    """In a graph of small work, products beside the other launches fill the gaps between them."""
+    if plan.small and x.is_cuda and torch.cuda.is_current_stream_capturing():
+        return torch.cuda.Stream(x.device)
+    return None
 
 
 def _seeds(plan: NetworkPlan, seed: Tensor | None) -> Sequence[Tensor | None]:

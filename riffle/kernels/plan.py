@@ -32,6 +32,8 @@ INPUT, OUTPUT = 0, 1
 """The regions of memory that hold what enters and what leaves, all groups one after the other."""
 KEEP_NOTHING, KEEP_INPUTS, KEEP_GATES = range(3)
 """What a forward pass leaves for the backward pass: nothing, each layer's input, or its gates as well."""
+SMALL_WORK = 2**23
+"""Features of all cells of a call up to which starting its kernels takes longer than running them."""
 LARGE_BYTES = 2**20
 """From this size of a layer's cells on, memory is worth more than the time to allocate it."""
 
@@ -262,6 +264,13 @@ class BackwardStep(NamedTuple):
     there, and the rows here."""
     added: tuple[int, ...]
     """The layers whose skip connections' gradients have all been added after this one."""
+    more: int | None
+    """The layer whose skip connection began at this layer's input, where the launches add its gradients: the usual
+    case, all rows in their places and no skip connection here."""
+    defers: bool
+    """Whether this layer is such a layer, and leaves the gradient of what it read to others."""
+    carries: bool
+    """Whether the layer after this one in the backward pass takes that part of its output's gradient as it lies."""
     last: tuple[int, ...]
     """The regions that nobody reads after this layer."""
 
@@ -299,6 +308,11 @@ class NetworkPlan(NamedTuple):
     def cells(self) -> int:
         """Of all batches at the widths at which they run."""
         return self.regions[INPUT]
+
+    @property
+    def small(self) -> bool:
+        """Whether starting its kernels takes longer than running them."""
+        return self.cells * self.features <= SMALL_WORK
 
 
 @lru_cache(maxsize=256)
@@ -424,12 +438,27 @@ def _plan_backward(
             else:
                 known.append((index, there, here))
     first_source = {index: min(layer.skip) for index, layer in enumerate(merged) if layer.skip}
+    # Skip connections whose gradients the launches of the layer add where they began: source by layer.
+    joined = {
+        known[0][0]: source
+        for source, known in adds.items()
+        if len(known) == 1 and not merged[source].skip
+        and known[0][1] == 0 and known[0][2].rows == layers[source].plan.pairs * 2 == layers[known[0][0]].plan.pairs * 2
+    }  # fmt: skip
+    more = {source: index for index, source in joined.items()}
     last_reader = {piece.region: place for place, step in enumerate(placed.steps) for piece in _read(step)}
-    shares = share_gradients([layers[i].plan for i in order], [(layers[i].unit, not layers[i].skip) for i in order])
+    units = [
+        (layers[i].unit, not layers[i].skip, i in joined, layers[more[i]].unit if i in more else None) for i in order
+    ]
+    shares = share_gradients([layers[i].plan for i in order], units)
     steps = []
     for place_index, index in enumerate(order):
         last = tuple(region for region, reader in last_reader.items() if reader == place_index)
         added = tuple(layer for layer, source in first_source.items() if source == index)
         step, share = placed.steps[place_index], shares[place_index]
-        steps.append(BackwardStep(index, step, share, tuple(adds.get(index, ())), added, last))
+        following = placed.steps[place_index + 1] if index else None
+        carries = index in joined and following is not None and not (step.after or following.before)
+        carries = carries and following is not None and following.source == step.target
+        rest = () if index in more else tuple(adds.get(index, ()))
+        steps.append(BackwardStep(index, step, share, rest, added, more.get(index), index in joined, carries, last))
     return tuple(steps), placed.regions

@@ -36,10 +36,12 @@ class Blocks(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def pass_blocks(width: int) -> Blocks:
+def pass_blocks(kernel: str, width: int) -> Blocks:
     """For the kernels that make one pass over memory, on rows of ``width`` numbers."""
     columns = _divisor(width, 64)
-    return Blocks(PASS_ROWS, columns, {"num_warps": max(1, columns // 16)})
+    # Sums over a tile make its warps wait for each other: the fewer, the better, while registers last.
+    warp_columns = 32 if kernel == "update_backward" else 16
+    return Blocks(PASS_ROWS, columns, {"num_warps": max(1, columns // warp_columns)})
 
 
 @lru_cache(maxsize=4096)

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from riffle import ShuffleExchange
-from riffle.kernels import graphs
+from riffle.kernels import graphs, plan
 from riffle.kernels.graphs import SIGHTS, GraphCache, use_graphs
 from riffle.nn import execute, network
 
@@ -234,7 +234,7 @@ def test_little_room(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ours.graphs.counts["no room"] == 1
     with pytest.raises(ValueError, match="max_graphs must be at least 1, got 0"):
         GraphCache(max_graphs=0)
-    monkeypatch.setattr(graphs, "SMALL_WORK", 1)
+    monkeypatch.setattr(plan, "SMALL_WORK", 1)
     ours(cells())
     assert ours.graphs.counts["large"] == 1
 
