@@ -327,5 +327,9 @@ def device_bytes(x_BND: Tensor) -> tuple[int, int]:
 def plan_bytes(plan: NetworkPlan) -> int:
     """About what the captured passes of a plan keep: all layers' inputs, and input, output and their gradients."""
     rows = sum(plan.regions) + 2 * plan.cells if plan.keep else 2 * plan.cells
-    gates = (8 if plan.dtype == torch.float32 else 6) * plan.pairs if plan.keep == KEEP_GATES else 0
+    from riffle.kernels.units import KERNELS
+
+    kernels = KERNELS[plan.kind]
+    kept = kernels.first + 2 * kernels.keeps_sums(plan.dtype)
+    gates = kept * plan.pairs if plan.keep == KEEP_GATES else 0
     return (rows + gates) * plan.features * plan.dtype.itemsize

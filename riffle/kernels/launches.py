@@ -72,6 +72,20 @@ class SkipGradient(NamedTuple):
     """``[D]``: where the gradient of the scale adds up, in float32."""
 
 
+def unit_weights(
+    gates: Tensor, gates_bias: Tensor, candidates: Tensor, candidates_bias: Tensor, skip_scale: Tensor | None
+) -> UnitWeights:
+    """The parameters of a unit as its launches take them."""
+    return UnitWeights(gates, gates.t(), candidates, candidates.mT, gates_bias, candidates_bias, skip_scale)
+
+
+def unit_gradients(gates: Tensor, candidates: Tensor, biases: Tensor, skip_scale: Tensor | None) -> UnitGradients:
+    """Tensors for a unit's gradients as its launches take them."""
+    pair = biases.numel() // 4
+    scale_D = None if skip_scale is None else skip_scale[: pair // 2]
+    return UnitGradients(gates.view(3 * pair, pair), candidates.view(2, pair // 2, pair), biases, scale_D)
+
+
 class Kept(NamedTuple):
     """What the forward pass leaves for the backward pass, where that does not compute it again."""
 

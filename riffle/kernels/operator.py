@@ -26,6 +26,7 @@ from riffle.kernels.plan import (
     plan_network,
     used_units,
 )
+from riffle.kernels.units import KERNELS
 from riffle.shuffle import bits
 
 SECOND_DERIVATIVES = b'the fused kernels have no second derivatives: build the network with backend="reference"'
@@ -121,7 +122,7 @@ class _Network(torch.autograd.Function):
                 kept = lease.passes
                 grads = backward(plan, grad_CD, kept.xs_BND, parameters, kept.seed, kept.saved)
             shapes = list(zip(plan.batches, plan.lengths, strict=True))
-            gradients = _split_gradients(shapes, plan.scaled, plan.used, grads, parameters)
+            gradients = _split_gradients(shapes, plan.kind, plan.scaled, plan.used, grads, parameters)
         needed = ctx.needs_input_grad[3:]
         gradients = [grad if wanted else None for grad, wanted in zip(gradients, needed, strict=True)]
         if torch.is_grad_enabled():
@@ -131,6 +132,7 @@ class _Network(torch.autograd.Function):
 
 def _split_gradients(
     shapes: Sequence[tuple[int, int]],
+    kind: str,
     scaled: Sequence[bool],
     used: Sequence[tuple[bool, bool]],
     grads: tuple[Tensor, Tensor],
@@ -141,16 +143,15 @@ def _split_gradients(
     features = grad_CD.shape[1]
     gradients: list[Tensor | None] = [*split_batches(grad_CD, shapes)]
     flat = grad_parameters.to(parameters[0].dtype)
-    pieces = flat.split(gradient_sizes(features, scaled))
+    pieces = flat.split(gradient_sizes(features, kind, scaled))
     position = 0
     for unit, (takes_part, skips) in enumerate(used):
-        gates, candidates, biases, scale = pieces[4 * unit : 4 * unit + 4]
-        gates_bias, candidates_bias = biases.split([6 * features, 2 * features])
-        ordered = [gates, gates_bias, candidates, candidates_bias, *([scale[:features]] if scaled[unit] else [])]
-        for index, gradient in enumerate(ordered):
+        first, second, biases, vector = pieces[4 * unit : 4 * unit + 4]
+        first_bias, second_bias = biases.split([biases.numel() - 2 * features, 2 * features])
+        for index, gradient in enumerate([first, first_bias, second, second_bias, *([vector] if scaled[unit] else [])]):
             parameter = parameters[position]
-            wanted = skips if index == 4 else takes_part
-            gradients.append(gradient.view(parameter.shape).to(parameter.dtype) if wanted else None)
+            gradient = gradient[: parameter.numel()].view(parameter.shape).to(parameter.dtype)
+            gradients.append(gradient if (skips if index == 4 else takes_part) else None)
             position += 1
     return gradients
 
@@ -164,11 +165,13 @@ def _once_differentiable(gradients: list[Tensor | None]) -> list[Tensor | None]:
 def _flat(form: NetworkForm) -> tuple[Any, ...]:
     """A network's form as an operator's arguments."""
     plain = (form.blocks, form.sharing, form.benes, form.skips)  # torch 2.8 does not trace a slice of a named tuple
-    return (*plain, ",".join(form.units), list(form.swaps), list(form.scaled))
+    return (*plain, ",".join(form.units), list(form.swaps), list(form.scaled), form.kind)
 
 
-def _form(blocks: int, sharing: Any, benes: bool, skips: bool, units: str, swaps: Any, scaled: Any) -> NetworkForm:
-    return NetworkForm(blocks, sharing, benes, skips, tuple(units.split(",")), tuple(swaps), tuple(scaled))
+def _form(
+    blocks: int, sharing: Any, benes: bool, skips: bool, units: str, swaps: Any, scaled: Any, kind: str
+) -> NetworkForm:
+    return NetworkForm(blocks, sharing, benes, skips, tuple(units.split(",")), tuple(swaps), tuple(scaled), kind)
 
 
 @torch.library.custom_op("riffle::network", mutates_args=())
@@ -183,11 +186,12 @@ def _network(
     units: str,
     swaps: list[bool],
     scaled: list[bool],
+    kind: str,
     dtype: torch.dtype,
     dropout: float,
     keep: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    form = _form(blocks, sharing, benes, skips, units, swaps, scaled)
+    form = _form(blocks, sharing, benes, skips, units, swaps, scaled, kind)
     plan = _plan(xs_BND, form, dtype, dropout, keep)
     y_CD, saved = forward(plan, xs_BND, parameters, seed)
     return y_CD, saved.inputs[0], saved.gates[0], saved.sums[0]
@@ -199,8 +203,8 @@ def _(xs_BND: list[Tensor], parameters: list[Tensor], seed: Tensor | None, *rest
     x_BND, features = xs_BND[0], xs_BND[0].shape[2]
     y_CD = x_BND.new_empty(sum(x_BND.shape[0] * x_BND.shape[1] for x_BND in xs_BND), features)
     rows, pairs = _saved_shape(xs_BND, _form(*form), dtype) if keep else (0, 0)
-    pairs = pairs if keep == KEEP_GATES else 0
-    sizes = ((rows, features), (pairs, 6 * features), (2 * pairs * (dtype == torch.float32), features))
+    pairs, kernels = pairs if keep == KEEP_GATES else 0, KERNELS[form[-1]]
+    sizes = ((rows, features), (pairs, kernels.first * features), (2 * pairs * kernels.keeps_sums(dtype), features))
     return (y_CD, *(x_BND.new_empty(size, dtype=dtype) for size in sizes))
 
 
@@ -234,11 +238,12 @@ def _network_backward(
     units: str,
     swaps: list[bool],
     scaled: list[bool],
+    kind: str,
     dtype: torch.dtype,
     dropout: float,
     keep: int,
 ) -> tuple[Tensor, Tensor]:
-    form = _form(blocks, sharing, benes, skips, units, swaps, scaled)
+    form = _form(blocks, sharing, benes, skips, units, swaps, scaled, kind)
     shape = (tuple(batches), tuple(lengths), grad_CD.shape[1])
     plan = plan_network(*shape, x_dtype, grad_CD.device, form, dtype, dropout, keep)
     return backward(plan, grad_CD, (), parameters, seed, Saved((inputs_TD,), (gates,), (sums,)))
@@ -246,8 +251,8 @@ def _network_backward(
 
 @_network_backward.register_fake
 def _(grad_CD: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    x_dtype, scaled = rest[7], rest[14]
-    size = sum(gradient_sizes(grad_CD.shape[1], scaled))
+    x_dtype, scaled, kind = rest[7], rest[14], rest[15]
+    size = sum(gradient_sizes(grad_CD.shape[1], kind, scaled))
     return grad_CD.new_empty(grad_CD.shape, dtype=x_dtype), grad_CD.new_empty(size, dtype=torch.float32)
 
 
@@ -263,7 +268,7 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]
 def _backward(ctx: Any, grad_CD: Tensor | None, *_: None) -> tuple[Any, ...]:
     count = len(ctx.shapes)
     seed, inputs_TD, gates, sums, *parameters = ctx.saved_tensors
-    unused = (None,) * 11
+    unused = (None,) * 12
     if grad_CD is None:
         return ([None] * count, [None] * len(parameters), *unused)
     batches, lengths = map(list, zip(*ctx.shapes, strict=True))
@@ -273,7 +278,7 @@ def _backward(ctx: Any, grad_CD: Tensor | None, *_: None) -> tuple[Any, ...]:
     )  # fmt: skip
     form = _form(*ctx.form)
     used = used_units(form, tuple(bits(length) for length in lengths))
-    gradients = _split_gradients(ctx.shapes, form.scaled, used, grads, parameters)
+    gradients = _split_gradients(ctx.shapes, form.kind, form.scaled, used, grads, parameters)
     return (gradients[:count], gradients[count:], *unused)
 
 

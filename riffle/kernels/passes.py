@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,15 +18,11 @@ from torch import Tensor
 from riffle.kernels.launches import (
     Kept,
     SkipGradient,
-    UnitGradients,
-    UnitWeights,
     Workspace,
     aligned,
-    backward_layer,
-    forward_layer,
-    keeps_sums,
 )
 from riffle.kernels.plan import INPUT, KEEP_GATES, OUTPUT, Copy, NetworkPlan, Piece
+from riffle.kernels.units import KERNELS
 
 ROW_MULTIPLE = 8
 """Regions begin at multiples of so many rows, and so at multiples of 16 bytes however narrow a row is."""
@@ -40,7 +36,7 @@ class Saved(NamedTuple):
     inputs: tuple[Tensor, ...]
     """``[T, D]``: the layers' inputs, region by region."""
     gates: tuple[Tensor, ...]
-    """``[P, 3E]``."""
+    """``[P, 3E]``, or what else a unit's first product makes of a pair."""
     sums: tuple[Tensor, ...]
     """``[2 * P, D]``; in 16 bits none, since there the layers' outputs serve."""
 
@@ -49,14 +45,14 @@ def forward(
     plan: NetworkPlan, xs_BND: Sequence[Tensor], parameters: Sequence[Tensor], seed: Tensor | None
 ) -> tuple[Tensor, Saved]:
     """The cells after all layers, of all batches one after the other, and what the backward pass needs."""
-    x_BND = xs_BND[0]
+    x_BND, kernels = xs_BND[0], KERNELS[plan.kind]
     with _on_device_of(x_BND):
         regions, pairs = (_kept_regions(plan) if plan.keep else []), [layer.plan.pairs for layer in plan.layers]
         pairs = pairs if plan.keep == KEEP_GATES else []
         saved = Saved(
             _allocate(plan, x_BND, [rounded(rows) for rows in regions], plan.features),
-            _allocate(plan, x_BND, pairs, 6 * plan.features),
-            _allocate(plan, x_BND, [2 * count * keeps_sums(plan.dtype) for count in pairs], plan.features),
+            _allocate(plan, x_BND, pairs, kernels.first * plan.features),
+            _allocate(plan, x_BND, [2 * count * kernels.keeps_sums(plan.dtype) for count in pairs], plan.features),
         )
         cells = Cells(saved.inputs[0], plan.regions, _saved_regions(plan, saved) if plan.keep else ())
         workspace = Workspace(cells.enter(plan, xs_BND))
@@ -67,7 +63,7 @@ def forward(
             # Where the result is all that its region holds, the layer can allocate it when it is needed.
             target = step.target.region
             late = plan.large and cells.regions[target] is None and step.target.rows == plan.regions[target]
-            out_CD = forward_layer(
+            out_CD = kernels.forward_layer(
                 layer.plan, cells.rows(step.source), cells.join(layer.skip), weights[layer.unit], seeds[index],
                 workspace, kept=kept[index], out_CD=None if late else cells.room(step.target),
             )  # fmt: skip
@@ -101,6 +97,7 @@ def backward(
         saved: What the forward pass left.
         overwrite: Whether nobody will need ``saved`` again, so that it gives room to gradients of skip connections.
     """
+    kernels = KERNELS[plan.kind]
     with _on_device_of(grad_CD):
         inputs = Cells(saved.inputs[0], plan.regions, _saved_regions(plan, saved))
         if plan.direct:
@@ -109,7 +106,8 @@ def backward(
         shapes = zip(plan.batches, plan.lengths, strict=True)
         workspace = Workspace(grads.enter(plan, split_batches(grad_CD, list(shapes))), _side_stream(plan, grad_CD))
         weights, seeds, kept = _unit_weights(plan, parameters), _seeds(plan, seed), _kept(plan, saved)
-        grad_parameters = grad_CD.new_zeros(sum(gradient_sizes(plan.features, plan.scaled)), dtype=torch.float32)
+        sizes = gradient_sizes(plan.features, plan.kind, plan.scaled)
+        grad_parameters = grad_CD.new_zeros(sum(sizes), dtype=torch.float32)
         gradients = _unit_gradients(plan, grad_parameters)
         grad_skips: dict[int, Tensor] = {}
         carried_CD: Tensor | None = None
@@ -128,8 +126,8 @@ def backward(
                 assert scale is not None
                 assert grad_scale is not None
                 skip_gradient = SkipGradient(grad_skips[more], scale, grad_scale)
-            backward_layer(
-                layer.plan, grads.rows(step.source), x_CD, None if keeps_sums(plan.dtype) else out_CD,
+            kernels.backward_layer(
+                layer.plan, grads.rows(step.source), x_CD, None if kernels.keeps_sums(plan.dtype) else out_CD,
                 inputs.join(layer.skip), weights[layer.unit], seeds[index], workspace, kept=kept[index], share=share,
                 gradients=gradients[layer.unit], grad_CD=grad_x_CD, grad_more_CD=carried_CD,
                 grad_skip_CD=None if defers else grad_skips.get(index),
@@ -260,11 +258,12 @@ def _kept(plan: NetworkPlan, saved: Saved) -> list[Kept | None]:
     if plan.keep != KEEP_GATES:
         return [None] * len(plan.layers)
     pairs = [layer.plan.pairs for layer in plan.layers]
-    gates, sums = _each(saved.gates, pairs), _each(saved.sums, [2 * count * keeps_sums(plan.dtype) for count in pairs])
+    keeps_sums = KERNELS[plan.kind].keeps_sums(plan.dtype)
+    gates, sums = _each(saved.gates, pairs), _each(saved.sums, [2 * count * keeps_sums for count in pairs])
     return [Kept(gate, total.view(len(total) // 2, 2, plan.features)) for gate, total in zip(gates, sums, strict=True)]
 
 
-def _unit_weights(plan: NetworkPlan, parameters: Sequence[Tensor]) -> list[UnitWeights]:
+def _unit_weights(plan: NetworkPlan, parameters: Sequence[Tensor]) -> list[Any]:
     """Every unit's parameters in the dtype of the cells, cast together where they are in another."""
     tensors = iter(parameters)
     weights, scales = [], []
@@ -278,30 +277,26 @@ def _unit_weights(plan: NetworkPlan, parameters: Sequence[Tensor]) -> list[UnitW
         casts = [part[: weight.numel()].view(weight.shape) for part, weight in zip(parts, weights, strict=True)]
         torch._foreach_copy_(casts, [weight.detach() for weight in weights])
         weights = casts
-    units = []
-    for unit, scale in enumerate(scales):
-        gates, gates_bias, candidates, candidates_bias = weights[4 * unit : 4 * unit + 4]
-        scale_D = None if scale is None else aligned(scale.float())
-        units.append(UnitWeights(gates, gates.t(), candidates, candidates.mT, gates_bias, candidates_bias, scale_D))
-    return units
+    exact = [None if scale is None else aligned(scale.float()) for scale in scales]
+    make = KERNELS[plan.kind].weights
+    return [make(*weights[4 * unit : 4 * unit + 4], vector) for unit, vector in enumerate(exact)]
 
 
-def gradient_sizes(features: int, scaled: Sequence[bool]) -> list[int]:
-    """Of the gradients of each unit's matrices, of its biases together, and of its skip connection's scale."""
-    pair = 2 * features
-    return [size for has_scale in scaled for size in (3 * pair * pair, pair * pair, 4 * pair, int(has_scale) * pair)]
+def gradient_sizes(features: int, kind: str, scaled: Sequence[bool]) -> list[int]:
+    """Of the gradients of each unit's matrices, of its biases together, and of its vector."""
+    kernels = KERNELS[kind]
+    matrices = (2 * kernels.first * features**2, kernels.second * features**2)
+    biases = (kernels.first + 2) * features
+    return [size for has_vector in scaled for size in (*matrices, biases, 2 * features * int(has_vector))]
 
 
-def _unit_gradients(plan: NetworkPlan, flat: Tensor) -> list[UnitGradients]:
+def _unit_gradients(plan: NetworkPlan, flat: Tensor) -> list[Any]:
     """Every unit's gradients as views of one tensor."""
-    pair, parts = 2 * plan.features, flat.split(gradient_sizes(plan.features, plan.scaled))
+    parts, make = flat.split(gradient_sizes(plan.features, plan.kind, plan.scaled)), KERNELS[plan.kind].gradients
     units = []
     for unit, scaled in enumerate(plan.scaled):
-        gates, candidates, biases, scale = parts[4 * unit : 4 * unit + 4]
-        scale_D = scale[: plan.features] if scaled else None
-        units.append(
-            UnitGradients(gates.view(3 * pair, pair), candidates.view(2, plan.features, pair), biases, scale_D)
-        )
+        *products, vector = parts[4 * unit : 4 * unit + 4]
+        units.append(make(*products, vector if scaled else None))
     return units
 
 

@@ -235,6 +235,8 @@ class NetworkForm(NamedTuple):
     """Whether each of them exchanges second halves."""
     scaled: tuple[bool, ...]
     """Whether each of them has the scale of a skip connection: five parameters instead of four."""
+    kind: str = "gated"
+    """Which kernels compute the units: an entry of :data:`riffle.kernels.units.KERNELS`."""
 
 
 class LayerStep(NamedTuple):
@@ -285,6 +287,7 @@ class NetworkPlan(NamedTuple):
     x_dtype: torch.dtype
     dtype: torch.dtype
     keep: int
+    kind: str
     scaled: tuple[bool, ...]
     used: tuple[tuple[bool, bool], ...]
     """Whether each unit takes part, and whether its skip connection does."""
@@ -329,7 +332,7 @@ def plan_network(
     eager: bool = False,
 ) -> NetworkPlan:
     """Plan the call for batches of these shapes, longer ones first; ``eager`` where no operator's schema limits it."""
-    from riffle.kernels.layer_plan import plan_layer  # Triton is not everywhere, and :func:`merge` is
+    from riffle.kernels.units import KERNELS  # Triton is not everywhere, and :func:`merge` is
 
     ks = [bits(length) for length in lengths]
     assert sorted(ks, reverse=True) == ks, "longer sequences come first"
@@ -348,7 +351,7 @@ def plan_network(
     for index, (layer, step) in enumerate(zip(merged, placed.steps, strict=True)):
         span = slice(layer.first, layer.end)
         unit = form.units.index(layer.unit)
-        plan = plan_layer(
+        plan = KERNELS[form.kind].plan_layer(
             tuple(sequences[span]),
             tuple(2**k for k in groups[span]),
             tuple(dropout / k for k in groups[span]),
@@ -372,6 +375,7 @@ def plan_network(
         x_dtype,
         dtype,
         keep,
+        form.kind,
         form.scaled,
         used_units(form, tuple(ks)),
         padded=any(2**k != length for k, length in zip(ks, lengths, strict=True)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,8 +15,9 @@ from riffle import SequenceModel, ShuffleExchange
 
 pytest.importorskip("triton", reason="Triton has no build for this platform")
 
-from riffle.kernels import fused, passes
+from riffle.kernels import fused
 from riffle.kernels.layer_plan import LayerPlan
+from riffle.kernels.units import KERNELS
 
 GPU = torch.cuda.is_available()
 DEVICE = "cuda" if GPU else "cpu"
@@ -79,13 +81,13 @@ def test_together_as_apart(
 @pytest.mark.parametrize("recompute", [True, False])
 def test_as_few_calls_as_the_longest_group_has_layers(recompute: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
-    original = passes.forward_layer
+    gated = KERNELS["gated"]
 
     def counted(plan: LayerPlan, *arguments: Any, **options: Any) -> Tensor:
         calls.append(plan.pairs)
-        return original(plan, *arguments, **options)
+        return gated.forward_layer(plan, *arguments, **options)
 
-    monkeypatch.setattr(passes, "forward_layer", counted)
+    monkeypatch.setitem(KERNELS, "gated", replace(gated, forward_layer=counted))
     model = SequenceModel(12, 12, FEATURES, backend="fused", recompute=recompute, device=DEVICE)
     batches = [torch.randint(12, (2, length), device=DEVICE) for length in (4, 8, 16)]
     together = model.forward_batches(batches)

@@ -1,0 +1,49 @@
+"""The units that have kernels, as the passes of a network see them: what a unit's parameters are, how a layer runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from riffle.kernels import launches, layer_plan
+
+
+@dataclass(frozen=True)
+class UnitKernels:
+    """A unit of two matrix products.
+
+    Its parameters are the first product's matrix and bias, the second's, and where it has one a vector that stays in
+    float32: the scale of a skip connection.
+    """
+
+    first: int
+    """The first product makes so many numbers of a pair, times the features of a cell."""
+    second: int
+    """Entries of the second product's matrix, times the square of the features."""
+    keeps_sums: Callable[[torch.dtype], bool]
+    """Whether the second product's results are kept for the backward pass with those of the first."""
+    plan_layer: Callable[..., Any]
+    forward_layer: Callable[..., Any]
+    backward_layer: Callable[..., None]
+    weights: Callable[..., Any]
+    """From matrices, biases and the vector, in the order of the parameters."""
+    gradients: Callable[..., Any]
+    """From tensors in float32 for the gradients of the matrices, of both biases as one, and of the vector."""
+
+
+KERNELS = {
+    "gated": UnitKernels(
+        first=6,
+        second=4,
+        keeps_sums=launches.keeps_sums,
+        plan_layer=layer_plan.plan_layer,
+        forward_layer=launches.forward_layer,
+        backward_layer=launches.backward_layer,
+        weights=launches.unit_weights,
+        gradients=launches.unit_gradients,
+    ),
+}
+"""The kernels of a unit by its name in :class:`~riffle.kernels.plan.NetworkForm`."""
