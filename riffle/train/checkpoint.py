@@ -75,14 +75,20 @@ def add_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {f"{prefix}{name}": tensor for name, tensor in tensors.items()}
 
 
+FINEST_STEP = 1 / 20
+"""The finest step of rounded weights, in root mean squares of their row: the error is 1.4%. Finer steps measured no
+better, and weights with fewer values take a sixth less of a wheel, which is compressed."""
+
+
 def quantize(weights: Mapping[str, Tensor], bits: int = 8) -> dict[str, Tensor]:
-    """Round every matrix to ``bits`` bits with one scale per row; vectors are left as they are.
+    """Round every matrix to ``bits`` bits with one step per row; vectors are left as they are.
 
-    Matrices are stored as int8, those of up to six bits with four weights in three bytes where rows can be cut so.
+    A row's largest weight takes the largest integer, unless that makes a step of less than ``FINEST_STEP``. Matrices
+    are stored as int8, those of up to six bits with four weights in three bytes where rows can be cut so.
 
-    >>> quantized = quantize({"w": torch.tensor([[1.0, -0.5], [0.0, 0.0]])})
-    >>> quantized["w"].tolist(), dequantize(quantized)["w"][0, 0].item()
-    ([[127, -64], [0, 0]], 1.0)
+    >>> quantized = quantize({"w": torch.tensor([[0.7, -0.7, 0.7, 0.7], [0.0, 0.0, 0.0, 0.0]])})
+    >>> quantized["w"].tolist(), quantized["w.scale"].tolist()
+    ([[20, -20, 20, 20], [0, 0, 0, 0]], [[0.03500000014901161], [0.0]])
     """
     out: dict[str, Tensor] = {}
     for name, tensor in weights.items():
@@ -90,6 +96,7 @@ def quantize(weights: Mapping[str, Tensor], bits: int = 8) -> dict[str, Tensor]:
             out[name] = tensor
             continue
         scale = tensor.abs().amax(dim=-1, keepdim=True) / (2 ** (bits - 1) - 1)
+        scale = torch.maximum(scale, FINEST_STEP * tensor.square().mean(dim=-1, keepdim=True).sqrt())
         matrix = (tensor / scale.clamp(min=torch.finfo(scale.dtype).tiny)).round().to(torch.int8)
         out[name] = _pack_six_bits(matrix) if bits <= 6 and matrix.shape[-1] % 4 == 0 else matrix
         out[name + SCALE_SUFFIX] = scale
@@ -115,14 +122,14 @@ def _unpacked(matrix: Tensor) -> Tensor:
 
 
 def quantized_bits(weights: Mapping[str, Tensor]) -> int:
-    """The bits that matrices were rounded to by :func:`quantize`.
+    """The bits that matrices were rounded to by :func:`quantize`, 32 where they were not.
 
     >>> quantized_bits(quantize({"w": torch.randn(2, 3)}, bits=6))
     6
     """
     matrices = (_unpacked(weights[name.removesuffix(SCALE_SUFFIX)]) for name in weights if SCALE_SUFFIX in name)
-    largest = max(int(matrix.abs().max()) for matrix in matrices)
-    return 1 + largest.bit_length()
+    largest = max((int(matrix.abs().max()) for matrix in matrices), default=None)
+    return 32 if largest is None else 1 + largest.bit_length()
 
 
 def dequantize(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -13,7 +13,7 @@ from torch import nn
 from riffle.files import write_atomically
 from riffle.tasks import get_task
 from riffle.train.card import model_card
-from riffle.train.checkpoint import add_prefix, quantize, write_checkpoint
+from riffle.train.checkpoint import add_prefix, quantize, quantized_bits, read_checkpoint, write_checkpoint
 from riffle.train.evaluate import predict, strip
 from riffle.train.run import Run, find_run
 
@@ -95,13 +95,18 @@ def solve(
 
 
 def ship_run(run: Run, folder: Path, bits: int = 8) -> None:
-    """Write a run as a small folder: weights of a few bits, configuration, evaluation and a model card."""
+    """Write a run as a small folder: weights of a few bits, configuration, evaluation and a model card.
+
+    Weights that were rounded to as few bits before are not rounded again.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    weights = quantize(add_prefix(run.model().state_dict(), "model."), bits)
+    weights = read_checkpoint(run.checkpoint, "model.")
+    if quantized_bits(weights) > bits:
+        weights = quantize(run.model().state_dict(), bits)
     steps = {"step": torch.tensor(run.saved_step())}
     if run.config.train.keep == "best":
         steps["best.step"] = torch.tensor(run.weights_step())
-    write_checkpoint(folder / run.checkpoint.name, weights | steps)
+    write_checkpoint(folder / run.checkpoint.name, add_prefix(weights, "model.") | steps)
     for name in ("config.json", "environment.json", "evaluation.json"):
         if (run.folder / name).exists():
             write_atomically(folder / name, (run.folder / name).read_bytes())

@@ -68,8 +68,10 @@ def test_shrinking_moves_a_weight_by_half_a_step_at_most() -> None:
     assert small["matrix"].dtype == torch.int8
     back = dequantize(small)
     assert back.keys() == weights.keys()
-    step = weights["matrix"].abs().amax(-1, keepdim=True) / 127
+    step = weights["matrix"].square().mean(-1, keepdim=True).sqrt() / 20
     assert ((back["matrix"] - weights["matrix"]).abs() <= step / 2 * 1.001).all()
+    outlier = torch.tensor([1.0] + [0.001] * 999)
+    assert (dequantize(quantize({"row": outlier[None]}))["row"][0] - outlier).abs().max() <= 1 / 127 / 2 * 1.001
     assert torch.equal(back["vector"], weights["vector"])
     assert torch.equal(back["zero"], weights["zero"])
 
@@ -85,10 +87,9 @@ def test_six_bits_take_three_quarters_of_the_bytes_of_eight() -> None:
 
 def test_shipping_a_shipped_run_changes_nothing(tmp_path: Path) -> None:
     run = Run(SHIPPED / "sort")
-    model = run.model()
     ship_run(run, tmp_path / "again")
     again = Run(tmp_path / "again")
     assert again.saved_step() == run.saved_step()
-    assert read_checkpoint(again.checkpoint).keys() == read_checkpoint(run.checkpoint).keys()
-    for a, b in zip(again.model().parameters(), model.parameters(), strict=True):
-        torch.testing.assert_close(a, b)
+    before, after = read_checkpoint(run.checkpoint), read_checkpoint(again.checkpoint)
+    assert after.keys() == before.keys()
+    assert all(torch.equal(after[name], before[name]) for name in before)
