@@ -88,6 +88,9 @@ class DataConfig:
     offset: Share = 0.0
     """Fraction of a bin's examples that start at a random cell, their answers with them, where there is room."""
 
+    examples: CountOrZero = 0
+    """Size of a fixed training set, see riffle.tasks.Task.data_set; 0 for fresh examples in every step."""
+
     @property
     def longest_input(self) -> int:
         """The longest input that training draws."""
@@ -103,7 +106,7 @@ class PassageDataConfig(DataConfig):
     batch: Count = 512
     """Passages per step."""
     shorter: Share = 0.0
-    """Not used for passages, like full, above, worst, longest, structure and offset."""
+    """Not used for passages, like full, above, worst, longest, structure, offset and examples."""
     corpus: str = "data/lambada"
     """Folder that riffle lambada prepare wrote."""
     share: Share = 1.0

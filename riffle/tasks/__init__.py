@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 
-from riffle.tasks import arithmetic, brackets, expressions, languages, lookup, sequences, unequal, words
+from riffle.tasks import arithmetic, brackets, expressions, languages, listops, lookup, sequences, unequal, words
 from riffle.tasks.task import BLANK, Batch, Task
 
 __all__ = ["BLANK", "TASKS", "Batch", "Task", "get_task"]
@@ -60,6 +60,8 @@ _ALL: tuple[Task, ...] = (
     unequal.MultiplyUnequal(),
     unequal.SquareRoot(),
     languages.BucketSort(),
+    # of the Long Range Arena
+    listops.ListOps(),
 )
 TASKS: dict[str, Task] = {task.name: task for task in _ALL}
 """Every task by its name."""

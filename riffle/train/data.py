@@ -3,6 +3,7 @@
 # B = batch, N = padded length of a bin, R = candidate rows
 from __future__ import annotations
 
+import functools
 from typing import Literal
 
 import torch
@@ -11,13 +12,15 @@ from torch import Tensor
 from riffle.config import DataConfig
 from riffle.shuffle import bits
 from riffle.tasks.families import families
-from riffle.tasks.rows import bernoulli, columns, randint_below, row_lengths, take
+from riffle.tasks.rows import bernoulli, columns, randint, randint_below, row_lengths, take
 from riffle.tasks.task import BLANK, Batch, Task
 
 HELD_OUT_OF = 16
 """One example in this many is held out of training."""
 ALWAYS_TRAINED = 12
 """Examples with fewer symbols are never held out: there are too few different ones."""
+TRAINING_SET = 0
+"""Seed of a fixed training set."""
 Part = Literal["selection", "test"]
 """Held-out examples that choose weights, and those whose accuracy is reported."""
 
@@ -25,6 +28,9 @@ Part = Literal["selection", "test"]
 def sample_bin(task: Task, data: DataConfig, index: int, batch: int, *, generator: torch.Generator) -> Batch:
     """A training batch of the bin ``data.bins[index]``: examples too long for a smaller bin, and some shorter ones."""
     width, low = data.bins[index], data.bins[index - 1] + 1 if index else 1
+    if data.examples:
+        rows_B = randint(0, data.examples, (batch,), generator)
+        return Batch(*(part[rows_B].long() for part in training_set(task, data.examples, width, generator.device)))
     high = min(width, data.longest_input)
     low = low if low <= high else 1
     lengths_B = sample_lengths(batch, low, high, data.shorter, data.full, data.above, generator=generator)
@@ -35,6 +41,12 @@ def sample_bin(task: Task, data: DataConfig, index: int, batch: int, *, generato
         structured_B1 = bernoulli(data.structure, (batch, 1), generator)
         inputs_BN = torch.where(structured_B1, task.restructure(inputs_BN, generator), inputs_BN)
     return Batch(inputs_BN, task.answer(inputs_BN))
+
+
+@functools.cache
+def training_set(task: Task, examples: int, width: int, device: torch.device) -> Batch:
+    """The fixed training set of a task, the same in every run."""
+    return task.data_set(examples, width, generator=torch.Generator(device).manual_seed(TRAINING_SET))
 
 
 def move_right(batch: Batch, fraction: float, *, generator: torch.Generator) -> Batch:

@@ -22,7 +22,7 @@ def task(request: pytest.FixtureRequest) -> Task:
 def test_names() -> None:
     assert all(task.name == name for name, task in TASKS.items())
     assert list(TASKS)[:5] == ["duplicate", "reverse", "sort", "add", "multiply"]
-    assert len(TASKS) == 40
+    assert len(TASKS) == 41
 
 
 def test_described(task: Task) -> None:

@@ -164,3 +164,25 @@ def test_numbers_of_unequal_lengths() -> None:
     lengths = Counter(row.index(11) for row in draw(TASKS["add-unequal"], 12))
     assert set(lengths) == set(range(1, 11))
     assert max(lengths.values()) < 1.2 * DRAWS / 10
+
+
+def list_of_the_arena(rng: random.Random, depth: int) -> tuple[int, int]:
+    """Symbols and lists of a nested list at some depth, drawn argument by argument."""
+    symbols, lists = 2, 1
+    for _ in range(rng.randint(2, 10)):
+        nested_list = depth + 1 < 10 and rng.random() < 0.25
+        more = list_of_the_arena(rng, depth + 1) if nested_list else (1, 0)
+        symbols, lists = symbols + more[0], lists + more[1]
+    return symbols, lists
+
+
+def test_lists_of_the_long_range_arena() -> None:
+    rng, task = random.Random(0), TASKS["listops"]
+    drawn = [list_of_the_arena(rng, 1) for _ in range(1000)]
+    theirs = torch.tensor([pair for pair in drawn if 500 < pair[0] < 2000]).double()
+    batch = task.data_set(150, 2048, generator=seeded(0))
+    ours = torch.stack([(batch.inputs > 0).sum(1), (batch.inputs == 15).sum(1)], dim=1).double()
+    error = (theirs.var(0) / len(theirs) + ours.var(0) / len(ours)).sqrt()
+    assert ((theirs.mean(0) - ours.mean(0)).abs() < 4 * error).all()
+    for row, target in zip(batch.inputs[:9].tolist(), batch.targets[:9].tolist(), strict=True):
+        assert trim(target) == task.solve(trim(row))

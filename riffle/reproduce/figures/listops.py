@@ -1,0 +1,125 @@
+"""ListOps of the Long Range Arena: the value of nested lists of 500 to 2,000 symbols, one of ten classes."""
+
+# B = batch, N = length
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from riffle.config import DataConfig, ModelConfig, RunConfig, TrainConfig
+from riffle.recipes import with_model
+from riffle.reproduce.charts import table_figure, title
+from riffle.reproduce.claims import Claim, count_runs
+from riffle.reproduce.figure import LearningFigure
+from riffle.reproduce.results import Result, by_group
+from riffle.reproduce.specs import RunSpec, shrink, with_model_fields
+from riffle.tasks import get_task
+from riffle.train.objective import autocast
+from riffle.train.run import Run
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PUBLISHED = {
+    "Transformer": 36.4,
+    "Longformer": 35.6,
+    "Performer": 18.0,
+    "Paramixer": 39.6,
+    "S4": 59.6,
+    "ChordMixer": 59.9,
+    "S5": 62.2,
+    "MEGA": 63.1,
+}
+"""Published accuracies in percent."""
+TRAINING_EXAMPLES, TEST_EXAMPLES, CELLS = 96_000, 2_000, 2048
+TEST_SET = 1
+"""Seed of the test set."""
+ROWS = 50
+"""Test examples that go through a model at once."""
+VARIANTS = ("gated", "residual", "transformer")
+GOAL = 0.5
+
+
+def score_test_set(run: Run, device: torch.device, examples: int = TEST_EXAMPLES) -> dict[str, Any]:
+    """The share of test examples whose class is right, in the precision of the training."""
+    generator = torch.Generator(device).manual_seed(TEST_SET)
+    test, model = get_task(run.config.task).data_set(examples, CELLS, generator=generator), run.model(device)
+    right = 0
+    for inputs_BN, targets_BN in zip(test.inputs.split(ROWS), test.targets.split(ROWS), strict=True):
+        with torch.inference_mode(), autocast(run.config.train.precision, device):
+            right += int((model(inputs_BN.long())[:, 0].argmax(dim=-1) == targets_BN[:, 0]).sum())
+    return {"accuracy": {"score": right / examples, "examples": examples}}
+
+
+def _spec(variant: str) -> RunSpec:
+    """This network with a unit, or a baseline; all see the same examples in the same number of steps."""
+    config = RunConfig(
+        task="listops",
+        model=ModelConfig(features=128, blocks=2),
+        data=DataConfig(bins=(CELLS,), batch=32, examples=TRAINING_EXAMPLES),
+        train=TrainConfig(
+            steps=12_000,
+            learning_rate=0.0025,
+            warmup=500,
+            weight_decay=0.1,
+            clip=1.0,
+            precision="bf16",
+            evaluate_every=0,
+        ),
+    )
+    if variant in ("gated", "residual"):
+        config = with_model_fields(config, unit=variant)
+    else:
+        config = with_model(config, variant)
+    return RunSpec(folder="listops", group=f"listops, {variant}", config=config, measure=score_test_set)
+
+
+def _shrink(spec: RunSpec) -> RunSpec:
+    return replace(shrink(spec), measure=partial(score_test_set, examples=4))
+
+
+def scores(results: Sequence[Result], variant: str) -> list[float]:
+    """The accuracies of the runs of a unit or a baseline."""
+    return [run["accuracy"]["score"] for run in by_group(results).get(f"listops, {variant}", [])]
+
+
+def table(results: Sequence[Result]) -> dict[str, float | None]:
+    """Accuracies in percent: published, then the means of our runs."""
+    ours = {variant: scores(results, variant) for variant in VARIANTS}
+    means = {f"{name}, mean of {len(runs)}": 100 * statistics.mean(runs) for name, runs in ours.items() if runs}
+    return {**PUBLISHED, **means}
+
+
+def _draw(results: Sequence[Result]) -> Figure:
+    columns = table(results)
+    return table_figure(
+        title("ListOps, right classes in percent", results), list(columns), {"listops": list(columns.values())}
+    )
+
+
+def _claims(results: Sequence[Result]) -> list[Claim]:
+    """Whether our networks are right half of the time, and the transformer as often as published."""
+    goals = {"gated": GOAL, "residual": GOAL, "transformer": PUBLISHED["Transformer"] / 100}
+    claims = []
+    for variant, goal in goals.items():
+        runs = scores(results, variant)
+        mean = statistics.mean(runs) if runs else None
+        holds = None if mean is None else mean >= goal
+        claims.append(Claim(f"listops, {variant}: right classes", holds, count_runs(len(runs)), goal, mean))
+    return claims
+
+
+LISTOPS = LearningFigure(
+    name="listops",
+    base_specs=[_spec(variant) for variant in VARIANTS],
+    folders=("listops",),
+    draw=_draw,
+    claims=_claims,
+    runs=3,
+    shrink=_shrink,
+)

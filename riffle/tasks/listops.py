@@ -1,0 +1,177 @@
+"""ListOps: the value of nested lists of digits, each list reduced to a digit by its operator.
+
+Digits 0 to 9 are the symbols 1 to 10, the operators that open a list 11 to 14, the bracket that closes it 15.
+:meth:`ListOps.data_set` draws the examples of the Long Range Arena (Tay et al., 2021), :meth:`ListOps.draw` lists of
+any length.
+"""
+
+# B = batch, N = width of the padded rows, U = N // 2 units of two cells, V = nodes of many trees on one level
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from riffle.tasks.brackets import nested_heights
+from riffle.tasks.rows import bernoulli, crop, last_column_so_far, randint, take
+from riffle.tasks.task import BLANK, Batch
+from riffle.tasks.tokens import ClassTask
+
+DIGITS = 10
+MIN, MAX, MEDIAN, SUM, CLOSE = 11, 12, 13, 14, 15
+FUNCTIONS: dict[int, Callable[[list[int]], float]] = {MIN: min, MAX: max, MEDIAN: statistics.median, SUM: sum}
+ARENA_LENGTHS = range(501, 2000)
+ARENA_DEPTH, ARENA_ARGUMENTS, ARENA_LISTS = 10, 10, 0.25
+"""Largest depth, most arguments, and how often an argument is a list, in the Arena's examples."""
+TREES = 4096
+"""Trees that are drawn at once."""
+PART = 512
+"""Examples that are evaluated at once."""
+
+
+def is_operator(rows_BN: Tensor) -> Tensor:
+    """Which cells open a list, bool ``[B, N]``."""
+    return (rows_BN >= MIN) & (rows_BN <= SUM)
+
+
+class ListOps(ClassTask):
+    """Give the value of nested lists: the least, the greatest or the median digit, rounded down, or the sum modulo 10.
+
+    An input of length ``l`` has ``l // 4`` lists, each with a digit at its beginning and at its end, and is a single
+    digit where ``l`` is less than 4.
+    """
+
+    name = "listops"
+    summary = "Give the value of nested lists of digits: minimum, maximum, median or sum modulo 10."
+    example = ("[MAX", "2", "9", "[MIN", "4", "7", "]", "0", "]")
+    syntax = "type digits and lists [MIN, [MAX, [MED or [SM up to ], for example: [MAX 2 9 [MIN 4 7 ] 0 ]"
+    alphabet = "0 1 2 3 4 5 6 7 8 9 [MIN [MAX [MED [SM ]"
+    answers = "0 1 2 3 4 5 6 7 8 9"
+    free = (range(1, MIN), range(MIN, CLOSE))
+    symbols: int = 16
+    classes: int = 11
+
+    def draw(self, lengths_B: Tensor, width: int, *, generator: torch.Generator) -> Tensor:
+        batch, lists_B1 = len(lengths_B), (lengths_B // 4)[:, None]
+        units_N = torch.arange(width // 2 + 1, device=generator.device)
+        # Inside the outermost list the others nest at random; the rest closes what is open.
+        inner_BU = nested_heights(bernoulli(0.5, (batch, max(width // 2 - 1, 0)), generator))
+        heights_BU = F.pad(1 + inner_BU, (1, 0))[:, : width // 2 + 1]
+        heights_BU = torch.minimum(heights_BU, 2 * lists_B1 - units_N)
+        opens_BU = heights_BU.diff(dim=1) > 0
+        digits_BU = randint(1, MIN, (batch, width // 2), generator)
+        operators_BU = randint(MIN, CLOSE, (batch, width // 2), generator)
+        first_BU, second_BU = torch.where(opens_BU, operators_BU, digits_BU), torch.where(opens_BU, digits_BU, CLOSE)
+        rows_BN = F.pad(torch.stack([first_BU, second_BU], dim=2).flatten(1), (0, width % 2))
+        single_BN = crop(randint(1, MIN, (batch, width), generator), lengths_B.clamp(max=1))
+        return torch.where(lists_B1 == 0, single_BN, crop(rows_BN, 4 * lists_B1[:, 0]))
+
+    def classify(self, inputs_BN: Tensor) -> Tensor:
+        return self.evaluate(inputs_BN, depth=inputs_BN.shape[1] // 3 + 1)
+
+    def evaluate(self, inputs_BN: Tensor, depth: int) -> Tensor:
+        """The values of lists that nest at most ``depth`` deep, int64 ``[B]``; the innermost are reduced first."""
+        opens_BN = is_operator(inputs_BN)
+        after_BN = (opens_BN.long() - (inputs_BN == CLOSE).long()).cumsum(dim=1)
+        argument_BN = opens_BN | ((inputs_BN != BLANK) & (inputs_BN <= DIGITS))
+        level_BN = after_BN - opens_BN.long()  # how many lists an argument is in
+        values_BN = torch.where(opens_BN, 0, inputs_BN - 1).clamp(0, DIGITS - 1)
+        batch, width = inputs_BN.shape
+        for level in range(depth, 0, -1):
+            list_BN = opens_BN & (after_BN == level)
+            inside_BN = argument_BN & (level_BN == level)
+            place_BN = last_column_so_far(list_BN).clamp(min=0) * DIGITS + values_BN
+            counts_BND = values_BN.new_zeros(batch, width * DIGITS)
+            counts_BND = counts_BND.scatter_add(1, place_BN, inside_BN.long()).unflatten(1, (width, DIGITS))
+            values_BN = torch.where(list_BN, reduce_counts(counts_BND, inputs_BN), values_BN)
+        return values_BN[:, 0]
+
+    def class_of(self, symbols: list[int]) -> int:
+        lists: list[list[int]] = [[]]
+        for symbol in symbols:
+            if symbol <= DIGITS:
+                lists[-1].append(symbol - 1)
+            elif symbol < CLOSE:
+                lists.append([symbol])
+            else:
+                operator, *arguments = lists.pop()
+                if not lists or not arguments:
+                    raise ValueError("a ] closes nothing, or an empty list")
+                lists[-1].append(int(FUNCTIONS[operator](arguments)) % DIGITS)
+        if len(lists) > 1 or len(lists[0]) != 1:
+            raise ValueError("a list is open at the end, or there is more than one value")
+        return lists[0][0]
+
+    def data_set(self, examples: int, width: int, *, generator: torch.Generator) -> Batch:
+        """Examples as the Long Range Arena draws them: lists of more than 500 and less than 2,000 symbols.
+
+        Every argument is a list with a chance of 1 in 4, down to a depth of 10, with 2 to 10 arguments.
+        """
+        if width < ARENA_LENGTHS[-1]:
+            raise ValueError(f"these examples have up to {ARENA_LENGTHS[-1]} symbols, and the bin has {width} cells")
+        rows = draw_trees(width, generator)
+        while len(rows) < examples:
+            rows = torch.cat([rows, draw_trees(width, generator)])
+        inputs, targets = rows[:examples], torch.zeros_like(rows[:examples])
+        values = [self.evaluate(part.long(), ARENA_DEPTH) for part in inputs.split(PART)]
+        targets[:, 0] = torch.cat(values) + 1
+        return Batch(inputs, targets)
+
+
+def reduce_counts(counts_BND: Tensor, operator_BN: Tensor) -> Tensor:
+    """The value of every list from how often it has each digit, int64 ``[B, N]``."""
+    below_BND = counts_BND.cumsum(dim=2)
+    total_BN = below_BND[:, :, -1]
+
+    def ranked(rank_BN: Tensor) -> Tensor:
+        """The digit of a rank, from 1 on."""
+        return (below_BND < rank_BN[:, :, None]).sum(dim=2)
+
+    middle_BN = (ranked((total_BN + 1) // 2) + ranked(total_BN // 2 + 1)) // 2
+    sum_BN = (counts_BND * torch.arange(DIGITS, device=counts_BND.device)).sum(dim=2)
+    value_BN = torch.where(operator_BN == MIN, ranked(torch.ones_like(total_BN)), ranked(total_BN))
+    value_BN = torch.where(operator_BN == MEDIAN, middle_BN, value_BN)
+    return torch.where(operator_BN == SUM, sum_BN % DIGITS, value_BN)
+
+
+def draw_trees(width: int, generator: torch.Generator) -> Tensor:
+    """Draw :data:`TREES` trees level by level, and write those of the Arena's lengths as rows, uint8 ``[B, width]``."""
+    device = generator.device
+    counts_V = randint(2, ARENA_ARGUMENTS + 1, (TREES,), generator)  # arguments of a node, 0 for a digit
+    tree_V = torch.arange(TREES, device=device)
+    levels = []
+    for depth in range(2, ARENA_DEPTH + 2):
+        parent_V = torch.arange(len(counts_V), device=device).repeat_interleave(counts_V)
+        levels.append((tree_V, counts_V, parent_V))
+        tree_V = tree_V[parent_V]
+        arguments_V = randint(2, ARENA_ARGUMENTS + 1, (len(parent_V),), generator)
+        is_list_V = bernoulli(ARENA_LISTS if depth < ARENA_DEPTH else 0.0, (len(parent_V),), generator)
+        counts_V = torch.where(is_list_V, arguments_V, 0)
+    sizes: list[Tensor] = []
+    size_V = counts_V.new_empty(0)
+    for _, counts_V, parent_V in reversed(levels):
+        inside_V = torch.zeros_like(counts_V).index_add(0, parent_V, size_V)
+        size_V = torch.where(counts_V > 0, inside_V + 2, 1)
+        sizes.append(size_V)
+    kept_T = (size_V >= ARENA_LENGTHS[0]) & (size_V <= ARENA_LENGTHS[-1])
+    row_T = kept_T.cumsum(dim=0) - 1
+    rows_BN = torch.zeros(int(kept_T.sum()), width, dtype=torch.uint8, device=device)
+    start_V = torch.zeros_like(size_V)
+    for (tree_V, counts_V, parent_V), size_V, below in zip(
+        levels, reversed(sizes), [*sizes[-2::-1], None], strict=True
+    ):
+        shape = (len(counts_V),)
+        symbol_V = torch.where(counts_V > 0, randint(MIN, CLOSE, shape, generator), randint(1, MIN, shape, generator))
+        for place_V, value_V, here_V in (
+            (start_V, symbol_V, kept_T[tree_V]),
+            (start_V + size_V - 1, torch.full_like(symbol_V, CLOSE), kept_T[tree_V] & (counts_V > 0)),
+        ):
+            rows_BN[row_T[tree_V[here_V]], place_V[here_V]] = value_V[here_V].to(torch.uint8)
+        if below is not None:
+            first_V = below.cumsum(dim=0) - below  # where a node would start if all followed each other
+            offset_V = counts_V.cumsum(dim=0) - counts_V
+            start_V = start_V[parent_V] + 1 + first_V - take(first_V[None], offset_V[parent_V][None])[0]
+    return rows_BN

@@ -1,0 +1,86 @@
+"""Benchmarks of others: every run is as they prescribe, scores count what they count, quick runs leave results."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from cli.riffle_command import succeed
+
+from riffle.config import RunConfig
+from riffle.recipes import chomsky as recipe
+from riffle.reproduce import runner
+from riffle.reproduce.figures import chomsky, listops
+from riffle.tasks import TASKS
+from riffle.tasks.task import BLANK
+
+from .test_figures import run_in_this_process
+
+
+def oracle(config: RunConfig, right_to: int) -> Any:
+    """A run whose answers are right up to a length, with any symbols after them."""
+    task = TASKS[config.task]
+
+    def model(inputs_BN: torch.Tensor) -> torch.Tensor:
+        answers_BN = task.answer(inputs_BN)
+        outputs_BN = torch.where(answers_BN == BLANK, 1, answers_BN)
+        if inputs_BN.shape[1] > right_to * task.reach:
+            outputs_BN = torch.zeros_like(outputs_BN)
+        return torch.nn.functional.one_hot(outputs_BN, task.classes).float()
+
+    return SimpleNamespace(config=config, model=lambda device: model)
+
+
+@pytest.mark.parametrize("task", ["parity", "duplicate-bits", "add-unequal"])
+def test_a_score_is_the_mean_over_lengths_of_the_symbols_of_the_answer(task: str) -> None:
+    run = oracle(recipe(task), right_to=100)
+    measured = chomsky.score_lengths(run, torch.device("cpu"), (41, 63, 64, 65, 128))["accuracy"]
+    assert measured == {"score": 0.8, "41 to 64": 1.0, "65 to 128": 0.5}
+
+
+def test_runs_are_trained_on_lengths_up_to_40_only() -> None:
+    for spec in chomsky.CHOMSKY.specs():
+        data, reach = spec.config.data, TASKS[spec.config.task].reach
+        assert data.longest_input == 40 * reach
+        if spec.config.model.kind == "shuffle-exchange":
+            assert max(data.bins) == 128
+            assert spec.config.model.blocks == 2
+        else:
+            assert data.full == 1, "without padding"
+    assert len(chomsky.PUBLISHED) == 15
+    assert (chomsky.LENGTHS[0], chomsky.LENGTHS[-1]) == (41, 500)
+
+
+@pytest.mark.parametrize(("name", "only"), [("chomsky", "parity-gated"), ("listops", "listops-gated")])
+def test_a_quick_run(name: str, only: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "run_jobs", run_in_this_process)
+    command = ("reproduce", name, "--quick", "--only", only, "--out", tmp_path, "--work", tmp_path / "work", "--json")
+    shown = succeed(*command, "--device", "cpu", "--commit", "abc").json
+    assert shown["runs"] == [f"{only}-seed0"]
+    result = json.loads((tmp_path / name / f"{only}-seed0.json").read_text())
+    assert 0 <= result["accuracy"]["score"] <= 1
+    assert (tmp_path / name / "figure.svg").exists()
+
+
+def test_claims_and_table() -> None:
+    specs = [*chomsky.CHOMSKY.specs(), *listops.LISTOPS.specs()]
+    scored = {"lstm": 0.6, "transformer": 0.5, "gated": 0.95, "residual": 0.4}
+    results = [
+        {"group": spec.group, "accuracy": {"score": scored[spec.group.split(", ")[1]] + 0.01 * spec.config.train.seed}}
+        for spec in specs
+    ]
+    columns, rows = chomsky.table(results)
+    assert [row[columns.index("gated, best")] for row in rows] == pytest.approx([97] * 15)
+    assert [row[columns.index("gated, mean")] for row in rows] == pytest.approx([96] * 15)
+    assert rows[0][columns.index("lstm")] is None
+    verdicts = {claim.statement: claim.holds for claim in chomsky.CHOMSKY.claims(results)}
+    assert verdicts["gated: 8 tasks solved by the best run"] is True
+    assert verdicts["residual: mean score of the best runs above that of the Tape-RNN"] is False
+    assert verdicts["reverse-bits, lstm: within 10 points of the published score"] is True
+    assert verdicts["parity, lstm: within 10 points of the published score"] is False
+    assert [claim.holds for claim in listops.LISTOPS.claims(results)] == [True, False, True]
+    assert {claim.verdict for claim in chomsky.CHOMSKY.claims([])} == {"open"}
