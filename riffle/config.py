@@ -53,6 +53,8 @@ class ModelConfig:
     """Dropout rate of a switch layer's output, divided by the number of address bits; undivided in other models."""
     noise: NotNegative = 0.0
     """Standard deviation of multiplicative Gaussian noise, which takes the place of dropout."""
+    pad: Literal["power", "even"] = "power"
+    """To which length a sequence is padded inside the network: the next power of two, or the next even number."""
     backend: Literal["auto", "reference", "fused"] = "auto"
     """Which kernels compute the switch layers."""
     recompute: bool = False

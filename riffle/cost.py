@@ -1,7 +1,8 @@
 """The cost model: FLOPs, bytes and seconds of a network on one device or on many.
 
 **FLOPs.** A layer's matrix products are 16 m^2 FLOP a cell, for m feature maps: gates 24 m^2 and candidates 8 m^2 for a
-pair. With 2^k cells a network of b blocks has L = 2 (k - 1) b + 1 layers ("no-benes": k in place of k - 1).
+pair. With 2^k cells, or any even number of them above 2^(k - 1), a network of b blocks has L = 2 (k - 1) b + 1 layers
+("no-benes": k in place of k - 1).
 
 **Bytes** (:class:`MemoryModel`) are counted in buffers of all cells, in the dtype they are computed in, at the moment
 when most of them are held; long sequences dwarf the weights, which are left out.
@@ -19,7 +20,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from riffle.kernels.tuning import CHUNK_PAIRS, CHUNK_PAIRS_DEVICE, GRADIENT_PAIRS, switch_blocks
-from riffle.shuffle import bits
+from riffle.shuffle import Pad, bits, padded_length
 
 # FLOPs
 
@@ -41,8 +42,8 @@ def layer_count(k: int, blocks: int, *, benes: bool = True) -> int:
 
 
 def network_flops(length: int, features: int, blocks: int, unit: str = "gated") -> int:
-    """Products of all layers of a network on ``length`` cells, a power of two."""
-    layers = layer_count(length.bit_length() - 1, blocks, benes=unit != "no-benes")
+    """Products of all layers of a network on ``length`` cells, an even number."""
+    layers = layer_count(bits(length), blocks, benes=unit != "no-benes")
     return layers * layer_flops(length, features, unit)
 
 
@@ -77,11 +78,13 @@ class MemoryModel:
     recompute: bool = True
     """See :class:`~riffle.nn.network.ShuffleExchange`."""
     device: str = "cuda"
+    pad: Pad = "power"
+    """To which length sequences are padded."""
 
     def bytes(self, batch: int, cells: int) -> int:
         """What ``batch`` sequences of ``cells`` cells need, their input included; an estimate."""
         k, size = bits(cells), self.features * self.dtype.itemsize
-        rows = batch * 2**k
+        rows = batch * padded_length(cells, self.pad)
         return int(self.buffers(k, rows) * rows * size)
 
     def largest_length(self, free: float, shapes: Sequence[Shape]) -> int | None:
@@ -122,8 +125,10 @@ class MemoryModel:
         if self.training:
             # What autograd keeps: input, gates, what the candidates read, candidates and the swapped pair.
             return 8 * layers + skipped * max(0, self.blocks - 2) + 8
-        # The input, a copy that the layers overwrite, and what a unit computes for a chunk of pairs at a time.
-        chunk = min(1.0, CHUNK_PAIRS.get(self.device, CHUNK_PAIRS_DEVICE) / max(1, rows // 2))
+        # The input, a copy that the layers overwrite, and what a unit computes for a chunk of pairs at a time; for all
+        # pairs at other lengths than powers of two.
+        pairs = max(1, rows // 2)
+        chunk = 1.0 if self.pad == "even" else min(1.0, CHUNK_PAIRS.get(self.device, CHUNK_PAIRS_DEVICE) / pairs)
         unit = (6 if self.dtype.itemsize > 2 else 11) + joined  # in 16 bits nothing is overwritten
         return 2 + skipped + chunk * unit
 
@@ -180,7 +185,7 @@ class ShardedWork:
     """A network on a sequence spread over ranks."""
 
     length: int
-    """Cells of the whole sequence, a power of two."""
+    """Cells of the whole sequence: a power of two, or with pad="even" on one device an even number."""
     features: int = 192
     """Feature maps per cell, m in the paper."""
     blocks: int = 1
@@ -193,10 +198,18 @@ class ShardedWork:
     """Bytes of a number."""
     training: bool = False
     """Whether a backward pass follows."""
+    pad: Pad = "power"
+    """To which length a sequence is padded."""
 
     def __post_init__(self) -> None:
-        if self.length < 2 or self.length & (self.length - 1):
-            raise ValueError(f"the length must be a power of two, as a sequence is padded to one, got {self.length}")
+        if self.length < 2 or self.length != padded_length(self.length, self.pad):
+            kind = "even" if self.pad == "even" else "a power of two"
+            padded = padded_length(self.length, self.pad) if self.length > 0 else 2
+            raise ValueError(
+                f"the length must be {kind}, as a sequence is padded to {padded:,} cells, got {self.length}"
+            )
+        if self.ranks > 1 and self.length & (self.length - 1):
+            raise ValueError(f"a sequence spread over devices has a power of two of cells, got {self.length}")
         if self.ranks < 1 or self.ranks & (self.ranks - 1):
             raise ValueError(f"a sequence is spread over a power of two of devices, got {self.ranks}")
         if self.ranks**2 > self.length:
@@ -214,7 +227,7 @@ class ShardedWork:
     @property
     def layers(self) -> int:
         """Switch layers."""
-        return layer_count(self.length.bit_length() - 1, self.blocks)
+        return layer_count(bits(self.length), self.blocks)
 
     @property
     def cells(self) -> int:
@@ -299,7 +312,7 @@ class ShardedCost:
             work.features, work.blocks, skips=True, benes=True, dtype=dtype, fused=True, training=work.training
         )
         # The depth is that of the whole sequence, the rows are the rank's; an exchange sends one buffer and fills one.
-        buffers = memory.buffers(work.length.bit_length() - 1, work.cells) + (2 if work.ranks > 1 else 0)
+        buffers = memory.buffers(bits(work.length), work.cells) + (2 if work.ranks > 1 else 0)
         weights = (TRAINING_WEIGHT_BYTES if work.training else WEIGHT_BYTES) * work.parameters
         return int(buffers * work.state_bytes) + weights
 

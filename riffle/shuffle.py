@@ -5,9 +5,14 @@ rotates every address one bit to the right; :func:`riffle` interleaves the two h
 switch layer always joins adjacent cells, and so, followed back to where the cells started, cells that differ in one
 *original* address bit. :func:`schedule` lists that bit, the unit and the skip connection of every layer, and that is
 all there is to know about the wiring.
+
+Both shuffles exist for every even ``n``, where an address is multiplied or divided by 2 modulo ``n - 1``. With
+``k = ceil(log2(n))`` the same schedule serves (``pad="even"``): cells that meet in a layer were ``2**bit`` apart modulo
+``n - 1``. A pair depends on the pairs ``2 q`` and ``2 q + 1`` modulo ``n / 2`` before the unriffle, so after ``j`` of
+them on ``2**j`` consecutive pairs, and after ``k - 1`` on all.
 """
 
-# B = batch, N = 2**k cells, D = features per cell
+# B = batch, N = cells (even; 2**k unless pad="even"), D = features per cell
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -18,6 +23,8 @@ from torch import Tensor
 
 Sharing = Literal["block", "minimal", "full", "none"]
 SHARINGS: tuple[Sharing, ...] = get_args(Sharing)
+Pad = Literal["power", "even"]
+PADS: tuple[Pad, ...] = get_args(Pad)
 
 
 def riffle(x_BND: Tensor) -> Tensor:
@@ -111,7 +118,11 @@ SHUFFLES = {1: unriffle, -1: riffle, 0: lambda x_BND: x_BND}
 
 
 def rotate(x_BND: Tensor, times: int, k: int) -> Tensor:
-    """Unriffle ``times`` times (riffle, where negative) in one step."""
+    """Unriffle ``times`` times (riffle, where negative) in one step, or step by step where N is not ``2**k``."""
+    if x_BND.shape[1] != 2**k:
+        for _ in range(abs(times)):
+            x_BND = unriffle(x_BND) if times > 0 else riffle(x_BND)
+        return x_BND
     if times % k == 0:
         return x_BND
     return x_BND.unflatten(1, (-1, 2 ** (times % k))).transpose(1, 2).flatten(1, 2)
@@ -127,3 +138,15 @@ def bits(length: int) -> int:
     while 2**k < length:  # compared, since a compiler would fix a symbolic length at its value to take its bit_length
         k += 1
     return k
+
+
+def padded_length(length: int, pad: Pad = "power") -> int:
+    """The cells on which a network runs a sequence: the next power of two, or with "even" the next even number.
+
+    >>> [padded_length(length) for length in (1, 6, 7, 1030)]
+    [2, 8, 8, 2048]
+    >>> [padded_length(length, "even") for length in (1, 6, 7, 1030)]
+    [2, 6, 8, 1030]
+    """
+    # Written as a multiple of two, which a compiler sees to be even for every length; no length is below 1.
+    return 2 * ((length + 1) // 2) if pad == "even" else 2 ** bits(length)

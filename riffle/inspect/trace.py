@@ -1,6 +1,6 @@
 """What every switch layer does to one input: state, gates, candidates."""
 
-# B = batch, N = length, W = 2**k cells the network runs on, D = features per cell, P = pairs, E = 2 * D
+# B = batch, N = length, W cells the network runs on, D = features per cell, P = pairs, E = 2 * D
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from riffle.nn.execute import walk
 from riffle.nn.lengths import pad_to
 from riffle.nn.network import ShuffleExchange
 from riffle.nn.switch import PairUnit, ResidualUnit, SwapGateUnit, SwitchUnit, TwoLayerUnit
-from riffle.shuffle import SHUFFLES, Layer, bits, rotate
+from riffle.shuffle import SHUFFLES, Layer, bits, padded_length, rotate
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Trace:
     layers: tuple[LayerTrace, ...]
     """In the order of the schedule."""
     length: int
-    """Length of the input; cells from here on are padding up to a power of two."""
+    """Length of the input; cells from here on are padding."""
     order: str
     """"in-place", by original addresses, or "shuffled", as the paper draws it; see :func:`trace`."""
     output: Tensor
@@ -88,11 +88,11 @@ def network_input(net: nn.Module, x: Tensor) -> tuple[ShuffleExchange, Tensor]:
         if x.dim() != 2 or x.shape[1] < 1:
             raise ValueError(f"the input must be [batch, length] symbols, got shape {tuple(x.shape)}")
         network = net.network
-        x = torch.tanh(EMBEDDING_SCALE * net.embedding(pad_to(x, 2 ** bits(x.shape[1]))))
+        x = torch.tanh(EMBEDDING_SCALE * net.embedding(pad_to(x, padded_length(x.shape[1], network.pad))))
     elif isinstance(net, ShuffleExchange):
         network = net
         network.check_input(x)
-        x = pad_to(x, 2 ** bits(x.shape[1]))
+        x = pad_to(x, padded_length(x.shape[1], network.pad))
     else:
         raise ValueError(f"only a ShuffleExchange or a SequenceModel can be looked into, not a {type(net).__name__}")
     return network, network.relabel(x)

@@ -68,7 +68,7 @@ def switch_and_shuffle(
         x_CD: The cells of all sequences, one after the other.
         unit: The unit's parameters.
         sequences: How many sequences each group has.
-        cells: How many cells each of a group's sequences has: powers of two, falling from group to group.
+        cells: How many cells each of a group's sequences has: even numbers, falling from group to group.
         shuffle: +1 unriffle, -1 riffle, 0 none.
         swap: Whether the copied pair exchanges its second halves.
         skip_CD: The cells the skip connection adds, unscaled.

@@ -7,7 +7,9 @@ that r * s never leaves the chip. docs/kernels.md derives the backward pass and 
 
 A program takes a tile of ``BLOCK_P`` pairs and ``BLOCK_C`` columns; ``EVEN`` says that tiles divide the work exactly
 and no load needs a mask. The pairs may come from several groups of sequences, which differ in length and in dropout
-only: ``starts``, ``lengths`` and ``rates`` are tuples with an entry for each group.
+only: ``starts``, ``lengths`` and ``rates`` are tuples with an entry for each group. The first two are given as odd
+numbers, a group's first cell plus 1 and a sequence's cells plus 1: Triton compiles a kernel anew for every pattern of
+multiples of 16 among its arguments.
 """
 
 # P = pairs, D = features per cell, E = 2 * D, i = 0, 1 the cell of a pair; p_ pointer, b_ block, CAPITALS constexpr
@@ -284,23 +286,25 @@ def _copied(columns, i, D: tl.constexpr, SWAP: tl.constexpr):
 @triton.jit
 def _destination(pair, i, starts, lengths, SHUFFLE: tl.constexpr):
     """The row to which the shuffle after this layer brings cell ``i`` of a pair, in sequences of ``lengths`` cells."""
-    # Longer sequences come first, so that a group begins at a multiple of its length and pairs count from 0 in all.
-    cells = _of_group(pair, starts, lengths)
-    local = pair & (cells // 2 - 1)
-    cell = 2 * local + i
+    if SHUFFLE == 0:
+        return 2 * pair + i
+    cells = _of_group(pair, starts, lengths) - 1
+    half = cells // 2
+    local = (pair - _of_group(pair, starts, starts) // 2).to(tl.int32) % half
     if SHUFFLE == 1:
-        cell = local + i * (cells // 2)
-    elif SHUFFLE == -1:
-        cell = (2 * cell & (cells - 1)) + (cell >= cells // 2)
+        cell = local + i * half
+    else:
+        cell = 2 * local + i
+        cell = 2 * cell - tl.where(cell >= half, cells - 1, 0)
     return 2 * (pair - local) + cell
 
 
 @triton.jit
 def _of_group(pair, starts, values):
-    """Of ``values``, one for each group of sequences, that of the pair's group; ``starts`` are their first pairs."""
+    """Of ``values``, one for each group of sequences, that of the pair's group."""
     value = values[0]
     for group in tl.static_range(1, len(values)):
-        value = tl.where(pair >= starts[group], values[group], value)
+        value = tl.where(2 * pair >= starts[group] - 1, values[group], value)
     return value
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from riffle.kernels.launches import Launch, keeps_sums
-from riffle.kernels.tuning import GRADIENT_PAIRS, PASS_ROWS, Blocks, pass_blocks, switch_blocks
+from riffle.kernels.tuning import GRADIENT_PAIRS, MOST_LENGTHS, PASS_ROWS, Blocks, pass_blocks, switch_blocks
 
 
 class Variants(dict[tuple[bool, ...], Launch]):
@@ -63,7 +63,7 @@ def plan_layer(
 
     Args:
         sequences: How many sequences each group has.
-        cells: How many cells each of a group's sequences has: powers of two, falling from group to group.
+        cells: How many cells each of a group's sequences has: even numbers, falling from group to group.
         dropout: For each group, the share of output features set to zero.
         features: Features per cell.
         dtype: That of the cells.
@@ -74,7 +74,7 @@ def plan_layer(
     """
     assert sorted(cells, reverse=True) == list(cells), "longer sequences come first"
     counts = [count * length // 2 for count, length in zip(sequences, cells, strict=True)]
-    pairs, groups = sum(counts), ((0, *accumulate(counts))[:-1], cells, dropout)
+    pairs, groups = sum(counts), _group_numbers(counts, cells, dropout)
     fast: dict[str, Any] = {
         "FAST": dtype != torch.float32
     }  # tanh right to 11 bits, which is more than 16-bit numbers hold
@@ -96,6 +96,19 @@ def plan_layer(
         ),
         skip_backward=_pass("skip_backward", 2 * pairs, features),
     )
+
+
+def _group_numbers(
+    counts: Sequence[int], cells: tuple[int, ...], dropout: tuple[float, ...]
+) -> tuple[tuple[Any, ...], ...]:
+    """What the kernels are told of each group: where it begins and how long its sequences are, as odd numbers."""
+    starts = tuple(2 * start + 1 for start in accumulate(counts, initial=0))
+    # A kernel belongs to a number of groups. Of lengths that are no powers of two there are many, and so empty groups
+    # at the end make up one number for all.
+    powers = all(length & (length - 1) == 0 for length in cells)
+    empty = 0 if powers or len(cells) == 1 else max(0, MOST_LENGTHS - len(cells))
+    lengths = (*(length + 1 for length in cells), *[3] * empty)
+    return (*starts[:-1], *[starts[-1]] * empty), lengths, (*dropout, *[0.0] * empty)
 
 
 def _pass(kernel: str, rows: int, width: int, groups: tuple[Any, ...] = (), **flags: Any) -> Launch:

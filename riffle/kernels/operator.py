@@ -27,7 +27,7 @@ from riffle.kernels.plan import (
     used_units,
 )
 from riffle.kernels.units import KERNELS
-from riffle.shuffle import bits
+from riffle.shuffle import bits, padded_length
 
 SECOND_DERIVATIVES = b'the fused kernels have no second derivatives: build the network with backend="reference"'
 
@@ -165,13 +165,13 @@ def _once_differentiable(gradients: list[Tensor | None]) -> list[Tensor | None]:
 def _flat(form: NetworkForm) -> tuple[Any, ...]:
     """A network's form as an operator's arguments."""
     plain = (form.blocks, form.sharing, form.benes, form.skips)  # torch 2.8 does not trace a slice of a named tuple
-    return (*plain, ",".join(form.units), list(form.swaps), list(form.scaled), form.kind)
+    return (*plain, ",".join(form.units), list(form.swaps), list(form.scaled), form.kind, form.pad)
 
 
 def _form(
-    blocks: int, sharing: Any, benes: bool, skips: bool, units: str, swaps: Any, scaled: Any, kind: str
+    blocks: int, sharing: Any, benes: bool, skips: bool, units: str, swaps: Any, scaled: Any, kind: str, pad: Any
 ) -> NetworkForm:
-    return NetworkForm(blocks, sharing, benes, skips, tuple(units.split(",")), tuple(swaps), tuple(scaled), kind)
+    return NetworkForm(blocks, sharing, benes, skips, tuple(units.split(",")), tuple(swaps), tuple(scaled), kind, pad)
 
 
 @torch.library.custom_op("riffle::network", mutates_args=())
@@ -187,11 +187,12 @@ def _network(
     swaps: list[bool],
     scaled: list[bool],
     kind: str,
+    pad: str,
     dtype: torch.dtype,
     dropout: float,
     keep: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    form = _form(blocks, sharing, benes, skips, units, swaps, scaled, kind)
+    form = _form(blocks, sharing, benes, skips, units, swaps, scaled, kind, pad)
     plan = _plan(xs_BND, form, dtype, dropout, keep)
     y_CD, saved = forward(plan, xs_BND, parameters, seed)
     return y_CD, saved.inputs[0], saved.gates[0], saved.sums[0]
@@ -199,11 +200,11 @@ def _network(
 
 @_network.register_fake
 def _(xs_BND: list[Tensor], parameters: list[Tensor], seed: Tensor | None, *rest: Any) -> tuple[Tensor, ...]:
-    *form, dtype, _, keep = rest
+    form, (dtype, _, keep) = _form(*rest[:-3]), rest[-3:]
     x_BND, features = xs_BND[0], xs_BND[0].shape[2]
     y_CD = x_BND.new_empty(sum(x_BND.shape[0] * x_BND.shape[1] for x_BND in xs_BND), features)
-    rows, pairs = _saved_shape(xs_BND, _form(*form), dtype) if keep else (0, 0)
-    pairs, kernels = pairs if keep == KEEP_GATES else 0, KERNELS[form[-1]]
+    rows, pairs = _saved_shape(xs_BND, form, dtype) if keep else (0, 0)
+    pairs, kernels = pairs if keep == KEEP_GATES else 0, KERNELS[form.kind]
     sizes = ((rows, features), (pairs, kernels.first * features), (2 * pairs * kernels.keeps_sums(dtype), features))
     return (y_CD, *(x_BND.new_empty(size, dtype=dtype) for size in sizes))
 
@@ -215,8 +216,8 @@ def _saved_shape(xs_BND: Sequence[Tensor], form: NetworkForm, dtype: torch.dtype
         features, device = int(xs_BND[0].shape[2]), xs_BND[0].device
         plan = plan_network(batches, lengths, features, xs_BND[0].dtype, device, form, dtype, 0.0, KEEP_INPUTS)
         return saved_rows(plan), plan.pairs
-    k = bits(xs_BND[0].shape[1])
-    layers, cells = len(layers_of(form, k)), xs_BND[0].shape[0] * 2**k
+    length = xs_BND[0].shape[1]
+    layers, cells = len(layers_of(form, bits(length))), xs_BND[0].shape[0] * padded_length(length, form.pad)
     return rounded(cells) * layers, cells // 2 * layers
 
 
@@ -239,11 +240,12 @@ def _network_backward(
     swaps: list[bool],
     scaled: list[bool],
     kind: str,
+    pad: str,
     dtype: torch.dtype,
     dropout: float,
     keep: int,
 ) -> tuple[Tensor, Tensor]:
-    form = _form(blocks, sharing, benes, skips, units, swaps, scaled, kind)
+    form = _form(blocks, sharing, benes, skips, units, swaps, scaled, kind, pad)
     shape = (tuple(batches), tuple(lengths), grad_CD.shape[1])
     plan = plan_network(*shape, x_dtype, grad_CD.device, form, dtype, dropout, keep)
     return backward(plan, grad_CD, (), parameters, seed, Saved((inputs_TD,), (gates,), (sums,)))
@@ -268,7 +270,7 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]
 def _backward(ctx: Any, grad_CD: Tensor | None, *_: None) -> tuple[Any, ...]:
     count = len(ctx.shapes)
     seed, inputs_TD, gates, sums, *parameters = ctx.saved_tensors
-    unused = (None,) * 12
+    unused = (None,) * 13
     if grad_CD is None:
         return ([None] * count, [None] * len(parameters), *unused)
     batches, lengths = map(list, zip(*ctx.shapes, strict=True))

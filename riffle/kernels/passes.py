@@ -4,7 +4,7 @@ Parameters are cast once a call. For the backward pass the layers' inputs are ke
 ``recompute=False`` their gates and candidates in two more.
 """
 
-# B = batch, N = length, W = 2**k >= N the width at which it runs, D = features per cell, E = 2 * D, P = pairs,
+# B = batch, N = length, W >= N the cells on which it runs, D = features per cell, E = 2 * D, P = pairs,
 # C = cells of all groups, T = rows of all regions
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from riffle.shuffle import Layer, Sharing, bits, schedule
+from riffle.shuffle import Layer, Pad, Sharing, bits, padded_length, schedule
 
 if TYPE_CHECKING:
     from riffle.kernels.layer_plan import GradientShare, LayerPlan
@@ -237,6 +237,8 @@ class NetworkForm(NamedTuple):
     """Whether each of them has the scale of a skip connection: five parameters instead of four."""
     kind: str = "gated"
     """Which kernels compute the units: an entry of :data:`riffle.kernels.units.KERNELS`."""
+    pad: Pad = "power"
+    """To which length sequences are padded, see :func:`riffle.shuffle.padded_length`."""
 
 
 class LayerStep(NamedTuple):
@@ -334,12 +336,13 @@ def plan_network(
     """Plan the call for batches of these shapes, longer ones first; ``eager`` where no operator's schema limits it."""
     from riffle.kernels.units import KERNELS  # Triton is not everywhere, and :func:`merge` is
 
-    ks = [bits(length) for length in lengths]
-    assert sorted(ks, reverse=True) == ks, "longer sequences come first"
-    groups = sorted(set(ks), reverse=True)
-    sequences = [sum(batch for batch, k in zip(batches, ks, strict=True) if k == group) for group in groups]
-    sizes = [count * 2**k for count, k in zip(sequences, groups, strict=True)]
-    merged = merge(tuple(layers_of(form, k) for k in groups))
+    widths = [padded_length(length, form.pad) for length in lengths]
+    assert sorted(widths, reverse=True) == widths, "longer sequences come first"
+    groups = sorted(set(widths), reverse=True)
+    sequences = [sum(batch for batch, width in zip(batches, widths, strict=True) if width == group) for group in groups]
+    sizes = [count * width for count, width in zip(sequences, groups, strict=True)]
+    ks = [bits(width) for width in groups]
+    merged = merge(tuple(layers_of(form, k) for k in ks))
     spans = [(layer.first, layer.end) for layer in merged]
     offsets = (0, *accumulate(sizes))
     placed = place(spans, sizes)
@@ -353,8 +356,8 @@ def plan_network(
         unit = form.units.index(layer.unit)
         plan = KERNELS[form.kind].plan_layer(
             tuple(sequences[span]),
-            tuple(2**k for k in groups[span]),
-            tuple(dropout / k for k in groups[span]),
+            tuple(groups[span]),
+            tuple(dropout / k for k in ks[span]),
             features,
             dtype,
             device,
@@ -370,7 +373,7 @@ def plan_network(
     return NetworkPlan(
         batches,
         lengths,
-        tuple(2**k for k in ks),
+        tuple(widths),
         features,
         x_dtype,
         dtype,
@@ -378,8 +381,8 @@ def plan_network(
         form.kind,
         form.scaled,
         used_units(form, tuple(ks)),
-        padded=any(2**k != length for k, length in zip(ks, lengths, strict=True)),
-        direct=eager and len(batches) == 1 and x_dtype == dtype and 2 ** ks[0] == lengths[0],
+        padded=tuple(widths) != lengths,
+        direct=eager and len(batches) == 1 and x_dtype == dtype and widths[0] == lengths[0],
         large=large,
         separate=eager and large,
         layers=tuple(layers),

@@ -40,7 +40,7 @@ class CellModel(Trainable):
     """A model that scores sequences of cells."""
 
     def forward_cells(self, x_BND: Tensor) -> Tensor:
-        """Score a power of two of cells, blanks as zeros: ``[B, N, C]``, or ``[B, C]`` for sequences as a whole."""
+        """Score cells, blanks as zeros: ``[B, N, C]``, or ``[B, C]`` for sequences as a whole."""
         raise NotImplementedError
 
 

@@ -44,7 +44,7 @@ class ModelEntry:
     """Whether it maps symbols to symbols and can be trained on tasks; every model can be trained on passages."""
 
 
-SHUFFLE_EXCHANGE = ("blocks", "sharing", "unit", "norm", "noise", "recompute")
+SHUFFLE_EXCHANGE = ("blocks", "sharing", "unit", "norm", "noise", "pad", "recompute")
 
 
 def _universal(config: ModelConfig, task: Alphabets) -> dict[str, Any]:

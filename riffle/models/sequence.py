@@ -19,12 +19,12 @@ from riffle.kernels import Backend
 from riffle.kernels.reference import Norm
 from riffle.models.base import SymbolModel, check_symbols
 from riffle.nn.hub import HubMixin
-from riffle.nn.lengths import at_own_power_of_two, at_powers_of_two, concatenate, pad_to, split
+from riffle.nn.lengths import at_own_padded_length, at_padded_lengths, concatenate, pad_to, split
 from riffle.nn.network import ShuffleExchange
 from riffle.nn.switch import Unit
 from riffle.parallel import stream
 from riffle.parallel.streaming import memory_mapped, part_bits
-from riffle.shuffle import Sharing, bits
+from riffle.shuffle import Pad, Sharing, bits, padded_length
 from riffle.tasks.task import BLANK
 
 EMBEDDING_RANGE = 0.01
@@ -41,12 +41,12 @@ class SequenceModel(SymbolModel, HubMixin, tags=["neural-shuffle-exchange"], lic
         symbols: Size of the input alphabet; symbol 0 is the blank that pads a sequence.
         classes: Size of the output alphabet.
         features: Feature maps per cell.
-        blocks, sharing, unit, norm, dropout, noise, backend, recompute: See
+        blocks, sharing, unit, norm, dropout, noise, pad, backend, recompute: See
             :class:`~riffle.nn.network.ShuffleExchange`.
 
     Shape:
-        - Input: :math:`(B, N)` integers below ``symbols``, any :math:`N \ge 1`. Rows whose ``lengths`` are given run at
-          the smallest power of two that holds them, whatever they are batched with.
+        - Input: :math:`(B, N)` integers below ``symbols``, any :math:`N \ge 1`. Rows whose ``lengths`` are given run on
+          the smallest number of cells that holds them and ``pad`` allows, whatever they are batched with.
         - Output: :math:`(B, N, C)` with :math:`C` = ``classes``.
 
     Examples::
@@ -68,6 +68,7 @@ class SequenceModel(SymbolModel, HubMixin, tags=["neural-shuffle-exchange"], lic
         norm: Norm = "features",
         dropout: float = 0.0,
         noise: float = 0.0,
+        pad: Pad = "power",
         backend: Backend = "auto",
         recompute: bool = True,
         device: Any = None,
@@ -84,6 +85,7 @@ class SequenceModel(SymbolModel, HubMixin, tags=["neural-shuffle-exchange"], lic
             norm=norm,
             dropout=dropout,
             noise=noise,
+            pad=pad,
             backend=backend,
             recompute=recompute,
             **factory,
@@ -96,13 +98,13 @@ class SequenceModel(SymbolModel, HubMixin, tags=["neural-shuffle-exchange"], lic
     def forward(self, symbols_BN: Tensor, lengths: Tensor | Sequence[int] | None = None) -> Tensor:
         check_symbols([symbols_BN])
         if lengths is None:
-            return at_powers_of_two(self._run, [symbols_BN])[0]
-        return at_own_power_of_two(self._run, symbols_BN, lengths)
+            return at_padded_lengths(self._run, [symbols_BN], self.network.pad)[0]
+        return at_own_padded_length(self._run, symbols_BN, lengths, self.network.pad)
 
     def forward_batches(self, batches: Sequence[Tensor]) -> list[Tensor]:
         """Score several batches; embedding, output layer and merged switch layers are one call for all."""
         check_symbols(batches)
-        return at_powers_of_two(self._run, batches) if batches else []
+        return at_padded_lengths(self._run, batches, self.network.pad) if batches else []
 
     def cells(self) -> Tensor:
         """The cell of every symbol, ``[V, D]``; the tanh of this table costs less than that of all positions."""
@@ -124,7 +126,9 @@ class SequenceModel(SymbolModel, HubMixin, tags=["neural-shuffle-exchange"], lic
     def operations(self, length: int) -> float:
         """Additions and multiplications for one sequence: a unit's weights once for each pair of every layer."""
         units = [self.network.units[layer.unit] for layer in self.network.layers(bits(length))]
-        return 2.0 ** bits(length) * sum(weight.numel() for unit in units for weight in unit.parameters())
+        return float(padded_length(length, self.network.pad)) * sum(
+            weight.numel() for unit in units for weight in unit.parameters()
+        )
 
     @classmethod
     def from_official(cls, variables: Mapping[str, Any], *, blocks: int | None = None) -> SequenceModel:
@@ -163,7 +167,7 @@ def predict_streamed(
     weight = model.output.weight
     symbols_BN = torch.tensor([symbols or [BLANK]])
     length = symbols_BN.shape[1]
-    symbols_BN = pad_to(symbols_BN, 2 ** bits(length))
+    symbols_BN = pad_to(symbols_BN, padded_length(length, model.network.pad))
     with TemporaryDirectory(dir=scratch) as folder:
         like = torch.empty(*symbols_BN.shape, model.network.features, dtype=weight.dtype, device="meta")
         state_BND = memory_mapped(Path(folder, "cells"), like)

@@ -3,12 +3,12 @@
 Shuffled, a layer joins adjacent cells and a physical shuffle follows: the definition, and the way to run with
 gradients. In place, cells stay where they are and a layer overwrites the pairs that differ in its address bit: without
 gradients one buffer serves the whole network, beside it a chunk of pairs at a time and the inputs that skip connections
-need. The fused kernels run all layers in one operator (:mod:`riffle.kernels.operator`). Other ways are in
-:mod:`riffle.nn.merge` (several lengths at once), :mod:`riffle.parallel` (sharded, streamed) and :mod:`riffle.inspect`
-(traced).
+need. That form takes powers of two. The fused kernels run all layers in one operator (:mod:`riffle.kernels.operator`).
+Other ways are in :mod:`riffle.nn.merge` (several lengths at once), :mod:`riffle.parallel` (sharded, streamed) and
+:mod:`riffle.inspect` (traced).
 """
 
-# B = batch, N = 2**k cells, C = cells of all sequences, one after the other, D = features per cell
+# B = batch, N = cells (even), C = cells of all sequences, one after the other, D = features per cell
 # P = pairs, H = their high address bits, L = their low ones
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from torch.nn import functional as F
 from riffle.cost import MemoryModel, out_of_memory_message
 from riffle.environment import free_bytes
 from riffle.kernels import resolve
-from riffle.kernels.tuning import CHUNK_PAIRS, CHUNK_PAIRS_DEVICE
+from riffle.kernels.tuning import CHUNK_PAIRS, CHUNK_PAIRS_DEVICE, MOST_LENGTHS
 from riffle.nn.lengths import LengthGroups
 from riffle.nn.switch import FUSED_UNITS, PairUnit
-from riffle.shuffle import SHUFFLES, Layer, bits
+from riffle.shuffle import SHUFFLES, Layer, bits, padded_length
 
 if TYPE_CHECKING:
     from riffle.nn.network import ShuffleExchange
@@ -192,7 +192,10 @@ def compute_dtype(x_BND: Tensor) -> torch.dtype:
 
 
 def run_fused(network: ShuffleExchange, xs_BND: Sequence[Tensor]) -> list[Tensor]:
-    """Run a network on batches of any lengths by the fused kernels, all layers of all batches in one operator."""
+    """Run a network on batches of any lengths by the fused kernels, all layers of all batches in one operator.
+
+    Padded to even lengths there may be many of these, and a kernel takes a few.
+    """
     from riffle.kernels.operator import NetworkForm, run_network
 
     units: Any = network.units.values()
@@ -209,32 +212,37 @@ def run_fused(network: ShuffleExchange, xs_BND: Sequence[Tensor]) -> list[Tensor
         units=tuple(network.units.keys()),
         swaps=tuple(unit.swap for unit in units),
         scaled=tuple(unit.skip_scale is not None for unit in units),
+        pad=network.pad,
     )
     # Longer ones first, as the kernels want it; a compiler does not sort a length that it keeps open.
     order = sorted(range(len(xs_BND)), key=lambda index: -xs_BND[index].shape[1]) if len(xs_BND) > 1 else [0]
-    y_CD = run_network(
-        [xs_BND[index] for index in order],
-        parameters,
-        form,
-        dtype=compute_dtype(xs_BND[0]),
-        dropout=network.dropout if network.training else 0.0,
-        recompute=network.recompute,
-        graphs=network.graphs,
-    )
-    if len(xs_BND) == 1:
-        return [y_CD.view(xs_BND[0].shape)]
-    parts = y_CD.split([xs_BND[index].shape[0] * xs_BND[index].shape[1] for index in order])
-    ys_BND = {index: part_CD.view(xs_BND[index].shape) for index, part_CD in zip(order, parts, strict=True)}
+    most = MOST_LENGTHS if network.pad == "even" else len(order)
+    ys_BND: dict[int, Tensor] = {}
+    for first in range(0, len(order), most):
+        together = order[first : first + most]
+        y_CD = run_network(
+            [xs_BND[index] for index in together],
+            parameters,
+            form,
+            dtype=compute_dtype(xs_BND[0]),
+            dropout=network.dropout if network.training else 0.0,
+            recompute=network.recompute,
+            graphs=network.graphs,
+        )
+        if len(xs_BND) == 1:
+            return [y_CD.view(xs_BND[0].shape)]
+        parts = y_CD.split([xs_BND[index].shape[0] * xs_BND[index].shape[1] for index in together])
+        ys_BND |= {index: part_CD.view(xs_BND[index].shape) for index, part_CD in zip(together, parts, strict=True)}
     return [ys_BND[index] for index in range(len(xs_BND))]
 
 
 def run_batch(network: ShuffleExchange, x_BND: Tensor) -> Tensor:
-    """Run a network on sequences of one power of two."""
+    """Run a network on sequences of one even length."""
     k = bits(x_BND.shape[1])
     layers = network.layers(k)
     switch = switch_layer(network, x_BND, k)
     whole = is_fused(network, x_BND) or not network.pairwise
-    if torch.is_grad_enabled() or torch.compiler.is_compiling() or whole:
+    if torch.is_grad_enabled() or torch.compiler.is_compiling() or whole or x_BND.shape[1] != 2**k:
         return walk(layers, x_BND, shuffled_layer(switch)).to(x_BND.dtype)
     # Where no gradient needs a layer's output by itself, the layers can overwrite one buffer.
     return walk(layers, x_BND.clone(memory_format=torch.contiguous_format), in_place_layer(layers, switch))
@@ -313,6 +321,7 @@ def memory_model(network: ShuffleExchange, x_BND: Tensor, training: bool) -> Mem
         training=training,
         recompute=network.recompute,
         device=x_BND.device.type,
+        pad=network.pad,
     )
 
 
@@ -324,5 +333,5 @@ def out_of_memory_error(network: ShuffleExchange, xs_BND: Sequence[Tensor]) -> t
     torch.cuda.empty_cache()
     # The inputs are there already, and at another length they would be others.
     free = free_bytes(xs_BND[0].device) + sum(x_BND.nbytes for x_BND in xs_BND)
-    shapes = [(x_BND.shape[0], 2 ** bits(x_BND.shape[1])) for x_BND in xs_BND]
+    shapes = [(x_BND.shape[0], padded_length(x_BND.shape[1], network.pad)) for x_BND in xs_BND]
     return torch.OutOfMemoryError(out_of_memory_message(memory_model(network, xs_BND[0], training), shapes, free))

@@ -1,6 +1,6 @@
-"""Sequences of any length on a network of powers of two: padding, rows of different lengths, groups of one length."""
+"""Sequences of any length on a network of powers of two, or of even lengths: padding, rows of different lengths."""
 
-# B = batch, N = length, R = rows of one group, W = 2**k the width they run at, C = cells of several groups
+# B = batch, N = length, R = rows of one group, W the padded length they run at, C = cells of several groups
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -10,40 +10,40 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from riffle.shuffle import bits
+from riffle.shuffle import Pad, padded_length
 
 RunBatches = Callable[[list[Tensor]], list[Tensor]]
-"""Maps batches of sequences, each batch of one power of two, to as many results."""
+"""Maps batches of sequences, each batch of one padded length, to as many results."""
 
 
 def pad_to(x_BN: Tensor, width: int) -> Tensor:
     """Append zeros along the sequence, or remove what is too much, until it has ``width`` cells."""
     missing = width - x_BN.shape[1]
-    # A compiler asks nothing of the length here, so that its graph serves every length of one power of two.
+    # A compiler asks nothing of the length here, so that its graph serves every length of one depth.
     if not torch.compiler.is_compiling() and missing <= 0:
         return x_BN[:, :width] if missing else x_BN
     return F.pad(x_BN, (0, 0) * (x_BN.dim() - 2) + (0, missing))
 
 
-def at_powers_of_two(run: RunBatches, xs_BN: Sequence[Tensor]) -> list[Tensor]:
-    """Run each batch on the smallest power of two that holds its sequences, and crop the results."""
-    results = run([pad_to(x_BN, 2 ** bits(x_BN.shape[1])) for x_BN in xs_BN])
+def at_padded_lengths(run: RunBatches, xs_BN: Sequence[Tensor], pad: Pad) -> list[Tensor]:
+    """Run each batch on the smallest number of cells that holds its sequences, and crop the results."""
+    results = run([pad_to(x_BN, padded_length(x_BN.shape[1], pad)) for x_BN in xs_BN])
     return [pad_to(result, x_BN.shape[1]) for result, x_BN in zip(results, xs_BN, strict=True)]
 
 
-def at_own_power_of_two(run: RunBatches, x_BN: Tensor, lengths: Tensor | Sequence[int]) -> Tensor:
-    """Run every row at the smallest power of two that holds *it*; cells past a row's length are zero, in and out.
+def at_own_padded_length(run: RunBatches, x_BN: Tensor, lengths: Tensor | Sequence[int], pad: Pad) -> Tensor:
+    """Run every row on the smallest number of cells that holds *it*; cells past a row's length are zero, in and out.
 
-    Rows are grouped by that power, so a row's result depends on the row alone. A row of length 0 is all zeros.
+    Rows are grouped by that number, so a row's result depends on the row alone. A row of length 0 is all zeros.
     """
     batch, longest = x_BN.shape[:2]
     if batch == 0:
-        return at_powers_of_two(run, [x_BN])[0]
+        return at_padded_lengths(run, [x_BN], pad)[0]
     sizes = checked_lengths(lengths, batch, longest, shortest=0)
+    widths = [padded_length(max(1, size), pad) for size in sizes]
     masks, parts, order = [], [], []
-    for k in sorted({bits(size) for size in sizes}):
-        rows = [row for row, size in enumerate(sizes) if bits(size) == k]
-        width = 2**k
+    for width in sorted(set(widths)):
+        rows = [row for row in range(batch) if widths[row] == width]
         ends = torch.tensor([sizes[row] for row in rows], device=x_BN.device)
         masks.append(torch.arange(width, device=x_BN.device) < ends[:, None])
         parts.append(_masked(masks[-1], pad_to(x_BN, width)[rows]))

@@ -2,7 +2,7 @@
 which run together. On the fused kernels :mod:`riffle.kernels.operator` runs all of them in one call.
 """
 
-# B = batch, N = 2**k cells, C = cells of some groups, one after the other, D = features per cell
+# B = batch, N = cells (even), C = cells of some groups, one after the other, D = features per cell
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from torch import Tensor
 from riffle.kernels.plan import MergedLayer, merge
 from riffle.nn.execute import GroupedSwitchLayer, compute_dtype, dropout_rate, fused_layer, is_fused, regularise, walk
 from riffle.nn.lengths import LengthGroups, concatenate, split
-from riffle.shuffle import SHUFFLES
+from riffle.shuffle import SHUFFLES, bits
 
 if TYPE_CHECKING:
     from riffle.nn.network import ShuffleExchange
@@ -29,12 +29,12 @@ def can_merge(network: ShuffleExchange, x_BND: Tensor) -> bool:
 
 
 def run_merged(network: ShuffleExchange, xs_BND: Sequence[Tensor]) -> list[Tensor]:
-    """Run batches of sequences of one power of two each, layers that share a unit together."""
+    """Run batches of sequences of one even length each, layers that share a unit together."""
     # Batches of one length make a group; longer ones come first, as the kernels want it.
     lengths = sorted({x_BND.shape[1] for x_BND in xs_BND}, reverse=True)
     members = [[index for index, x_BND in enumerate(xs_BND) if x_BND.shape[1] == length] for length in lengths]
     sequences = [sum(xs_BND[index].shape[0] for index in group) for group in members]
-    ks = [length.bit_length() - 1 for length in lengths]
+    ks = [bits(length) for length in lengths]
     groups = LengthGroups(sequences, lengths, [dropout_rate(network, k) for k in ks])
     plan = (merge.__wrapped__ if torch.compiler.is_compiling() else merge)(tuple(network.layers(k) for k in ks))
     fused = is_fused(network, xs_BND[0])
@@ -64,10 +64,7 @@ def _reference_layer(network: ShuffleExchange) -> GroupedSwitchLayer:
 
     def layer(x_CD: Tensor, unit: str, shuffle: int, skip_CD: Tensor | None, groups: LengthGroups) -> Tensor:
         if network.pairwise:
-            # A unit looks at pairs, so longer sequences may enter it cut to the shortest ones' length.
-            shape = (-1, groups.cells[-1])
-            skip_BND = None if skip_CD is None else skip_CD.unflatten(0, shape)
-            y_CD = network[unit](x_CD.unflatten(0, shape), skip_BND).flatten(0, 1)
+            y_CD = network[unit](x_CD, skip_CD)
         else:
             parts = zip(split(x_CD, groups.sizes()), groups.cells, strict=True)
             y_CD = concatenate(

@@ -24,10 +24,10 @@ from riffle.nn.execute import (
     walk,
 )
 from riffle.nn.hub import HubMixin
-from riffle.nn.lengths import at_own_power_of_two, at_powers_of_two, lengths_of_mask
+from riffle.nn.lengths import at_own_padded_length, at_padded_lengths, lengths_of_mask
 from riffle.nn.merge import can_merge, run_merged
 from riffle.nn.switch import FUSED_UNITS, UNITS, UNITS_WITHOUT_SKIPS, PairUnit, Unit, make_unit
-from riffle.shuffle import SHARINGS, Layer, Sharing, bits, schedule
+from riffle.shuffle import PADS, SHARINGS, Layer, Pad, Sharing, bits, schedule
 
 
 class SequenceSharder(Protocol):
@@ -60,6 +60,8 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
         dropout: Rate of dropout on a switch layer's output in training, divided by :math:`k`.
         noise: Standard deviation of multiplicative noise in training, used in place of dropout.
         length: The one length of a network with ``sharing="none"``.
+        pad: To which length sequences are padded inside: "power", the next power of two, or "even", the next even
+            number. The same weights serve both and agree at powers of two; 1,030 cells cost 1,030 instead of 2,048.
         order: "official" takes and gives the features as the authors' released code orders them, see
             :meth:`from_official`.
         backend: Which kernels compute the switch layers: "reference" (plain PyTorch), "fused" (Triton, on a GPU) or
@@ -73,8 +75,8 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
             ``docs/scaling.md``.
 
     Shape:
-        - Input and output: :math:`(B, N, D)` with any :math:`N \ge 1` and :math:`D` = ``features``. Lengths that are no
-          power of two are padded with zero cells inside and cropped back. Values should lie in [-1, 1], since every
+        - Input and output: :math:`(B, N, D)` with any :math:`N \ge 1` and :math:`D` = ``features``. Other lengths than
+          ``pad`` says are padded with zero cells inside and cropped back. Values should lie in [-1, 1], since every
           layer mixes a tanh with its input; outputs then do, too.
 
     Examples::
@@ -97,6 +99,7 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
         dropout: float = 0.0,
         noise: float = 0.0,
         length: int | None = None,
+        pad: Pad = "power",
         order: str = "paper",
         backend: Backend = "auto",
         recompute: bool = True,
@@ -109,6 +112,7 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
         _check_choice("sharing", sharing, SHARINGS)
         _check_choice("unit", unit, UNITS)
         _check_choice("norm", norm, NORMS)
+        _check_choice("pad", pad, PADS)
         _check_choice("order", order, ("paper", "official"))
         _check_choice("backend", backend, BACKENDS)
         if backend == "fused" and unit not in FUSED_UNITS:
@@ -129,8 +133,12 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
             raise ValueError(
                 'sharing="none" has a unit per layer and needs length=, every other sharing runs any length'
             )
+        if pad == "even" and unit == "no-benes":
+            raise ValueError(
+                'unit "no-benes" needs pad="power": its unriffles bring the cells home at powers of two only'
+            )
         self.features, self.blocks, self.sharing, self.unit, self.norm = features, blocks, sharing, unit, norm
-        self.benes, self.skips = unit != "no-benes", unit not in UNITS_WITHOUT_SKIPS
+        self.benes, self.skips, self.pad = unit != "no-benes", unit not in UNITS_WITHOUT_SKIPS, pad
         self.pairwise = unit != "residual" or norm != "sequence"
         """Whether what a unit makes of a pair depends on that pair alone, wherever and beside whatever it lies."""
         self.dropout, self.noise, self.length, self.order, self.backend = dropout, noise, length, order, backend
@@ -166,9 +174,9 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
 
         Args:
             x_BND: The cells, ``[B, N, features]``.
-            lengths: The length of every row, where they differ. Each row runs at the smallest power of two that
-                holds it, whatever it is batched with; its cells past the end are ignored and come out as zeros, and so
-                does a row of length 0. With a ``sharding`` these are lengths of whole rows, the same on every rank.
+            lengths: The length of every row, where they differ. Each row is padded to a length of its own, as ``pad``
+                says, whatever it is batched with; its cells past the end are ignored and come out as zeros, and so does
+                a row of length 0. With a ``sharding`` these are lengths of whole rows, the same on every rank.
             key_padding_mask: In place of ``lengths``, which cells are padding, as attention layers take it: boolean
                 ``[B, N]``, True for padding, which must follow the cells of a row (right padding).
         """
@@ -180,7 +188,7 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
         if self.sharding is not None:
             return self.sharding.run(self, x_BND, lengths)
         if lengths is not None:
-            return at_own_power_of_two(self.run_batches, x_BND, lengths)
+            return at_own_padded_length(self.run_batches, x_BND, lengths, self.pad)
         return self.run_batches([x_BND])[0]
 
     def forward_batches(self, xs_BND: Sequence[Tensor]) -> list[Tensor]:
@@ -204,7 +212,7 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
                 if is_one_operator(self, xs_BND[0]):
                     ys_BND = run_fused(self, xs_BND)
                 else:
-                    ys_BND = at_powers_of_two(self._run_padded, xs_BND)
+                    ys_BND = at_padded_lengths(self._run_padded, xs_BND, self.pad)
             except torch.OutOfMemoryError:
                 pass  # with the error goes what the attempt held, and what is free can be counted
             if ys_BND is None and not (self.graphs and self.graphs.reset()):
@@ -212,7 +220,7 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
         return [self.relabel(y_BND) for y_BND in ys_BND]
 
     def _run_padded(self, xs_BND: list[Tensor]) -> list[Tensor]:
-        """Map several batches whose lengths are powers of two, layer by layer."""
+        """Map several batches of padded lengths, layer by layer."""
         # On a CPU a call costs next to nothing, and batches go one by one.
         merge = len(xs_BND) > 1 and can_merge(self, xs_BND[0])
         return run_merged(self, xs_BND) if merge else [run_batch(self, x_BND) for x_BND in xs_BND]
@@ -277,9 +285,9 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
         """The address bits of cells that can be overwritten; refuses those that cannot."""
         cells = x_BND.shape[1]
         if cells < 2 or cells & (cells - 1):
+            remedy = "call the network itself" if self.pad == "even" else "pad it with zero cells to one"
             raise ValueError(
-                f"a sequence of {cells} cells cannot be overwritten, since the network runs at powers of two: "
-                "pad it with zero cells to one"
+                f"a sequence of {cells} cells cannot be overwritten or streamed, which needs a power of two: {remedy}"
             )
         if not x_BND.is_contiguous():
             raise ValueError("the input is overwritten where it lies and must be contiguous: give x.contiguous()")
@@ -318,7 +326,8 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
     def extra_repr(self) -> str:
         """The arguments the network was built with."""
         norm = f", norm={self.norm!r}" if self.unit == "residual" else ""
-        return f"{self.features}, blocks={self.blocks}, sharing={self.sharing!r}, unit={self.unit!r}{norm}"
+        pad = "" if self.pad == "power" else f", pad={self.pad!r}"
+        return f"{self.features}, blocks={self.blocks}, sharing={self.sharing!r}, unit={self.unit!r}{norm}{pad}"
 
     def __getitem__(self, name: str) -> PairUnit:
         """The unit of a name in the schedule."""

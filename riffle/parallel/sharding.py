@@ -158,6 +158,10 @@ class SequenceSharding:
         """
         self._check_agreement(network, x_BND, lengths)
         self._check_cells(x_BND.shape[1])
+        if lengths is not None and network.pad == "even":
+            raise ValueError(
+                'sharded rows of different lengths run at powers of two: build the network with pad="power"'
+            )
         if lengths is None:
             return self._run_spread(network, x_BND)
         return self._run_rows(network, x_BND, checked_lengths(lengths, x_BND.shape[0], x_BND.shape[1] * self.ranks))

@@ -29,7 +29,7 @@ from riffle.files import (
 )
 from riffle.quantities import format_bytes, quote, shorten
 from riffle.schema import check, decode
-from riffle.shuffle import bits
+from riffle.shuffle import padded_length
 from riffle.tasks import TASKS, get_task
 from riffle.tasks.task import BLANK
 from riffle.train.checkpoint import add_prefix, dequantize, read_checkpoint, select_prefix, write_checkpoint
@@ -183,7 +183,9 @@ class Run:
         Smaller networks share the weights but were not trained. See :meth:`riffle.tasks.Task.fill`.
         """
         smallest = min(self.config.data.bins)
-        symbols = get_task(self.config.task).fill(symbols, max(smallest, 2 ** bits(len(symbols))))
+        symbols = get_task(self.config.task).fill(
+            symbols, max(smallest, padded_length(len(symbols), self.config.model.pad))
+        )
         return symbols + [BLANK] * (smallest - len(symbols))
 
     def _load_weights(self, model: nn.Module, weights: dict[str, Tensor], run: Run) -> None:

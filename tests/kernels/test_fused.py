@@ -23,9 +23,19 @@ from riffle.shuffle import riffle, unriffle
 GPU = torch.cuda.is_available()
 DEVICE = "cuda" if GPU else "cpu"
 DTYPES = [torch.float32, *([torch.bfloat16, torch.float16] if GPU else [])]
-SHAPES = [(1, 2, 16), (3, 8, 12), (5, 4, 2), (1, 64, 24), (2, 32, 48)]
+SHAPES = [(1, 2, 16), (3, 8, 12), (5, 4, 2), (3, 6, 2), (1, 64, 24), (2, 22, 48)]
 if GPU:
-    SHAPES = [(3, 8, 12), (1, 2, 16), (1, 4096, 96), (3, 128, 192), (7, 64, 384), (1, 32, 512), (3, 16, 250)]
+    SHAPES = [
+        (3, 8, 12),
+        (1, 2, 16),
+        (1, 4096, 96),
+        (5, 1030, 96),
+        (3, 6, 2),
+        (3, 128, 192),
+        (7, 64, 384),
+        (1, 32, 512),
+        (3, 16, 250),
+    ]
 CASES = [(shuffle, swap) for shuffle in (1, -1, 0) for swap in (True, False)]
 if GPU:  # each case is compiled for each shape and dtype there
     CASES = [(1, True), (-1, True), (0, False)]

@@ -78,6 +78,35 @@ def test_together_as_apart(
     assert_same(*nets, xs_BND, [nets[1](x_BND) for x_BND in xs_BND])
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@settings(max_examples=3)
+@given(
+    shapes=st.lists(st.tuples(st.integers(1, 3), st.integers(1, 12)), min_size=1, max_size=3),
+    blocks=st.integers(1, 2),
+    recompute=st.booleans(),
+)
+def test_even_lengths_together_as_apart(
+    dtype: torch.dtype, shapes: list[tuple[int, int]], blocks: int, recompute: bool
+) -> None:
+    nets = pair_of_networks(blocks=blocks, recompute=recompute, pad="even", dtype=dtype)
+    xs_BND = [(torch.rand(batch, length, FEATURES, device=DEVICE) * 2 - 1).to(dtype) for batch, length in shapes]
+    xs_BND = [x_BND.requires_grad_() for x_BND in xs_BND]
+    assert_same(*nets, xs_BND, [nets[1](x_BND) for x_BND in xs_BND])
+
+
+def test_at_powers_of_two_even_lengths_are_the_padded_ones_bit_for_bit() -> None:
+    nets = [ShuffleExchange(FEATURES, 2, backend="fused", pad=pad, device=DEVICE) for pad in ("even", "power")]
+    nets[1].load_state_dict(nets[0].state_dict())
+    xs_BND = [torch.rand(3, length, FEATURES, device=DEVICE).requires_grad_() for length in (8, 3)]
+    results = []
+    for net in nets:
+        ys_BND = net.forward_batches(xs_BND)
+        loss = sum(y_BND.square().sum() for y_BND in ys_BND)
+        results.append([*ys_BND, *torch.autograd.grad(loss, [*xs_BND, *net.parameters()])])
+    for actual, expected in zip(*results, strict=True):
+        assert torch.equal(actual, expected)
+
+
 @pytest.mark.parametrize("recompute", [True, False])
 def test_as_few_calls_as_the_longest_group_has_layers(recompute: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
@@ -96,10 +125,10 @@ def test_as_few_calls_as_the_longest_group_has_layers(recompute: bool, monkeypat
         torch.testing.assert_close(actual, model(symbols_BN), rtol=1e-4, atol=1e-5)
 
 
-def test_rows_of_different_length() -> None:
-    ours, theirs = pair_of_networks(blocks=2)
-    x_BND = torch.rand(5, 13, FEATURES, device=DEVICE).requires_grad_()
-    lengths = [13, 1, 6, 2, 8]
+@pytest.mark.parametrize(("pad", "lengths"), [("power", [13, 1, 6, 2, 8]), ("even", [13, 1, 6, *range(17, 0, -2)])])
+def test_rows_of_different_length(pad: str, lengths: list[int]) -> None:
+    ours, theirs = pair_of_networks(blocks=2, pad=pad)
+    x_BND = torch.rand(len(lengths), max(lengths), FEATURES, device=DEVICE).requires_grad_()
     results = []
     for net in (ours, theirs):
         y_BND = net(x_BND, lengths=lengths)

@@ -1,0 +1,228 @@
+"""Networks on any even number of cells, ``pad="even"``: against a naive definition and against powers of two."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from riffle import SequenceModel, ShuffleExchange
+from riffle.inspect import trace
+from riffle.models.export import export_program
+from riffle.parallel import stream
+from riffle.shuffle import bits, padded_length, riffle, rotate, schedule, unriffle
+
+EVEN = st.integers(1, 24).map(lambda half: 2 * half)
+OPTIONS = {"blocks": st.integers(1, 3), "sharing": st.sampled_from(["block", "minimal", "full"])}
+
+
+def network(**options: Any) -> ShuffleExchange:
+    """With weights far from their first values, so that every path carries something."""
+    net = ShuffleExchange(4, dtype=torch.float64, **{"pad": "even", **options})
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.uniform_(-1, 1)
+    return net
+
+
+def cells(batch: int, length: int) -> Tensor:
+    return torch.rand(batch, length, 4, dtype=torch.float64) * 2 - 1
+
+
+def naive(net: ShuffleExchange, x_ND: Tensor) -> Tensor:
+    """One sequence of an even length: cell by cell, pair by pair, cells moved by their addresses modulo n - 1."""
+    n, state, inputs = len(x_ND), list(x_ND), []
+    for layer in net.layers(bits(n)):
+        inputs.append(state)
+        out = []
+        for first in range(0, n, 2):
+            skip = None if layer.skip is None else torch.stack(inputs[layer.skip][first : first + 2])
+            out += net[layer.unit](torch.stack(state[first : first + 2]), skip)
+        moved = list(out)
+        for address in range(n - 1):  # the last cell stays
+            if layer.shuffle == 1:
+                moved[address] = out[2 * address % (n - 1)]
+            elif layer.shuffle == -1:
+                moved[2 * address % (n - 1)] = out[address]
+        state = moved
+    return torch.stack(state)
+
+
+@given(length=EVEN, **OPTIONS)
+@settings(max_examples=12, deadline=None)
+def test_the_reference_is_the_naive_definition(length: int, blocks: int, sharing: str) -> None:
+    net, x_BND = network(blocks=blocks, sharing=sharing), cells(2, length)
+    expected_BND = torch.stack([naive(net, x_ND) for x_ND in x_BND])
+    torch.testing.assert_close(net(x_BND), expected_BND, rtol=1e-12, atol=1e-12)
+    with torch.no_grad():
+        torch.testing.assert_close(net(x_BND), expected_BND, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("length", [2, 4, 8, 32])
+def test_at_powers_of_two_it_is_the_padded_form_bit_for_bit(length: int, grad: bool) -> None:
+    net = network(blocks=2)
+    padded = network(blocks=2, pad="power")
+    padded.load_state_dict(net.state_dict())
+    x_BND = cells(3, length)
+    with torch.set_grad_enabled(grad):
+        assert torch.equal(net(x_BND), padded(x_BND))
+        assert torch.equal(net(x_BND[:, :-1]), padded(x_BND[:, :-1]))  # both are padded to the same length
+
+
+@given(length=st.integers(1, 300))
+def test_padded_lengths(length: int) -> None:
+    even, power = padded_length(length, "even"), padded_length(length)
+    assert even == (length + length % 2) <= power == 2 ** bits(length)
+    assert bits(even) == bits(length), "padding to an even length adds no layer"
+
+
+@given(half=st.integers(1, 300), times=st.integers(-9, 9))
+def test_shuffles_multiply_addresses_modulo_n_minus_1(half: int, times: int) -> None:
+    n = 2 * half
+    x_BND = torch.arange(n).view(1, n, 1)
+    assert torch.equal(unriffle(riffle(x_BND)), x_BND)
+    assert unriffle(x_BND).flatten().tolist() == [*(2 * cell % (n - 1) for cell in range(n - 1)), n - 1]
+    factor = pow(2, times, n - 1) if n > 2 else 0
+    moved = rotate(x_BND, times, bits(n)).flatten().tolist()
+    assert moved == [*(factor * cell % (n - 1) for cell in range(n - 1)), n - 1]
+
+
+def reaching_pairs(n: int) -> list[set[int]]:
+    """For every pair after the forward half and one layer more, the pairs of inputs that reach it, one by one."""
+    half = n // 2
+    reached = [{pair} for pair in range(half)]
+    for _ in range(bits(n) - 1):
+        cell = [reached[address // 2] for address in range(n)]
+        cell = [*(cell[2 * address % (n - 1)] for address in range(n - 1)), cell[-1]]
+        reached = [cell[2 * pair] | cell[2 * pair + 1] for pair in range(half)]
+    return reached
+
+
+def test_every_input_reaches_every_output() -> None:
+    """Already in the middle of the first block, ceil(log2 n) layers in, which are as few as there can be."""
+    for n in range(2, 260, 2):
+        assert all(len(pairs) == n // 2 for pairs in reaching_pairs(n)), n
+        assert len(schedule(bits(n))) == 2 * (bits(n) - 1) + 1 >= bits(n)
+        assert 2 ** (bits(n) - 1) < n  # with a layer less, two to the number of layers would be fewer than all inputs
+
+
+@given(half=st.integers(2, 2**40), data=st.data())
+def test_the_way_from_any_input_to_any_output(half: int, data: st.DataObject) -> None:
+    """In closed form: ``j`` unriffles before pair ``q`` lie ``2**j`` pairs, from ``2**j * q`` on, modulo n / 2."""
+    n, levels = 2 * half, bits(2 * half) - 1
+    source, pair = data.draw(st.integers(0, half - 1)), data.draw(st.integers(0, half - 1))
+    sides = (source - 2**levels * pair) % half
+    assert sides < 2**levels, "k - 1 unriffles suffice"
+    for level in range(levels - 1, -1, -1):
+        cell = 2 * pair + (sides >> level & 1)
+        pair = (2 * cell % (n - 1) if cell < n - 1 else cell) // 2  # where this cell was before the unriffle
+    assert pair == source
+
+
+def test_which_permutations_the_switches_can_make() -> None:
+    """All of six cells, as of every power of two; the wiring of other lengths promises reach, not this."""
+    n = 6
+    made = {tuple(range(n))}
+    for layer in schedule(bits(n)):
+        switched = set()
+        for order in made:
+            for settings_ in itertools.product((0, 1), repeat=n // 2):
+                pairs = [order[2 * pair : 2 * pair + 2][:: -1 if cross else 1] for pair, cross in enumerate(settings_)]
+                out = [cell for pair in pairs for cell in pair]
+                shuffled = {1: out[::2] + out[1::2], 0: out}.get(layer.shuffle)
+                if shuffled is None:
+                    shuffled = [cell for pair in zip(out[: n // 2], out[n // 2 :], strict=True) for cell in pair]
+                switched.add(tuple(shuffled))
+        made = switched
+    assert len(made) == 720
+
+
+@given(sizes=st.lists(st.integers(0, 24), min_size=1, max_size=6))
+@settings(max_examples=15, deadline=None)
+def test_rows_run_at_their_own_even_length(sizes: list[int]) -> None:
+    net, x_BND = network(), cells(len(sizes), max(1, *sizes))
+    y_BND = net(x_BND, lengths=sizes)
+    for row, size in enumerate(sizes):
+        assert not y_BND[row, size:].any()
+        if size:
+            x_ND = torch.nn.functional.pad(x_BND[row, :size], (0, 0, 0, size % 2))
+            torch.testing.assert_close(y_BND[row, :size], naive(net, x_ND)[:size], rtol=1e-12, atol=1e-12)
+
+
+def test_gradients() -> None:
+    net, x_BND = ShuffleExchange(2, 2, pad="even").double(), cells(1, 6)[..., :2].requires_grad_()
+    assert torch.autograd.gradcheck(lambda x_BND, *_: net(x_BND), (x_BND, *net.parameters()))
+
+
+@given(length=EVEN)
+def test_the_gradient_of_a_shuffle_is_its_inverse(length: int) -> None:
+    x_BND, grad_BND = cells(1, length).requires_grad_(), cells(1, length)
+    for shuffle, inverse in ((riffle, unriffle), (unriffle, riffle)):
+        assert torch.equal(torch.autograd.grad(shuffle(x_BND), x_BND, grad_BND)[0], inverse(grad_BND))
+
+
+def test_several_lengths_at_once() -> None:
+    net = network(dropout=0.1).eval()
+    xs_BND = [cells(2, length) for length in (7, 12, 30, 8, 12)]
+    for y_BND, x_BND in zip(net.forward_batches(xs_BND), xs_BND, strict=True):
+        torch.testing.assert_close(y_BND, net(x_BND), rtol=1e-12, atol=1e-12)
+
+
+def test_compiled_once_for_the_lengths_of_a_depth() -> None:
+    net = ShuffleExchange(4, pad="even")
+    graphs = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Any:
+        graphs.append(graph)
+        return graph
+
+    compiled = torch.compile(net, backend=backend, dynamic=True)
+    for length in (18, 26, 21, 31, 32):
+        x_BND = torch.rand(2, length, 4)
+        torch.testing.assert_close(compiled(x_BND), net(x_BND))
+    assert len(graphs) == 1
+
+
+def test_exported() -> None:
+    model = SequenceModel(5, 5, 4, pad="even").eval()
+    program, lengths = export_program(model, 26)
+    assert lengths == (17, 32)
+    for length in (17, 18, 27, 32):
+        symbols_BN = torch.randint(5, (3, length))
+        torch.testing.assert_close(program.module()(symbols_BN), model(symbols_BN))
+
+
+def test_traced() -> None:
+    net, x_BND = network(), cells(1, 9)
+    seen = trace(net, x_BND)
+    torch.testing.assert_close(seen.output, net(x_BND))
+    assert torch.equal(seen.layers[0].state[:, :9], x_BND)
+    shuffled = trace(net, x_BND, order="shuffled")
+    for placed, moved in zip(seen.layers, shuffled.layers, strict=True):
+        assert torch.equal(rotate(placed.state, moved.layer.bit, 4), moved.state)
+
+
+def test_what_needs_powers_of_two_refuses() -> None:
+    net = network()
+    for run in (net.overwrite, lambda x_BND: stream(net, x_BND, part=4)):
+        with pytest.raises(ValueError, match="a sequence of 6 cells cannot be overwritten or streamed"):
+            run(cells(1, 6))
+        torch.testing.assert_close(run((x_BND := cells(1, 8)).clone()), net(x_BND))
+    with pytest.raises(ValueError, match='unit "no-benes" needs pad="power"'):
+        ShuffleExchange(4, unit="no-benes", pad="even")
+    with pytest.raises(ValueError, match="unknown pad 'odd'; choose one of power, even"):
+        ShuffleExchange(4, pad="odd")  # type: ignore[arg-type]
+
+
+def test_kept_with_the_weights(tmp_path: Any) -> None:
+    net = ShuffleExchange(4, pad="even")
+    net.save_pretrained(tmp_path)
+    again = ShuffleExchange.from_pretrained(tmp_path)
+    assert again.pad == "even"
+    assert "pad='even'" in repr(again)
