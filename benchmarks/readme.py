@@ -174,8 +174,8 @@ def _speed_row(row: dict[str, Any]) -> list[str]:
     return [row["title"], *cells, floor, format_share(best["fraction_of_floor"])]
 
 
-def attention(path: Path = H200) -> str:
-    """This network and the encoder, a column for each length."""
+def attention(path: Path = H200, own: Path = OWN_LOOP) -> str:
+    """This network, the encoder and linear attention on one sequence, a column for each length."""
     rows = _read(path)["attention"]
     lengths = sorted({row["lengths"][0] for row in rows.values()})
     lines = []
@@ -188,6 +188,9 @@ def attention(path: Path = H200) -> str:
             model = "riffle, {} blocks" if name == "ours" else "{}-layer encoder, FlashAttention"
             label = f"{model.format(first['blocks'])}, {first['features']} maps"
             lines.append([label, *_cells(entries, lengths, format_time)])
+    linear = [row for name, row in _read(own)["own-loop"].items() if name.startswith("own-forward")]
+    entries = {row["lengths"][0]: row["forms"]["gla"] for row in linear if row["batch"] == 1 and "gla" in row["forms"]}
+    lines.append([OWN_LOOP_LABELS["gla"], *_cells(entries, lengths, format_time)])
     return _table(["cells", *map(format_length, lengths)], lines)
 
 
