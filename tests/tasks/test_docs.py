@@ -22,32 +22,32 @@ def blocks(language: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def task() -> Task:
-    """The task the page defines, after everything on the page has run."""
+def defined() -> dict[str, Task]:
+    """The tasks the page defines, by variable, after everything on the page has run."""
     namespace: dict[str, object] = {"__name__": "running_max"}
     for block in blocks("python"):
         # the page's own code; not inheriting this file's future import shows that it stands alone
         exec(compile(block, "adding-a-task.md", "exec", dont_inherit=True), namespace)
-    task = namespace["task"]
-    assert isinstance(task, Task)
-    return task
+    return {name: task for name, task in namespace.items() if isinstance(task, Task)}
 
 
 @pytest.mark.parametrize("check", contract.CHECKS, ids=lambda check: check.__name__)
-def test_contract(task: Task, check: Callable[[Task], None]) -> None:
+@pytest.mark.parametrize("variable", ["task", "majority"])
+def test_contract(defined: dict[str, Task], variable: str, check: Callable[[Task], None]) -> None:
+    task = defined[variable]
     assert task.name not in TASKS
     check(task)
 
 
-def test_the_list_is_where_the_page_says(task: Task) -> None:
+def test_the_list_is_where_the_page_says(defined: dict[str, Task]) -> None:
     source = Path(riffle.tasks.__file__).read_text(encoding="utf-8")
     (diff,) = blocks("diff")
     for line in diff.splitlines():
         assert (line[0] == " ") == (line[1:] in source.splitlines())
-    assert f"+    {type(task).__name__}()," in diff.splitlines()
+    assert f"+    {type(defined['task']).__name__}()," in diff.splitlines()
 
 
-def test_the_page_names_what_exists(task: Task) -> None:
+def test_the_page_names_what_exists() -> None:
     root = Path(__file__).parents[2]
     for path in re.findall(r"`((?:riffle|tests)/[\w/]+\.py)`", PAGE):
         assert (root / path).exists() or path.endswith("running_max.py")

@@ -235,3 +235,12 @@ def test_held_out_examples_are_as_many_as_asked_where_there_are_none() -> None:
     drawn = sample_held_out(get_task("reverse"), 50, 5, generator=seeded(0))
     assert drawn.inputs.shape == (50, 5)
     assert not held_out(drawn.inputs).any()
+
+
+def test_a_fixed_training_set_is_the_same_in_every_run() -> None:
+    task, data = get_task("parity"), DataConfig(bins=(16,), examples=5)
+    drawn = [sample_bin(task, data, 0, 200, generator=seeded(seed)) for seed in (0, 1)]
+    rows = [set(map(tuple, torch.cat(batch, dim=1).tolist())) for batch in drawn]
+    assert rows[0] == rows[1]
+    assert len(rows[0]) == 5
+    assert all(torch.equal(batch.targets, task.answer(batch.inputs)) for batch in drawn)
