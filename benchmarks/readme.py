@@ -21,6 +21,8 @@ from riffle.config import RunConfig
 from riffle.lambada.evaluate import PUBLISHED
 from riffle.quantities import DASH, format_bytes, format_length, format_milliseconds, format_percent, format_share
 from riffle.reproduce.claims import SIMPLE, format_paper
+from riffle.reproduce.figures import chomsky as chomsky_figure
+from riffle.reproduce.figures import listops as listops_figure
 from riffle.reproduce.figures.lambada import BASELINE, LAMBADA_BLOCKS, LAMBADA_MAPS, LAMBADA_SHARING, LAMBADA_UNITS
 from riffle.reproduce.paper import GENERALIZATION, LENGTHS
 from riffle.reproduce.results import accuracies, by_group, over_length, read_results, select
@@ -255,6 +257,41 @@ def _own_loop_table(
     return _table(["", *(row["title"].removeprefix(prefix) for row in columns)], lines)
 
 
+def beside_others(path: Path = OWN_LOOP) -> str:
+    """One call beside attention and linear attention, each in its fastest form; nothing without the file."""
+    if not path.exists():
+        return ""
+    forms = ("riffle-graphs", "encoder-compiled", "encoder", "gla-graphs", "gla", "gated-deltanet-graphs")
+    return _own_loop_table(_read(path)["own-loop"], ("own-forward", "own-backward"), format_time, forms)
+
+
+def chomsky() -> str:
+    """The fifteen tasks of Delétang et al.: published scores and ours, in percent."""
+    results = chomsky_figure.CHOMSKY.read(ROOT / "results")
+    if not results:
+        return ""
+    heads, rows = chomsky_figure.table(results)
+    measured = [column for column in range(len(heads)) if any(row[column] is not None for row in rows)]
+    lines = [
+        [f"`{task}`", *(_percent(row[column]) for column in measured)]
+        for task, row in zip(chomsky_figure.PUBLISHED, rows, strict=True)
+    ]
+    columns = [[row[column] for row in rows if row[column] is not None] for column in measured]
+    solved = [str(sum(value >= 100 * chomsky_figure.SOLVED for value in column)) for column in columns]
+    means = [_percent(mean(column)) if len(column) == len(rows) else DASH for column in columns]
+    return _table(["task", *(heads[column] for column in measured)], [*lines, ["solved", *solved], ["mean", *means]])
+
+
+def listops() -> str:
+    """ListOps: published accuracies and ours, in percent."""
+    rows = listops_figure.table(listops_figure.LISTOPS.read(ROOT / "results"))
+    return _table(["model", "right classes"], [[name, _percent(value)] for name, value in rows.items()])
+
+
+def _percent(value: float | None) -> str:
+    return DASH if value is None else f"{value:.1f}"
+
+
 def _parameters(rows: Mapping[str, Any]) -> str:
     """The smallest and the largest model of the rows that have all of them."""
     counts = [
@@ -412,6 +449,12 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "timing-lambada": partial(timing, "timing-lambada"),
     },
     "docs/scaling.md": {"resident": resident},
+    "docs/when-to-use.md": {
+        "chomsky": chomsky,
+        "listops": listops,
+        "fast": attention,
+        "beside-others": beside_others,
+    },
 }
 """The tables of every page, by name."""
 

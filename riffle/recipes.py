@@ -102,15 +102,17 @@ def chomsky(task: str) -> RunConfig:
     """Inputs of length 1 to 40 at every share of their network, to be tested at lengths up to 500.
 
     Two blocks, since one is right between powers of two or far beyond the trained lengths, seldom both; one bin is
-    wider than any input. Strings that are written twice take twice the cells.
+    wider than any input. Strings that are written twice take twice the cells. Examples that take longer to draw than a
+    training step are drawn once.
     """
     from riffle.tasks import get_task  # imports torch
 
     cells = TRAINED_LENGTH * get_task(task).reach
+    examples = 2**17 if task in ("modular-brackets", "equation", "square-root") else 0
     return RunConfig(
         task=task,
         model=ModelConfig(features=128, blocks=2),
-        data=DataConfig(bins=(8, 16, 32, 64, 128), longest=cells, batch=32, shorter=0.3),
+        data=DataConfig(bins=(8, 16, 32, 64, 128), longest=cells, batch=32, shorter=0.3, examples=examples),
         train=TrainConfig(
             steps=8_000,
             learning_rate=0.005,

@@ -132,14 +132,9 @@ class Task(ABC):
             inputs_BN = self.splits[split](inputs_BN, generator)
         return inputs_BN
 
-    def data_set(self, examples: int, width: int, *, generator: torch.Generator) -> Batch:
-        """A fixed set of examples, for ``data.examples``; unlike :meth:`draw` it is made once, and may take its time.
-
-        By default all lengths up to ``width`` are equally likely. A task of a benchmark draws what that prescribes.
-        """
-        lengths_B = torch.randint(1, width + 1, (examples,), generator=generator, device=generator.device)
-        inputs_BN = self.draw(lengths_B, width, generator=generator)
-        return Batch(inputs_BN, self.answer(inputs_BN))
+    def data_set(self, examples: int, width: int, *, generator: torch.Generator) -> Batch | None:
+        """Examples that a benchmark prescribes, for ``data.examples``; None where :meth:`draw` draws them."""
+        return None
 
 
 DIGITS = "0123456789"

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -27,10 +28,10 @@ Part = Literal["selection", "test"]
 
 def sample_bin(task: Task, data: DataConfig, index: int, batch: int, *, generator: torch.Generator) -> Batch:
     """A training batch of the bin ``data.bins[index]``: examples too long for a smaller bin, and some shorter ones."""
-    width, low = data.bins[index], data.bins[index - 1] + 1 if index else 1
     if data.examples:
         rows_B = randint(0, data.examples, (batch,), generator)
-        return Batch(*(part[rows_B].long() for part in training_set(task, data.examples, width, generator.device)))
+        return Batch(*(part[rows_B].long() for part in training_set(task, data, index, generator.device)))
+    width, low = data.bins[index], data.bins[index - 1] + 1 if index else 1
     high = min(width, data.longest_input)
     low = low if low <= high else 1
     lengths_B = sample_lengths(batch, low, high, data.shorter, data.full, data.above, generator=generator)
@@ -44,9 +45,13 @@ def sample_bin(task: Task, data: DataConfig, index: int, batch: int, *, generato
 
 
 @functools.cache
-def training_set(task: Task, examples: int, width: int, device: torch.device) -> Batch:
-    """The fixed training set of a task, the same in every run."""
-    return task.data_set(examples, width, generator=torch.Generator(device).manual_seed(TRAINING_SET))
+def training_set(task: Task, data: DataConfig, index: int, device: torch.device) -> Batch:
+    """The fixed training set of a bin, the same in every run: what the task prescribes, or examples drawn once."""
+    generator = torch.Generator(device).manual_seed(TRAINING_SET)
+    batch = task.data_set(data.examples, data.bins[index], generator=generator)
+    batch = batch or sample_bin(task, replace(data, examples=0), index, data.examples, generator=generator)
+    smallest = torch.uint8 if max(task.symbols, task.classes) <= 256 else torch.int64
+    return Batch(*(part.to(smallest) for part in batch))
 
 
 def move_right(batch: Batch, fraction: float, *, generator: torch.Generator) -> Batch:
