@@ -14,15 +14,19 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from itertools import chain
-from typing import Any, TypeVar
-from weakref import WeakSet
+from itertools import chain, count
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from riffle.environment import free_bytes
 from riffle.kernels.plan import KEEP_GATES, KEEP_NOTHING, NetworkPlan
+
+if TYPE_CHECKING:
+    from riffle.kernels.passes import Saved
 
 Result = TypeVar("Result")
 WARM_UP = 3
@@ -33,7 +37,8 @@ IDLE_CALLS = 64
 """Captured passes give way to others when so many calls did without them: captures take longer than launches."""
 SHARE = 16
 """What all captured passes keep is at most this part of a device's memory, unless somebody gives a bound."""
-_caches: WeakSet[GraphCache] = WeakSet()
+_caches: WeakValueDictionary[int, GraphCache] = WeakValueDictionary()
+_handles = count(1)
 _enabled: ContextVar[bool] = ContextVar("graphs_enabled", default=True)
 
 
@@ -93,23 +98,35 @@ def on_gpu(x_BND: Tensor) -> bool:
 class CapturedPasses:
     """The passes of one plan as graphs, with the tensors that they read and write."""
 
+    numbers = count(1)
+
     def __init__(
         self, plan: NetworkPlan, xs_BND: Sequence[Tensor], parameters: Sequence[Tensor], seed: Tensor | None, pool: Any
     ) -> None:
-        from riffle.kernels.passes import backward, forward  # Triton is not everywhere, and :func:`capture` is
+        from riffle.kernels.passes import forward, unit_weights  # Triton is not everywhere
 
         self.last_call = 0
-        self.xs_BND = [x_BND.detach().clone(memory_format=torch.contiguous_format) for x_BND in xs_BND]
+        self.x_dtype = plan.x_dtype
+        # Cells come and go by copies, which can cast them as well.
+        direct = plan.eager and len(plan.batches) == 1 and not plan.padded
+        self.plan = plan = plan._replace(x_dtype=plan.dtype, direct=direct)
+        self.xs_BND = [x_BND.new_empty(x_BND.shape, dtype=plan.dtype).copy_(x_BND) for x_BND in xs_BND]
         self.seed = None if seed is None else seed.clone()
         self.holder = 0
         """The number of the call whose backward pass still needs what the forward pass has saved; 0 for none."""
-        arguments = (self.xs_BND, parameters, self.seed)
-        self.forward_graph, (self.y_CD, self.saved) = capture(lambda: forward(plan, *arguments), warm_up=1, pool=pool)
+        self.ticket: StorageWeakRef | None = None
+        """What that call holds as long as its backward pass can come, where no :class:`Lease` does."""
+
+        def run_forward() -> tuple[Tensor, Saved]:
+            self.weights = unit_weights(plan, parameters)
+            return forward(plan, self.xs_BND, self.weights, self.seed)
+
+        self.forward_graph, (self.y_CD, self.saved) = capture(run_forward, warm_up=1, pool=pool)
         tensors = [*self.xs_BND, self.y_CD, *chain(*self.saved)]
         if plan.keep != KEEP_NOTHING:
             self.grad_CD = torch.zeros_like(self.y_CD)
             self.backward_graph, self.grads = capture(
-                lambda: backward(plan, self.grad_CD, *arguments, self.saved, overwrite=True), warm_up=1, pool=pool
+                lambda: self._run_backward(self.grad_CD, overwrite=True), warm_up=1, pool=pool
             )
             tensors += [self.grad_CD, *self.grads]
         self.bytes = sum(tensor.nbytes for tensor in tensors)
@@ -121,33 +138,43 @@ class CapturedPasses:
         if self.seed is not None and seed is not None:
             self.seed.copy_(seed)
         self.forward_graph.replay()
-        return self.y_CD.clone()
+        return self.y_CD.to(self.x_dtype, copy=True)
 
-    def backward(self, grad_CD: Tensor) -> tuple[Tensor, Tensor]:
-        """What :func:`riffle.kernels.passes.backward` returns; afterwards what the forward pass saved is gone."""
+    def backward(self, grad_CD: Tensor, *, last: bool) -> tuple[Tensor, Tensor]:
+        """What :func:`riffle.kernels.passes.backward` returns; ``last`` replays it, and others may use the passes."""
+        if not last:
+            grad_x_CD, grad_parameters = self._run_backward(grad_CD.to(self.plan.dtype), overwrite=False)
+            return grad_x_CD.to(self.x_dtype), grad_parameters
         self.grad_CD.copy_(grad_CD)
         self.backward_graph.replay()
         grad_x_CD, grad_parameters = self.grads
-        return grad_x_CD.clone(), grad_parameters.clone()
+        self.holder = 0
+        return grad_x_CD.to(self.x_dtype, copy=True), grad_parameters.clone()
+
+    def _run_backward(self, grad_CD: Tensor, *, overwrite: bool) -> tuple[Tensor, Tensor]:
+        from riffle.kernels.passes import backward
+
+        return backward(self.plan, grad_CD, self.xs_BND, self.weights, self.seed, self.saved, overwrite=overwrite)
+
+    def hold_for(self, ticket: Tensor) -> None:
+        """Let the call that uses them hold a tensor: once that is gone, no backward pass comes and they are free."""
+        self.ticket = StorageWeakRef(ticket.untyped_storage())
+
+    @property
+    def free(self) -> bool:
+        """Whether no call needs what the forward pass has saved."""
+        return not self.holder or (self.ticket is not None and self.ticket.expired())
 
 
 class Lease:
     """Captured passes that one call uses, until its backward pass has run or nobody can ask for it any more."""
 
-    numbers = 0
-
     def __init__(self, passes: CapturedPasses) -> None:
-        Lease.numbers += 1
-        self.passes, self.number = passes, Lease.numbers
-        passes.holder = self.number
-
-    def release(self) -> None:
-        """Let others use the passes."""
-        if self.passes.holder == self.number:
-            self.passes.holder = 0
+        self.passes, self.number = passes, passes.holder
 
     def __del__(self) -> None:
-        self.release()
+        if self.passes.holder == self.number:
+            self.passes.holder = 0
 
 
 class GraphCache:
@@ -176,7 +203,9 @@ class GraphCache:
         """How many calls were replayed and how many launched kernel by kernel, by the reason why."""
         self._lock = threading.Lock()
         self._start()
-        _caches.add(self)
+        self.handle = next(_handles)
+        """By which :func:`find_cache` finds it."""
+        _caches[self.handle] = self
 
     def reset(self) -> bool:
         """Discard all captured passes; whether there were any."""
@@ -197,8 +226,8 @@ class GraphCache:
 
     def forward(
         self, plan: NetworkPlan, xs_BND: Sequence[Tensor], parameters: Sequence[Tensor], seed: Tensor | None
-    ) -> tuple[Tensor, Lease | None] | None:
-        """The forward pass by replay, with the lease that its backward pass needs; None where it must be launched."""
+    ) -> tuple[Tensor, CapturedPasses] | None:
+        """The forward pass by replay, and the passes, held for the backward pass; None where it must be launched."""
         reason = self._obstacle(plan, xs_BND[0])
         if reason is None and not self._lock.acquire(blocking=False):
             reason = "another thread"
@@ -211,10 +240,18 @@ class GraphCache:
                 if passes is None:
                     return None
                 self.counts["replayed"] += 1
-                lease = None if plan.keep == KEEP_NOTHING else Lease(passes)
-                return passes.forward(xs_BND, seed), lease
+                if plan.keep != KEEP_NOTHING:
+                    passes.holder, passes.ticket = next(passes.numbers), None
+                return passes.forward(xs_BND, seed), passes
         finally:
             self._lock.release()
+
+    def held(self, inputs_TD: Tensor) -> CapturedPasses | None:
+        """The passes whose forward pass saved these inputs, for the holder of a ticket."""
+        for passes in list(self._passes.values()):
+            if passes.ticket is not None and passes.saved.inputs[0].data_ptr() == inputs_TD.data_ptr():
+                return passes
+        return None
 
     def _obstacle(self, plan: NetworkPlan, x_BND: Tensor) -> str | None:
         """Why a call cannot be replayed; None if it might be."""
@@ -246,7 +283,7 @@ class GraphCache:
             passes = self._passes.get(key)
             if passes is None:
                 return self._seen(key, plan, xs_BND, parameters, seed)
-            if not passes.holder:
+            if passes.free:
                 passes.last_call = self._calls
                 self._passes.move_to_end(key)
                 return passes
@@ -305,7 +342,7 @@ class GraphCache:
         needed = plan_bytes(plan)
         while len(self._passes) >= self.max_graphs or needed > self._room(x_BND):
             oldest = next(iter(self._passes), None)
-            if oldest is None or self._passes[oldest].holder:
+            if oldest is None or not self._passes[oldest].free:
                 return False
             if self._calls - self._passes[oldest].last_call < IDLE_CALLS:
                 return False
@@ -315,8 +352,13 @@ class GraphCache:
     def _room(self, x_BND: Tensor) -> int:
         """The bytes that further passes may keep; of free memory a quarter, since a capture cannot run out of it."""
         total, free = device_bytes(x_BND)
-        bound = total // SHARE - sum(cache.bytes for cache in _caches)
+        bound = total // SHARE - sum(cache.bytes for cache in _caches.values())
         return min(free // 4, bound if self.max_bytes is None else self.max_bytes - self.bytes)
+
+
+def find_cache(handle: int) -> GraphCache | None:
+    """The cache with a handle, which operators take in its place; None for none, or if it is gone."""
+    return _caches.get(handle)
 
 
 def device_bytes(x_BND: Tensor) -> tuple[int, int]:

@@ -14,22 +14,36 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from riffle.kernels.graphs import GraphCache
-from riffle.kernels.passes import Saved, backward, forward, gradient_sizes, rounded, saved_rows, split_batches
+from riffle.kernels.graphs import GraphCache, Lease, find_cache
+from riffle.kernels.passes import (
+    Saved,
+    backward,
+    forward,
+    gradient_sizes,
+    rounded,
+    saved_rows,
+    split_batches,
+    unit_weights,
+)
 from riffle.kernels.plan import (
     KEEP_GATES,
     KEEP_INPUTS,
     KEEP_NOTHING,
+    KEEP_WHAT_FITS,
     NetworkForm,
     NetworkPlan,
     layers_of,
     plan_network,
     used_units,
+    what_to_keep,
 )
 from riffle.kernels.units import KERNELS
 from riffle.shuffle import bits, padded_length
 
 SECOND_DERIVATIVES = b'the fused kernels have no second derivatives: build the network with backend="reference"'
+
+
+_KEEP = {True: KEEP_INPUTS, False: KEEP_GATES, None: KEEP_WHAT_FITS}
 
 
 def run_network(
@@ -39,7 +53,7 @@ def run_network(
     *,
     dtype: torch.dtype,
     dropout: float = 0.0,
-    recompute: bool = True,
+    recompute: bool | None = None,
     graphs: GraphCache | None = None,
 ) -> Tensor:
     """Map batches of sequences: the cells of all batches one after the other, ``[sum of B * N, D]``.
@@ -51,18 +65,23 @@ def run_network(
         form: What network it is.
         dtype: In which the kernels compute.
         dropout: Of a layer's output features this share, divided by k, is set to zero.
-        recompute: Whether the backward pass computes gates and candidates again.
+        recompute: Whether the backward pass computes gates and candidates again; None keeps the gates where they take
+            little of the device's memory.
         graphs: Captured passes of this network, to be replayed where they can serve.
     """
     seed = torch.randint(2**31, (1,), device=xs_BND[0].device) if dropout else None
     differentiable = torch.is_grad_enabled() and any(x.requires_grad for x in (*xs_BND, *parameters))
-    keep = (KEEP_INPUTS if recompute else KEEP_GATES) if differentiable else KEEP_NOTHING
+    keep = _KEEP[recompute] if differentiable else KEEP_NOTHING
     if _wants_operators(xs_BND, parameters):
-        return _network(list(xs_BND), list(parameters), seed, *_flat(form), dtype, dropout, keep)[0]
+        # What is exported runs elsewhere: at lengths for which nothing is decided here, and without this cache.
+        exporting = torch.compiler.is_exporting()
+        keep = KEEP_INPUTS if exporting and keep == KEEP_WHAT_FITS else keep
+        handle = graphs.handle if graphs is not None and torch.compiler.is_compiling() and not exporting else 0
+        return _network(list(xs_BND), list(parameters), seed, *_flat(form), dtype, dropout, keep, handle)[0]
     plan = _plan(xs_BND, form, dtype, dropout, keep, eager=True)
     if keep == KEEP_NOTHING:
         replayed = None if graphs is None else graphs.forward(plan, xs_BND, parameters, seed)
-        return (replayed or forward(plan, xs_BND, parameters, seed))[0]
+        return (replayed or forward(plan, xs_BND, unit_weights(plan, parameters), seed))[0]
     return _Network.apply(plan, graphs, seed, *xs_BND, *parameters)
 
 
@@ -95,10 +114,12 @@ class _Network(torch.autograd.Function):
         ctx.plan, ctx.lease = plan, None
         replayed = None if graphs is None else graphs.forward(plan, xs_BND, parameters, seed)
         if replayed is not None:
-            y_CD, ctx.lease = replayed
+            y_CD, passes = replayed
+            ctx.lease = Lease(passes)
             ctx.save_for_backward(*parameters)
         else:
-            y_CD, saved = forward(plan, xs_BND, parameters, seed)
+            ctx.weights = unit_weights(plan, parameters)
+            y_CD, saved = forward(plan, xs_BND, ctx.weights, seed)
             ctx.sizes = [len(tensors) for tensors in saved]
             ctx.save_for_backward(*parameters, seed, *chain(*saved), *(xs_BND if plan.direct else ()))
         return y_CD
@@ -113,14 +134,9 @@ class _Network(torch.autograd.Function):
                 seed, *rest = tensors[len(parameters) :]
                 inputs, gates, sums = accumulate(ctx.sizes)
                 saved = Saved(tuple(rest[:inputs]), tuple(rest[inputs:gates]), tuple(rest[gates:sums]))
-                xs_BND = rest[sums:]
-                grads = backward(plan, grad_CD, xs_BND, parameters, seed, saved, overwrite=once)
-            elif once:
-                grads = lease.passes.backward(grad_CD)
-                lease.release()
+                grads = backward(plan, grad_CD, rest[sums:], ctx.weights, seed, saved, overwrite=once)
             else:
-                kept = lease.passes
-                grads = backward(plan, grad_CD, kept.xs_BND, parameters, kept.seed, kept.saved)
+                grads = lease.passes.backward(grad_CD, last=once)
             shapes = list(zip(plan.batches, plan.lengths, strict=True))
             gradients = _split_gradients(shapes, plan.kind, plan.scaled, plan.used, grads, parameters)
         needed = ctx.needs_input_grad[3:]
@@ -191,22 +207,34 @@ def _network(
     dtype: torch.dtype,
     dropout: float,
     keep: int,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    graphs: int,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     form = _form(blocks, sharing, benes, skips, units, swaps, scaled, kind, pad)
     plan = _plan(xs_BND, form, dtype, dropout, keep)
-    y_CD, saved = forward(plan, xs_BND, parameters, seed)
-    return y_CD, saved.inputs[0], saved.gates[0], saved.sums[0]
+    cache = find_cache(graphs)
+    replayed = None if cache is None else cache.forward(plan, xs_BND, parameters, seed)
+    if replayed is None:
+        y_CD, saved = forward(plan, xs_BND, unit_weights(plan, parameters), seed)
+        return y_CD, saved.inputs[0], saved.gates[0], saved.sums[0], y_CD.new_empty(0)
+    y_CD, passes = replayed
+    ticket = y_CD.new_empty(0)
+    passes.hold_for(ticket)
+    # Aliases of what the next replay overwrites, which comes when the ticket is gone.
+    inputs_TD, gates, sums = (tensors[0].detach() for tensors in passes.saved)
+    return y_CD, inputs_TD, gates, sums, ticket
 
 
 @_network.register_fake
 def _(xs_BND: list[Tensor], parameters: list[Tensor], seed: Tensor | None, *rest: Any) -> tuple[Tensor, ...]:
-    form, (dtype, _, keep) = _form(*rest[:-3]), rest[-3:]
+    form, (dtype, _, keep, _) = _form(*rest[:-4]), rest[-4:]
     x_BND, features = xs_BND[0], xs_BND[0].shape[2]
     y_CD = x_BND.new_empty(sum(x_BND.shape[0] * x_BND.shape[1] for x_BND in xs_BND), features)
     rows, pairs = _saved_shape(xs_BND, form, dtype) if keep else (0, 0)
-    pairs, kernels = pairs if keep == KEEP_GATES else 0, KERNELS[form.kind]
+    batches, lengths = zip(*[x_BND.shape[:2] for x_BND in xs_BND], strict=True)
+    kept = what_to_keep(keep, batches, lengths, features, x_BND.device, form, dtype)
+    pairs, kernels = pairs if kept == KEEP_GATES else 0, KERNELS[form.kind]
     sizes = ((rows, features), (pairs, kernels.first * features), (2 * pairs * kernels.keeps_sums(dtype), features))
-    return (y_CD, *(x_BND.new_empty(size, dtype=dtype) for size in sizes))
+    return (y_CD, *(x_BND.new_empty(size, dtype=dtype) for size in sizes), x_BND.new_empty(0))
 
 
 def _saved_shape(xs_BND: Sequence[Tensor], form: NetworkForm, dtype: torch.dtype) -> tuple[int, int]:
@@ -229,6 +257,7 @@ def _network_backward(
     inputs_TD: Tensor,
     gates: Tensor,
     sums: Tensor,
+    ticket: Tensor,
     batches: list[int],
     lengths: list[int],
     x_dtype: torch.dtype,
@@ -244,22 +273,27 @@ def _network_backward(
     dtype: torch.dtype,
     dropout: float,
     keep: int,
+    graphs: int,
 ) -> tuple[Tensor, Tensor]:
+    cache = find_cache(graphs)
+    passes = None if cache is None else cache.held(inputs_TD)
+    if passes is not None and not torch._C._autograd._get_current_graph_task_keep_graph():
+        return passes.backward(grad_CD, last=True)
     form = _form(blocks, sharing, benes, skips, units, swaps, scaled, kind, pad)
     shape = (tuple(batches), tuple(lengths), grad_CD.shape[1])
     plan = plan_network(*shape, x_dtype, grad_CD.device, form, dtype, dropout, keep)
-    return backward(plan, grad_CD, (), parameters, seed, Saved((inputs_TD,), (gates,), (sums,)))
+    return backward(plan, grad_CD, (), unit_weights(plan, parameters), seed, Saved((inputs_TD,), (gates,), (sums,)))
 
 
 @_network_backward.register_fake
 def _(grad_CD: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    x_dtype, scaled, kind = rest[7], rest[14], rest[15]
+    x_dtype, scaled, kind = rest[8], rest[15], rest[16]
     size = sum(gradient_sizes(grad_CD.shape[1], kind, scaled))
     return grad_CD.new_empty(grad_CD.shape, dtype=x_dtype), grad_CD.new_empty(size, dtype=torch.float32)
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    xs_BND, parameters, seed, *form, ctx.dtype, ctx.dropout, ctx.keep = inputs
+    xs_BND, parameters, seed, *form, ctx.dtype, ctx.dropout, ctx.keep, ctx.graphs = inputs
     ctx.form, ctx.x_dtype = form, xs_BND[0].dtype
     ctx.shapes = [(x_BND.shape[0], x_BND.shape[1]) for x_BND in xs_BND]
     ctx.mark_non_differentiable(*output[1:])
@@ -269,14 +303,14 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]
 
 def _backward(ctx: Any, grad_CD: Tensor | None, *_: None) -> tuple[Any, ...]:
     count = len(ctx.shapes)
-    seed, inputs_TD, gates, sums, *parameters = ctx.saved_tensors
-    unused = (None,) * 13
+    seed, inputs_TD, gates, sums, ticket, *parameters = ctx.saved_tensors
+    unused = (None,) * 14
     if grad_CD is None:
         return ([None] * count, [None] * len(parameters), *unused)
     batches, lengths = map(list, zip(*ctx.shapes, strict=True))
     grads = _network_backward(
-        grad_CD, parameters, seed, inputs_TD, gates, sums, batches, lengths, ctx.x_dtype,
-        *ctx.form, ctx.dtype, ctx.dropout, ctx.keep,
+        grad_CD, parameters, seed, inputs_TD, gates, sums, ticket, batches, lengths, ctx.x_dtype,
+        *ctx.form, ctx.dtype, ctx.dropout, ctx.keep, ctx.graphs,
     )  # fmt: skip
     form = _form(*ctx.form)
     used = used_units(form, tuple(bits(length) for length in lengths))

@@ -1,6 +1,6 @@
 """The forward and the backward pass of a whole network, as planned: the launches of all layers in one loop.
 
-Parameters are cast once a call. For the backward pass the layers' inputs are kept in one tensor, with
+Parameters are cast once for both. For the backward pass the layers' inputs are kept in one tensor, with
 ``recompute=False`` their gates and candidates in two more.
 """
 
@@ -42,9 +42,12 @@ class Saved(NamedTuple):
 
 
 def forward(
-    plan: NetworkPlan, xs_BND: Sequence[Tensor], parameters: Sequence[Tensor], seed: Tensor | None
+    plan: NetworkPlan, xs_BND: Sequence[Tensor], weights: Sequence[Any], seed: Tensor | None
 ) -> tuple[Tensor, Saved]:
-    """The cells after all layers, of all batches one after the other, and what the backward pass needs."""
+    """The cells after all layers, of all batches one after the other, and what the backward pass needs.
+
+    ``weights`` are those of :func:`unit_weights`.
+    """
     x_BND, kernels = xs_BND[0], KERNELS[plan.kind]
     with _on_device_of(x_BND):
         regions, pairs = (_kept_regions(plan) if plan.keep else []), [layer.plan.pairs for layer in plan.layers]
@@ -56,7 +59,7 @@ def forward(
         )
         cells = Cells(saved.inputs[0], plan.regions, _saved_regions(plan, saved) if plan.keep else ())
         workspace = Workspace(cells.enter(plan, xs_BND))
-        weights, seeds, kept = _unit_weights(plan, parameters), _seeds(plan, seed), _kept(plan, saved)
+        seeds, kept = _seeds(plan, seed), _kept(plan, saved)
         for index, layer in enumerate(plan.layers):
             step = layer.step
             cells.copy(step.before)
@@ -80,7 +83,7 @@ def backward(
     plan: NetworkPlan,
     grad_CD: Tensor,
     xs_BND: Sequence[Tensor],
-    parameters: Sequence[Tensor],
+    weights: Sequence[Any],
     seed: Tensor | None,
     saved: Saved,
     *,
@@ -92,7 +95,7 @@ def backward(
         plan: Of the call.
         grad_CD: The gradient of what :func:`forward` returned.
         xs_BND: The batches; only where they are the first layer's input as they lie.
-        parameters: As before.
+        weights: As before.
         seed: As before.
         saved: What the forward pass left.
         overwrite: Whether nobody will need ``saved`` again, so that it gives room to gradients of skip connections.
@@ -105,7 +108,7 @@ def backward(
         grads = Cells(saved.inputs[0], plan.backward_regions)
         shapes = zip(plan.batches, plan.lengths, strict=True)
         workspace = Workspace(grads.enter(plan, split_batches(grad_CD, list(shapes))), _side_stream(plan, grad_CD))
-        weights, seeds, kept = _unit_weights(plan, parameters), _seeds(plan, seed), _kept(plan, saved)
+        seeds, kept = _seeds(plan, seed), _kept(plan, saved)
         sizes = gradient_sizes(plan.features, plan.kind, plan.scaled)
         grad_parameters = grad_CD.new_zeros(sum(sizes), dtype=torch.float32)
         gradients = _unit_gradients(plan, grad_parameters)
@@ -141,7 +144,7 @@ def backward(
                 grad_x_CD[piece.row : piece.row + piece.rows] += grad_skips[source][row : row + piece.rows]
             grads.copy(step.after)
             del grad_x_CD, x_CD, out_CD
-            grads.release(last)
+            grads.release(last, reuse=True)
             for source in added:
                 del grad_skips[source]
         workspace.join()
@@ -153,6 +156,7 @@ class Cells:
 
     def __init__(self, like: Tensor, sizes: Sequence[int], regions: Sequence[Tensor | None] = ()) -> None:
         self.like, self.sizes = like, sizes
+        self.spare: Tensor | None = None
         self.regions: list[Tensor | None] = list(regions) or [None] * len(sizes)
 
     def rows(self, piece: Piece) -> Tensor:
@@ -170,7 +174,10 @@ class Cells:
     def room(self, piece: Piece) -> Tensor:
         """Rows to be written, in a region that is allocated where it is not there yet."""
         if self.regions[piece.region] is None:
-            self.regions[piece.region] = self.like.new_empty(self.sizes[piece.region], self.like.shape[1])
+            region, self.spare = self.spare, None
+            if region is None or len(region) != self.sizes[piece.region]:
+                region = self.like.new_empty(self.sizes[piece.region], self.like.shape[1])
+            self.regions[piece.region] = region
         return self.rows(piece)
 
     def copy(self, copies: Sequence[Copy]) -> None:
@@ -178,9 +185,10 @@ class Cells:
         for source, target in copies:
             self.room(target).copy_(self.rows(source))
 
-    def release(self, regions: Sequence[int]) -> None:
-        """Let regions go that nobody reads any more."""
+    def release(self, regions: Sequence[int], *, reuse: bool = False) -> None:
+        """Let regions go that nobody reads any more; ``reuse`` keeps one for the next, unless it is the caller's."""
         for region in regions:
+            self.spare = self.regions[region] if reuse and region != INPUT else None
             self.regions[region] = None
 
     def enter(self, plan: NetworkPlan, xs_BND: Sequence[Tensor]) -> Tensor:
@@ -263,7 +271,7 @@ def _kept(plan: NetworkPlan, saved: Saved) -> list[Kept | None]:
     return [Kept(gate, total.view(len(total) // 2, 2, plan.features)) for gate, total in zip(gates, sums, strict=True)]
 
 
-def _unit_weights(plan: NetworkPlan, parameters: Sequence[Tensor]) -> list[Any]:
+def unit_weights(plan: NetworkPlan, parameters: Sequence[Tensor]) -> list[Any]:
     """Every unit's parameters in the dtype of the cells, cast together where they are in another."""
     tensors = iter(parameters)
     weights, scales = [], []

@@ -30,8 +30,11 @@ if TYPE_CHECKING:
 
 INPUT, OUTPUT = 0, 1
 """The regions of memory that hold what enters and what leaves, all groups one after the other."""
-KEEP_NOTHING, KEEP_INPUTS, KEEP_GATES = range(3)
-"""What a forward pass leaves for the backward pass: nothing, each layer's input, or its gates as well."""
+KEEP_NOTHING, KEEP_INPUTS, KEEP_GATES, KEEP_WHAT_FITS = range(4)
+"""What a forward pass leaves for the backward pass: nothing, each layer's input, its gates as well, or as well where
+they take little of the device's memory."""
+KEPT_SHARE = 32
+"""That is, at most this part of it."""
 SMALL_WORK = 2**23
 """Features of all cells of a call up to which starting its kernels takes longer than running them."""
 LARGE_BYTES = 2**20
@@ -299,6 +302,8 @@ class NetworkPlan(NamedTuple):
     """Whether the only batch is the first layer's input as it lies, and is kept as such for the backward pass."""
     large: bool
     """Whether a layer's cells take so much memory that it is worth time to allocate late and to let go early."""
+    eager: bool
+    """Whether no operator's schema limits what is kept for the backward pass."""
     separate: bool
     """Whether what is kept for the backward pass is a tensor for each layer, not one for all: large ones leave gaps."""
     layers: tuple[LayerStep, ...]
@@ -346,6 +351,7 @@ def plan_network(
     spans = [(layer.first, layer.end) for layer in merged]
     offsets = (0, *accumulate(sizes))
     placed = place(spans, sizes)
+    keep = what_to_keep(keep, batches, lengths, features, device, form, dtype)
     layers, pairs = [], 0
     skips = [_skip_pieces(index, merged, placed.steps, offsets) for index in range(len(merged))]
     last_reader = {
@@ -384,6 +390,7 @@ def plan_network(
         padded=tuple(widths) != lengths,
         direct=eager and len(batches) == 1 and x_dtype == dtype and widths[0] == lengths[0],
         large=large,
+        eager=eager,
         separate=eager and large,
         layers=tuple(layers),
         regions=placed.regions,
@@ -391,6 +398,33 @@ def plan_network(
         backward_regions=back_regions,
         pairs=pairs,
     )
+
+
+def what_to_keep(
+    keep: int,
+    batches: Sequence[int],
+    lengths: Sequence[int],
+    features: int,
+    device: torch.device,
+    form: NetworkForm,
+    dtype: torch.dtype,
+) -> int:
+    """``keep``, decided for batches of these shapes; of symbolic ones as well."""
+    if keep != KEEP_WHAT_FITS:
+        return keep
+    from riffle.kernels.units import KERNELS
+
+    widths = [padded_length(length, form.pad) for length in lengths]
+    cells = sum(batch * width * len(layers_of(form, bits(width))) for batch, width in zip(batches, widths, strict=True))
+    kept = cells // 2 * KERNELS[form.kind].first * features * dtype.itemsize
+    fits = kept <= memory_bytes(device) // KEPT_SHARE
+    return KEEP_GATES if fits else KEEP_INPUTS
+
+
+@lru_cache(maxsize=64)
+def memory_bytes(device: torch.device) -> int:
+    """The memory of a GPU; of others, which run these kernels in tests alone, nothing is counted."""
+    return torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else 0
 
 
 @lru_cache(maxsize=1024)

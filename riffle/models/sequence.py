@@ -70,7 +70,7 @@ class SequenceModel(SymbolModel, HubMixin, tags=["neural-shuffle-exchange"], lic
         noise: float = 0.0,
         pad: Pad = "power",
         backend: Backend = "auto",
-        recompute: bool = True,
+        recompute: bool | None = None,
         device: Any = None,
         dtype: Any = None,
     ) -> None:

@@ -156,7 +156,7 @@ def fused_layer(network: ShuffleExchange, dtype: torch.dtype) -> GroupedSwitchLa
             swap=bool(units[unit].swap),
             skip_CD=None if skip_CD is None else skip_CD.to(dtype),
             dropout=groups.dropout,
-            recompute=network.recompute,
+            recompute=network.recompute is not False,
         )
         return regularise(y_CD, 0.0, noise)
 
@@ -319,7 +319,7 @@ def memory_model(network: ShuffleExchange, x_BND: Tensor, training: bool) -> Mem
         dtype=compute_dtype(x_BND) if fused else x_BND.dtype,
         fused=fused,
         training=training,
-        recompute=network.recompute,
+        recompute=network.recompute is not False,
         device=x_BND.device.type,
         pad=network.pad,
     )

@@ -14,8 +14,17 @@ from riffle import ShuffleExchange
 
 pytest.importorskip("triton", reason="Triton has no build for this platform")
 
-from riffle.kernels import operator
-from riffle.kernels.plan import KEEP_GATES, KEEP_INPUTS, KEEP_NOTHING, Piece, place, plan_network
+from riffle.kernels import operator, plan
+from riffle.kernels.plan import (
+    KEEP_GATES,
+    KEEP_INPUTS,
+    KEEP_NOTHING,
+    KEPT_SHARE,
+    NetworkPlan,
+    Piece,
+    place,
+    plan_network,
+)
 
 GPU = torch.cuda.is_available()
 DEVICE = "cuda" if GPU else "cpu"
@@ -95,21 +104,33 @@ def test_only_the_gradients_that_are_wanted(wanted: str) -> None:
             torch.testing.assert_close(actual.grad, expected.grad, rtol=1e-4, atol=1e-5)
 
 
-def test_without_gradients_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = []
     original = operator.plan_network
-    monkeypatch.setattr(operator, "plan_network", lambda *a, **o: kept.append(a[8]) or original(*a, **o))
+
+    def plan_network(*arguments: Any) -> NetworkPlan:
+        kept.append(original(*arguments).keep)
+        return original(*arguments)
+
+    monkeypatch.setattr(operator, "plan_network", plan_network)
     net = ShuffleExchange(FEATURES, backend="fused", device=DEVICE)
     x_BND = cells(1, 4)
-    net(x_BND)
-    net.recompute = False
-    net(x_BND)
+    gates = 3 * 3 * x_BND.nbytes  # of three layers
+    for room in (gates, gates - 1):
+        monkeypatch.setattr(plan, "memory_bytes", lambda device, room=room: KEPT_SHARE * room)
+        original.cache_clear()
+        net(x_BND)
+    for net.recompute in (True, False):
+        net(x_BND)
+    assert kept == [KEEP_GATES, KEEP_INPUTS, KEEP_INPUTS, KEEP_GATES]
+    original.cache_clear()
+    kept.clear()
     for mode in (torch.no_grad, torch.inference_mode):
         with mode():
             net(x_BND)
     net.requires_grad_(False)
     net(x_BND)
-    assert kept == [KEEP_INPUTS, KEEP_GATES, KEEP_NOTHING, KEEP_NOTHING, KEEP_NOTHING]
+    assert kept == 3 * [KEEP_NOTHING], "without gradients nothing is kept"
 
 
 def test_dropout_is_repeated_by_its_seed() -> None:

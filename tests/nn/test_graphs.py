@@ -337,3 +337,32 @@ def test_compiled_networks_do_without() -> None:
         x_BND = cells()
         torch.testing.assert_close(compiled(x_BND), theirs(x_BND), rtol=0, atol=1e-6)
     assert not ours.graphs.counts
+
+
+@pytest.mark.filterwarnings("ignore")  # deprecations inside the compiler
+@pytest.mark.parametrize("recompute", [True, False])
+def test_compiled_networks_replay(recompute: bool) -> None:
+    ours, theirs = make(recompute=recompute, blocks=2)
+    torch.compiler.reset()
+    compiled = torch.compile(ours, fullgraph=True, backend="aot_eager")
+
+    def run(net: ShuffleExchange, x_BND: Tensor) -> Tensor:
+        return (compiled if net is ours else net)(x_BND)
+
+    for _ in range(SIGHTS + 1):
+        x_BND = cells()
+        assert_same(ours, theirs, lambda net, x_BND=x_BND: run(net, x_BND).square().sum())
+    assert ours.graphs.counts["captured"] == 1
+    assert ours.graphs.counts["replayed"] == 2
+    # The second call comes before the first one's backward pass, and the third after an output nobody went back from.
+    xs_BND = [cells() for _ in range(2)]
+    for _ in range(SIGHTS + 1):
+        assert_same(ours, theirs, lambda net: (run(net, xs_BND[0]) * run(net, xs_BND[1])).sum())
+    assert ours.graphs.counts["captured"] == 2
+    for _ in range(3):
+        run(ours, xs_BND[0])
+    assert_same(ours, theirs, lambda net: run(net, xs_BND[0]).square().sum())
+    assert ours.graphs.counts["captured"] == 2
+    with use_graphs(False):
+        assert_same(ours, theirs, lambda net: run(net, xs_BND[0]).square().sum())
+    assert ours.graphs.counts["off"] == 1
