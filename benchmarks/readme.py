@@ -258,10 +258,10 @@ def _own_loop_table(
 
 
 def beside_others(path: Path = OWN_LOOP) -> str:
-    """One call beside attention and linear attention, each in its fastest form; nothing without the file."""
+    """One call beside attention and linear attention; nothing without the file."""
     if not path.exists():
         return ""
-    forms = ("riffle-graphs", "encoder-compiled", "encoder", "gla-graphs", "gla", "gated-deltanet-graphs")
+    forms = ("riffle-graphs", "riffle", "encoder", "encoder-compiled", "gla")
     return _own_loop_table(_read(path)["own-loop"], ("own-forward", "own-backward"), format_time, forms)
 
 
