@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from riffle.kernels.tuning import CHUNK_PAIRS, CHUNK_PAIRS_DEVICE, GRADIENT_PAIRS, switch_blocks
-from riffle.shuffle import Pad, bits, padded_length
+from riffle.shuffle import PADS, Pad, bits, padded_length
 
 # FLOPs
 
@@ -202,6 +202,8 @@ class ShardedWork:
     """To which length a sequence is padded."""
 
     def __post_init__(self) -> None:
+        if self.pad not in PADS:
+            raise ValueError(f"unknown pad {self.pad!r}; choose one of {', '.join(PADS)}")
         if self.length < 2 or self.length != padded_length(self.length, self.pad):
             kind = "even" if self.pad == "even" else "a power of two"
             padded = padded_length(self.length, self.pad) if self.length > 0 else 2
@@ -324,8 +326,9 @@ class ShardedCost:
     @property
     def fewest_ranks(self) -> int | None:
         """The smallest number of devices on which the work fits; None where no number does."""
-        ranks = 1
-        while ranks**2 <= self.work.length:
+        ranks, length = 1, self.work.length
+        most = length if length & (length - 1) == 0 else 1
+        while ranks**2 <= most:
             if ShardedCost(replace(self.work, ranks=ranks), self.machine).fits:
                 return ranks
             ranks *= 2

@@ -54,7 +54,7 @@ class Layer:
     unit: str
     """Which switch unit: layers of the same name share their weights."""
     bit: int
-    """The original address bit in which the two cells of a pair differ."""
+    """The original address bit in which the two cells of a pair differ; they lie ``2**bit`` apart modulo n - 1."""
     shuffle: int
     """The shuffle that follows: +1 :func:`unriffle`, -1 :func:`riffle`, 0 none."""
     skip: int | None
@@ -65,14 +65,14 @@ class Layer:
 def schedule(
     k: int, blocks: int = 1, sharing: Sharing = "block", *, benes: bool = True, skips: bool = True
 ) -> tuple[Layer, ...]:
-    """The layers of a network of ``blocks`` Beneš blocks on ``2**k`` cells, in order.
+    """The layers of a network of ``blocks`` Beneš blocks on ``2**k`` cells, or on an even number above half of that.
 
     A block is ``k - 1`` layers followed by unriffles (the forward half) and ``k - 1`` layers followed by riffles (the
     reverse half, the mirror copy). One last layer ends the network. The skip connections join every layer to the same
     layer of the block before; the last layer takes the input of the last block.
 
     Args:
-        k: Address bits; the network has ``2**k`` cells.
+        k: Address bits, the logarithm of the number of cells, rounded up.
         blocks: Beneš blocks.
         sharing: "block": one unit per half block; "minimal": the first and the middle layer of a block have units of
             their own; "full": all blocks share; "none": a unit per layer.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 from rich.table import Table
@@ -22,14 +22,20 @@ from riffle.quantities import (
 
 if TYPE_CHECKING:
     from riffle.cost import ShardedCost
+    from riffle.shuffle import Pad
 
 
 def plan(
-    length: Annotated[str, typer.Option(help="Cells of the sequence, a power of two: 2^30.")] = "2^30",
+    length: Annotated[
+        str, typer.Option(help="Cells of the sequence, a power of two unless --pad even: 2^30.")
+    ] = "2^30",
     maps: Annotated[int, typer.Option(help="Feature maps per cell.", min=1, max=65_536)] = 192,
     blocks: Annotated[int, typer.Option(help="Beneš blocks.", min=1, max=1024)] = 1,
     gpus: Annotated[int, typer.Option(help="GPUs over which a sequence is spread, a power of two.", min=1)] = 1,
     batch: Annotated[int, typer.Option(help="Sequences at once.", min=1, max=MAX_COUNT)] = 1,
+    pad: Annotated[
+        str, typer.Option(help="What sequences are padded to: power (of two) or, on one GPU, even.")
+    ] = "power",
     link: Annotated[str, typer.Option(help="Bandwidth of a GPU's link: 400Gb/s (bits) or 50GB/s (bytes).")] = "400Gb",
     latency: Annotated[str, typer.Option(help="Latency per message: 5us.")] = "5us",
     flops: Annotated[
@@ -61,7 +67,15 @@ def plan(
         latency=parse_seconds(latency),
     )
     cells, itemsize = parse_count(length), 4 if float32 else 2
-    work = ShardedWork(length=cells, features=maps, blocks=blocks, ranks=gpus, batch=batch, itemsize=itemsize)
+    work = ShardedWork(
+        length=cells,
+        features=maps,
+        blocks=blocks,
+        ranks=gpus,
+        batch=batch,
+        itemsize=itemsize,
+        pad=cast("Pad", pad),
+    )
     forward, training = (ShardedCost(replace(work, training=training), machine) for training in (False, True))
     if plot is not None:
         from riffle.bench.plots import draw_cost
@@ -74,7 +88,7 @@ def plan(
         return
     output.print(_table(forward, training))
     single = ShardedCost(replace(work, ranks=1), machine)
-    if not single.fits:
+    if not single.fits and cells & (cells - 1) == 0:
         note = (
             f"One GPU cannot hold the {format_bytes(single.memory_bytes)} of a forward pass, but the "
             f"{format_bytes(single.work.state_bytes)} of cells can be streamed through it: see riffle.parallel.stream."

@@ -24,6 +24,16 @@ def test_counts_are_those_of_the_network(k: int, blocks: int) -> None:
     assert network_flops(2**k, 6, blocks) == 16 * 6**2 * work.cells * work.layers
 
 
+def test_even_lengths_cost_their_own_cells() -> None:
+    even, power = (ShardedWork(length=length, pad="even", training=True) for length in (1030, 2048))
+    assert even.layers == power.layers == len(schedule(11))
+    assert network_flops(1030, 192, 1) / network_flops(2048, 192, 1) == 1030 / 2048
+    costs = [ShardedCost(work, Machine()) for work in (even, power)]
+    assert costs[0].compute_seconds / costs[1].compute_seconds == pytest.approx(1030 / 2048)
+    assert costs[0].fewest_ranks == 1
+    assert ShardedCost(even, Machine(memory=1e6)).fewest_ranks is None
+
+
 def test_volume_is_the_derived_one() -> None:
     length, features, ranks, blocks = 2**20, 192, 16, 3
     cost = ShardedCost(ShardedWork(length=length, features=features, ranks=ranks, blocks=blocks), Machine())
@@ -88,7 +98,10 @@ def test_the_page_shows_every_row_that_was_measured() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"length": 1000}, "must be a power of two.* got 1000"),
+        ({"length": 1000}, "must be a power of two, as a sequence is padded to 1,024 cells, got 1000"),
+        ({"length": 1001, "pad": "even"}, "must be even, as a sequence is padded to 1,002 cells, got 1001"),
+        ({"length": 1002, "pad": "even", "ranks": 2}, "spread over devices has a power of two of cells, got 1002"),
+        ({"length": 1002, "pad": "odd"}, "unknown pad 'odd'; choose one of power, even"),
         ({"length": 2**20, "ranks": 6}, "a power of two of devices, got 6"),
         ({"length": 2**6, "ranks": 16}, "64 cells are too few for 16 devices.* at most 8"),
         ({"length": 2**6, "features": 7}, "maps must be even"),

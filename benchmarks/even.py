@@ -1,0 +1,96 @@
+"""Networks padded to an even length beside networks padded to a power of two: what they cost and what they learn.
+
+    python benchmarks/even.py time RESULT.json
+    python benchmarks/even.py accuracy RESULT.json RUN...
+
+``accuracy`` scores every run with both paddings, whichever it was trained with: the weights are the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from trials import score
+
+from riffle import ShuffleExchange
+from riffle.bench.timing import time_call
+from riffle.environment import environment
+from riffle.files import write_json
+from riffle.shuffle import PADS
+from riffle.tasks import get_task
+from riffle.train.run import Run
+
+SHAPES = ((1, 1030), (32, 1030), (256, 1030), (32, 1024), (32, 1500), (32, 2048))
+"""Sequences and cells of each."""
+FEATURES, BLOCKS = 192, (1, 2)
+LENGTHS = {
+    "powers": (64, 128, 256, 512, 1024),
+    "even": (36, 50, 82, 100, 154, 200, 282, 410, 614, 974),
+    "odd": (37, 51, 83, 101, 155, 205, 283, 411, 615, 973),
+}
+EXAMPLES = 128
+
+
+def time_networks(device: torch.device) -> list[dict[str, Any]]:
+    """Milliseconds of the forward pass, and of both passes, in bfloat16."""
+    rows = []
+    for blocks in BLOCKS:
+        for batch, length in SHAPES:
+            for pad in PADS:
+                net = ShuffleExchange(FEATURES, blocks, pad=pad, device=device, dtype=torch.bfloat16)
+                x_BND = (torch.rand(batch, length, FEATURES, device=device) * 2 - 1).bfloat16()
+
+                @torch.inference_mode()
+                def forward(net: ShuffleExchange = net, x_BND: torch.Tensor = x_BND) -> None:
+                    net(x_BND)
+
+                def both(net: ShuffleExchange = net, x_BND: torch.Tensor = x_BND) -> None:
+                    net(x_BND).backward(x_BND)
+
+                row: dict[str, Any] = {"features": FEATURES, "blocks": blocks, "batch": batch, "length": length}
+                for name, call in (("forward", forward), ("forward and backward", both)):
+                    for _ in range(5):  # compiled, and captured as a graph where it is small
+                        call()
+                    timing, peak = time_call(call, device, at_least=150.0)
+                    rows.append(row | {"pad": pad, "pass": name, **timing.entry(), "peak_bytes": peak})
+                    print(json.dumps(rows[-1]), flush=True)
+    return rows
+
+
+def score_run(folder: Path, device: torch.device) -> dict[str, Any]:
+    """Shares of symbols and of whole sequences that are right, at lengths of every kind."""
+    run = Run(folder)
+    model, task = run.model(device), get_task(run.config.task)
+    data = run.config.data
+    result: dict[str, Any] = {"run": folder.name, "task": task.name, "trained": run.config.model.pad}
+    result |= {"bins": list(data.bins), "batch": data.batch, "step": run.weights_step(), "scores": {}}
+    for pad in PADS:
+        model.network.pad = pad
+        for kind, lengths in LENGTHS.items():
+            scores = [score(model, task, length, "uniform", EXAMPLES) for length in lengths]
+            rounded = {each["length"]: [round(each[key], 5) for key in ("symbols", "sequences")] for each in scores}
+            result["scores"].setdefault(pad, {})[kind] = rounded
+    print(json.dumps(result), flush=True)
+    return result
+
+
+def main() -> None:
+    """Time networks or score runs, and write the results beside what they were measured on."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("what", choices=("time", "accuracy"))
+    parser.add_argument("result", type=Path, metavar="RESULT.json")
+    parser.add_argument("runs", type=Path, nargs="*", metavar="RUN")
+    arguments = parser.parse_args()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    measured = (
+        time_networks(device) if arguments.what == "time" else [score_run(folder, device) for folder in arguments.runs]
+    )
+    write_json(arguments.result, {"environment": environment(device), arguments.what: measured})
+
+
+if __name__ == "__main__":
+    main()
