@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -169,6 +170,7 @@ class Launch:
     """
 
     __slots__ = ("compiled", "constants", "grid", "kernel", "numbers", "trailing")
+    kernels: ModuleType = gated_switch
 
     def __init__(self, kernel: str, grid: tuple[int, ...], *numbers: Any, **constants: Any) -> None:
         self.kernel, self.grid, self.numbers, self.constants = kernel, (*grid, 1, 1)[:3], numbers, constants
@@ -181,7 +183,7 @@ class Launch:
             return
         compiled = self.compiled
         if compiled is None or _hooked():
-            kernel = getattr(gated_switch, self.kernel)
+            kernel = getattr(self.kernels, self.kernel)
             self.compiled = kernel[self.grid](*tensors, *self.numbers, **self.constants)
             if self.compiled is not None:
                 names = kernel.arg_names[len(tensors) + len(self.numbers) :]
@@ -344,9 +346,9 @@ def backward_layer(
     if not share.last:
         return
     with workspace.aside(half):
-        _add_weight_gradient(all_grad_gates, all_read, gradients.gates)
+        add_weight_gradient(all_grad_gates, all_read, gradients.gates)
         for i in range(2):
-            _add_weight_gradient(all_grad_sums[:, i], all_products[:, i], gradients.candidates[i])
+            add_weight_gradient(all_grad_sums[:, i], all_products[:, i], gradients.candidates[i])
         gradients.biases.add_(grad_biases.sum(0))
         if grad_scales is not None and grad_more_scale is not None:
             grad_more_scale.add_(grad_scales.view(-1, features).sum(0))
@@ -371,7 +373,7 @@ def _candidates(
     torch.bmm(product_P2E.transpose(0, 1), weights.candidates_t, out=sums.transpose(0, 1))
 
 
-def _add_weight_gradient(grad: Tensor, read: Tensor, out: Tensor) -> None:
+def add_weight_gradient(grad: Tensor, read: Tensor, out: Tensor) -> None:
     """Add the gradient of a weight, summed over all pairs in float32."""
     if grad.dtype == torch.float32:
         out.addmm_(grad.t(), read)

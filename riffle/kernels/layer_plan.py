@@ -74,7 +74,7 @@ def plan_layer(
     """
     assert sorted(cells, reverse=True) == list(cells), "longer sequences come first"
     counts = [count * length // 2 for count, length in zip(sequences, cells, strict=True)]
-    pairs, groups = sum(counts), _group_numbers(counts, cells, dropout)
+    pairs, groups = sum(counts), group_numbers(counts, cells, dropout)
     fast: dict[str, Any] = {
         "FAST": dtype != torch.float32
     }  # tanh right to 11 bits, which is more than 16-bit numbers hold
@@ -86,19 +86,19 @@ def plan_layer(
         features,
         keep,
         keep_sums=keep and keeps_sums(dtype),
-        skip_forward=_pass("skip_forward", 2 * pairs, features),
-        reset_forward=_pass("reset_forward", pairs, 2 * features, **fast),
-        update_forward=_pass("update_forward", *update, **flags),
+        skip_forward=one_pass("skip_forward", 2 * pairs, features),
+        reset_forward=one_pass("reset_forward", pairs, 2 * features, **fast),
+        update_forward=one_pass("update_forward", *update, **flags),
         switch_forward=None if blocks is None else _switch(blocks, *update, **flags),
-        update_backward=Variants(("OUT", "MORE"), partial(_pass, "update_backward", *update, **flags)),
+        update_backward=Variants(("OUT", "MORE"), partial(one_pass, "update_backward", *update, **flags)),
         reset_backward=Variants(
-            ("ADD", "MORE", "PRODUCT", "SKIP", "COPY"), partial(_pass, "reset_backward", pairs, 2 * features, **fast)
+            ("ADD", "MORE", "PRODUCT", "SKIP", "COPY"), partial(one_pass, "reset_backward", pairs, 2 * features, **fast)
         ),
-        skip_backward=_pass("skip_backward", 2 * pairs, features),
+        skip_backward=one_pass("skip_backward", 2 * pairs, features),
     )
 
 
-def _group_numbers(
+def group_numbers(
     counts: Sequence[int], cells: tuple[int, ...], dropout: tuple[float, ...]
 ) -> tuple[tuple[Any, ...], ...]:
     """What the kernels are told of each group: where it begins and how long its sequences are, as odd numbers."""
@@ -111,10 +111,17 @@ def _group_numbers(
     return (*starts[:-1], *[starts[-1]] * empty), lengths, (*dropout, *[0.0] * empty)
 
 
-def _pass(kernel: str, rows: int, width: int, groups: tuple[Any, ...] = (), **flags: Any) -> Launch:
+def one_pass(
+    kernel: str,
+    rows: int,
+    width: int,
+    groups: tuple[Any, ...] = (),
+    launch: Callable[..., Launch] = Launch,
+    **flags: Any,
+) -> Launch:
     """A kernel that makes one pass over memory, on tiles of ``rows`` by ``width``; with groups for both cells."""
     blocks = pass_blocks(kernel, width)
-    return Launch(
+    return launch(
         kernel,
         (_ceil_div(rows, blocks.rows) * _ceil_div(width, blocks.columns), 2 if groups else 1),
         rows,

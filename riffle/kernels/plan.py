@@ -237,7 +237,7 @@ class NetworkForm(NamedTuple):
     swaps: tuple[bool, ...]
     """Whether each of them exchanges second halves."""
     scaled: tuple[bool, ...]
-    """Whether each of them has the scale of a skip connection: five parameters instead of four."""
+    """Whether each of them has a vector, such as the scale of a skip connection: five parameters instead of four."""
     kind: str = "gated"
     """Which kernels compute the units: an entry of :data:`riffle.kernels.units.KERNELS`."""
     pad: Pad = "power"
@@ -295,7 +295,7 @@ class NetworkPlan(NamedTuple):
     kind: str
     scaled: tuple[bool, ...]
     used: tuple[tuple[bool, bool], ...]
-    """Whether each unit takes part, and whether its skip connection does."""
+    """Whether each unit takes part, and whether its vector does, the scale of a skip connection."""
     padded: bool
     """Whether some batch is shorter than the width at which it runs."""
     direct: bool
@@ -429,10 +429,10 @@ def memory_bytes(device: torch.device) -> int:
 
 @lru_cache(maxsize=1024)
 def used_units(form: NetworkForm, ks: tuple[int, ...]) -> tuple[tuple[bool, bool], ...]:
-    """For each unit, whether it takes part on these address bits, and whether its skip connection does."""
+    """For each unit, whether it takes part on these address bits, and whether its vector does."""
     layers = [layer for k in ks for layer in layers_of(form, k)]
     used, skipping = {layer.unit for layer in layers}, {layer.unit for layer in layers if layer.skip is not None}
-    return tuple((unit in used, unit in skipping) for unit in form.units)
+    return tuple((unit in used, unit in (skipping if form.skips else used)) for unit in form.units)
 
 
 def layers_of(form: NetworkForm, k: int) -> tuple[Layer, ...]:

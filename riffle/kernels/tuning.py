@@ -46,6 +46,17 @@ def pass_blocks(kernel: str, width: int) -> Blocks:
     return Blocks(PASS_ROWS, columns, {"num_warps": max(1, columns // warp_columns)})
 
 
+@lru_cache(maxsize=256)
+def row_blocks(width: int) -> Blocks:
+    """For the kernels that normalise rows of ``width`` numbers: a power of two of columns holds a whole row."""
+    columns = 1 << (width - 1).bit_length()
+    return Blocks(max(1, min(PASS_ROWS, 2048 // columns)), columns, {"num_warps": 4})
+
+
+SEQUENCE_BLOCKS = Blocks(64, 32, {"num_warps": 4})
+"""For the kernels that normalise sequences."""
+
+
 @lru_cache(maxsize=4096)
 def switch_blocks(cells: int, features: int, dtype: torch.dtype) -> Blocks | None:
     """For the kernel that forms the candidates too; None where the library's product serves better."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 
-from riffle.kernels import launches, layer_plan
+from riffle.kernels import launches, layer_plan, residual
+from riffle.kernels.reference import NORMS, Norm
 
 
 @dataclass(frozen=True)
@@ -16,7 +18,7 @@ class UnitKernels:
     """A unit of two matrix products.
 
     Its parameters are the first product's matrix and bias, the second's, and where it has one a vector that stays in
-    float32: the scale of a skip connection.
+    float32: the scale of a skip connection, or what a residual unit keeps of a pair.
     """
 
     first: int
@@ -34,6 +36,19 @@ class UnitKernels:
     """From tensors in float32 for the gradients of the matrices, of both biases as one, and of the vector."""
 
 
+def _residual(norm: Norm) -> UnitKernels:
+    return UnitKernels(
+        first=4,
+        second=8,
+        keeps_sums=lambda dtype: False,
+        plan_layer=partial(residual.plan_layer, norm=norm),
+        forward_layer=residual.forward_layer,
+        backward_layer=residual.backward_layer,
+        weights=residual.ResidualUnitWeights,
+        gradients=residual.unit_gradients,
+    )
+
+
 KERNELS = {
     "gated": UnitKernels(
         first=6,
@@ -45,5 +60,6 @@ KERNELS = {
         weights=launches.unit_weights,
         gradients=launches.unit_gradients,
     ),
+    **{f"residual-{norm}": _residual(norm) for norm in NORMS},
 }
 """The kernels of a unit by its name in :class:`~riffle.kernels.plan.NetworkForm`."""

@@ -25,7 +25,7 @@ from riffle.environment import free_bytes
 from riffle.kernels import resolve
 from riffle.kernels.tuning import CHUNK_PAIRS, CHUNK_PAIRS_DEVICE, MOST_LENGTHS
 from riffle.nn.lengths import LengthGroups
-from riffle.nn.switch import FUSED_UNITS, PairUnit
+from riffle.nn.switch import FUSED_UNITS, GATED_UNITS, PairUnit
 from riffle.shuffle import SHUFFLES, Layer, bits, padded_length
 
 if TYPE_CHECKING:
@@ -176,13 +176,14 @@ def regularise(y_BND: Tensor, dropout: float, noise: float) -> Tensor:
 
 
 def is_fused(network: ShuffleExchange, x_BND: Tensor) -> bool:
-    """Whether the layers run on the fused kernels."""
-    return network.unit in FUSED_UNITS and resolve(network.backend, x_BND) == "fused"
+    """Whether layers by themselves run on the fused kernels."""
+    return network.unit in GATED_UNITS and resolve(network.backend, x_BND) == "fused"
 
 
 def is_one_operator(network: ShuffleExchange, x_BND: Tensor) -> bool:
     """Whether all layers are one operator: on the fused kernels, unless there is noise between the layers."""
-    return is_fused(network, x_BND) and not (network.noise and network.training)
+    noisy = network.noise and network.training
+    return network.unit in FUSED_UNITS and not noisy and resolve(network.backend, x_BND) == "fused"
 
 
 def compute_dtype(x_BND: Tensor) -> torch.dtype:
@@ -200,7 +201,12 @@ def run_fused(network: ShuffleExchange, xs_BND: Sequence[Tensor]) -> list[Tensor
 
     units: Any = network.units.values()
     parameters: list[Tensor] = []
+    residual = network.unit == "residual"
     for unit in units:
+        if residual:
+            parameters += (unit.hidden_weight, unit.hidden_bias, unit.candidate_weight, unit.candidate_bias)
+            parameters.append(unit.residual)
+            continue
         parameters += (unit.gates.weight, unit.gates.bias, unit.candidates_weight, unit.candidates_bias)
         if unit.skip_scale is not None:
             parameters.append(unit.skip_scale)
@@ -210,9 +216,10 @@ def run_fused(network: ShuffleExchange, xs_BND: Sequence[Tensor]) -> list[Tensor
         benes=network.benes,
         skips=network.skips,
         units=tuple(network.units.keys()),
-        swaps=tuple(unit.swap for unit in units),
-        scaled=tuple(unit.skip_scale is not None for unit in units),
+        swaps=tuple(not residual and unit.swap for unit in units),
+        scaled=tuple(residual or unit.skip_scale is not None for unit in units),
         pad=network.pad,
+        kind=f"residual-{network.norm}" if residual else "gated",
     )
     # Longer ones first, as the kernels want it; a compiler does not sort a length that it keeps open.
     order = sorted(range(len(xs_BND)), key=lambda index: -xs_BND[index].shape[1]) if len(xs_BND) > 1 else [0]

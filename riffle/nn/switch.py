@@ -22,8 +22,10 @@ from riffle.kernels.reference import (
 
 Unit = Literal["gated", "no-swap", "no-residual", "no-benes", "swap-gate", "two-fc", "two-fc-gate", "residual"]
 UNITS: tuple[Unit, ...] = get_args(Unit)
-FUSED_UNITS: tuple[Unit, ...] = ("gated", "no-swap", "no-residual", "no-benes")
-"""Units that are the gated unit, whatever the wiring around them, and so can run on the fused kernels."""
+GATED_UNITS: tuple[Unit, ...] = ("gated", "no-swap", "no-residual", "no-benes")
+"""Units that are the gated unit, whatever the wiring around them: a layer by itself runs on the fused kernels, too."""
+FUSED_UNITS: tuple[Unit, ...] = (*GATED_UNITS, "residual")
+"""Units whose whole networks run on the fused kernels."""
 UNITS_WITHOUT_SKIPS: tuple[Unit, ...] = ("no-residual", "residual")
 """Units in whose networks no skip connections join the blocks."""
 GATE_BIAS = 0.5

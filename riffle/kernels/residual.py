@@ -1,0 +1,237 @@
+"""The launches of one residual switch layer, and its plan: the counterpart of ``launches.py`` and ``layer_plan.py``.
+
+Two products over all pairs are the library's; what lies around them are the passes of ``residual_switch.py``.
+"""
+
+# C = cells of all groups, D = features per cell, E = 2 * D features per pair, H = 4 * D, P = C // 2 pairs
+# hidden [P, H]: the first product, active [P, H]: what the second one reads, candidate [P, E] without its bias
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+import torch
+import triton
+from torch import Tensor
+
+from riffle.kernels import residual_switch
+from riffle.kernels.launches import Kept, Launch, Workspace, add_weight_gradient
+from riffle.kernels.layer_plan import GradientShare, group_numbers, one_pass
+from riffle.kernels.reference import CANDIDATE_SCALE, FEATURES_EPSILON, SEQUENCE_EPSILON, Norm
+from riffle.kernels.tuning import PASS_ROWS, SEQUENCE_BLOCKS, row_blocks
+
+
+class ResidualLaunch(Launch):
+    """One launch of a kernel of the residual unit."""
+
+    __slots__ = ()
+    kernels = residual_switch
+
+
+class ResidualPlan(NamedTuple):
+    """All that a layer's launches need besides tensors."""
+
+    pairs: int
+    features: int
+    sequences: int
+    """Over which the hidden features are normalised; 0 where they are normalised pair by pair."""
+    norm_forward: Launch
+    norm_backward: Launch
+    residual_forward: Launch
+    residual_backward: dict[bool, Launch]
+    """By whether the pairs are copied."""
+
+
+class ResidualUnitWeights(NamedTuple):
+    """A unit's parameters in the dtype of the cells, and in float32 where they are vectors of no product."""
+
+    hidden: Tensor
+    """``[H, E]``."""
+    hidden_bias: Tensor
+    """``[H]``."""
+    candidate: Tensor
+    """``[E, H]``."""
+    candidate_bias: Tensor
+    """``[E]``."""
+    residual: Tensor
+    """``[E]``, in float32."""
+
+
+class ResidualGradients(NamedTuple):
+    """Where the gradients of a unit's parameters add up, layer by layer, in float32."""
+
+    hidden: Tensor
+    """``[H, E]``."""
+    candidate: Tensor
+    """``[E, H]``."""
+    biases: Tensor
+    """``[H + E]``: of hidden features and candidate."""
+    residual: Tensor
+    """``[E]``."""
+
+
+def unit_gradients(hidden: Tensor, candidate: Tensor, biases: Tensor, residual: Tensor) -> ResidualGradients:
+    """Tensors for a unit's gradients as its launches take them."""
+    pair = residual.numel()
+    return ResidualGradients(hidden.view(2 * pair, pair), candidate.view(pair, 2 * pair), biases, residual)
+
+
+@lru_cache(maxsize=4096)
+def plan_layer(
+    sequences: tuple[int, ...],
+    cells: tuple[int, ...],
+    dropout: tuple[float, ...],
+    features: int,
+    dtype: torch.dtype,
+    device: torch.device,
+    *,
+    norm: Norm,
+    shuffle: int,
+    swap: bool,
+    keep: bool,
+) -> ResidualPlan:
+    """Plan the layer of a shape, see :func:`riffle.kernels.layer_plan.plan_layer`; ``swap`` has no meaning here."""
+    counts = [count * length // 2 for count, length in zip(sequences, cells, strict=True)]
+    pairs, groups = sum(counts), group_numbers(counts, cells, dropout)
+    fast = {"FAST": dtype != torch.float32}
+    if norm == "features":
+        make: Callable[..., Launch] = _rows_pass
+        arguments: tuple[Any, ...] = (pairs, 4 * features)
+    else:
+        make, arguments = _sequences_pass, (sequences, groups, 4 * features)
+    around = (pairs, features, groups)
+    flags: dict[str, Any] = {
+        "SCALE": CANDIDATE_SCALE,
+        "SHUFFLE": shuffle,
+        "DROPOUT": any(dropout),
+        "launch": ResidualLaunch,
+    }
+    return ResidualPlan(
+        pairs,
+        features,
+        0 if norm == "features" else sum(sequences),
+        norm_forward=make(f"{norm}_forward", *arguments, **fast),
+        norm_backward=make(f"{norm}_backward", *arguments, **fast),
+        residual_forward=one_pass("residual_forward", *around, **flags),
+        residual_backward={copy: one_pass("residual_backward", *around, COPY=copy, **flags) for copy in (False, True)},
+    )
+
+
+def _rows_pass(kernel: str, pairs: int, width: int, **flags: Any) -> Launch:
+    """A kernel that normalises rows: a program has all columns of some of them."""
+    blocks = row_blocks(width)
+    return ResidualLaunch(
+        kernel,
+        (triton.cdiv(pairs, PASS_ROWS),),
+        pairs,
+        H=width,
+        EPSILON=FEATURES_EPSILON,
+        EVEN=pairs % PASS_ROWS == 0 and width == blocks.columns,
+        TILE_P=PASS_ROWS,
+        BLOCK_P=blocks.rows,
+        BLOCK_C=blocks.columns,
+        **blocks.options,
+        **flags,
+    )
+
+
+def _sequences_pass(
+    kernel: str, sequences: Sequence[int], groups: tuple[tuple[Any, ...], ...], width: int, **flags: Any
+) -> Launch:
+    """A kernel that normalises sequences: a program has some columns of one of them."""
+    starts, lengths, _ = groups
+    firsts = [2 * first + 1 for first in accumulate(sequences, initial=0)]
+    blocks = SEQUENCE_BLOCKS
+    return ResidualLaunch(
+        kernel,
+        (sum(sequences), triton.cdiv(width, blocks.columns)),
+        (*firsts[:-1], *firsts[-1:] * (len(starts) - len(sequences))),
+        starts,
+        lengths,
+        H=width,
+        EPSILON=SEQUENCE_EPSILON,
+        BLOCK_P=blocks.rows,
+        BLOCK_C=blocks.columns,
+        **blocks.options,
+        **flags,
+    )
+
+
+def forward_layer(
+    plan: ResidualPlan,
+    x_CD: Tensor,
+    skip_CD: None,
+    weights: ResidualUnitWeights,
+    seed: Tensor | None,
+    workspace: Workspace,
+    *,
+    kept: Kept | None,
+    out_CD: Tensor | None,
+) -> Tensor:
+    """A switch layer on adjacent pairs, dropout, and the shuffle after it, see :func:`launches.forward_layer`."""
+    pair = 2 * plan.features
+    state_PE = x_CD.view(plan.pairs, pair)
+    hidden = workspace("hidden", plan.pairs, 2 * pair) if kept is None else kept.gates
+    torch.mm(state_PE, weights.hidden.t(), out=hidden)
+    active = workspace("active", plan.pairs, 2 * pair)
+    plan.norm_forward(hidden, weights.hidden_bias, active)
+    candidate_PE = workspace("candidate", plan.pairs, pair)
+    torch.mm(active, weights.candidate.t(), out=candidate_PE)
+    out_CD = torch.empty_like(x_CD) if out_CD is None else out_CD
+    plan.residual_forward(candidate_PE, weights.candidate_bias, state_PE, weights.residual, out_CD, seed)
+    return out_CD
+
+
+def backward_layer(
+    plan: ResidualPlan,
+    grad_out_CD: Tensor,
+    x_CD: Tensor,
+    out_CD: Tensor | None,
+    skip_CD: None,
+    weights: ResidualUnitWeights,
+    seed: Tensor | None,
+    workspace: Workspace,
+    *,
+    kept: Kept | None,
+    share: GradientShare,
+    gradients: ResidualGradients,
+    grad_CD: Tensor,
+    **skips: None,
+) -> None:
+    """The gradients of a layer, see :func:`launches.backward_layer`; there are no skip connections."""
+    pair, here = 2 * plan.features, slice(share.first, share.first + plan.pairs)
+    state_PE, grad_state_PE = x_CD.view(plan.pairs, pair), grad_CD.view(plan.pairs, pair)
+    half, alone = workspace.set_of(share), share.pairs == plan.pairs
+    all_grad_candidates = workspace("grad candidate" + half, share.pairs, pair)
+    all_grad_hidden = workspace("grad hidden" + half, share.pairs, 2 * pair)
+    all_active = workspace("active" + half, share.pairs, 2 * pair)
+    all_states = state_PE if alone else workspace("state" + half, share.pairs, pair)
+    grad_biases = workspace("grad biases" + half, share.tiles, 4 * pair, dtype=torch.float32)
+    if kept is None:
+        hidden = workspace("hidden", plan.pairs, 2 * pair)
+        torch.mm(state_PE, weights.hidden.t(), out=hidden)
+    else:
+        hidden = kept.gates
+    tiles = grad_biases[share.first_tile :]
+    plan.residual_backward[not alone](
+        state_PE, weights.residual, grad_out_CD, all_grad_candidates[here], grad_state_PE, all_states[here], tiles, seed
+    )
+    grad_hidden = all_grad_hidden[here]
+    torch.mm(all_grad_candidates[here], weights.candidate, out=grad_hidden)
+    if plan.sequences:
+        tiles = workspace("grad hidden bias", plan.sequences, 2 * pair, dtype=torch.float32)
+    plan.norm_backward(hidden, weights.hidden_bias, grad_hidden, all_active[here], tiles)
+    if plan.sequences:
+        gradients.biases[: 2 * pair].add_(tiles.sum(0))
+    grad_state_PE.addmm_(grad_hidden, weights.hidden)
+    if not share.last:
+        return
+    with workspace.aside(half):
+        add_weight_gradient(all_grad_hidden, all_states, gradients.hidden)
+        add_weight_gradient(all_grad_candidates, all_active, gradients.candidate)
+        first = 2 * pair if plan.sequences else 0
+        sums = grad_biases[:, first:].sum(0)
+        gradients.biases[first:].add_(sums[: 3 * pair - first])
+        gradients.residual.add_(sums[3 * pair - first :])

@@ -1,0 +1,246 @@
+"""Triton kernels of the residual switch layer: what happens around its two matrix products, forward and backward.
+
+Between the products the hidden features are normalised, over the features of a pair or over the pairs of a sequence,
+and go through GELU. After the second one the candidate is added to the scaled pair, with dropout, and stored where the
+shuffle wants it. docs/kernels.md derives the backward pass. Tiles, groups and dropout are those of gated_switch.py.
+Loops over a sequence are `while` loops, since Triton's interpreter takes no `range` to a number that is computed.
+"""
+
+# P = pairs, D = features per cell, E = 2 * D, H = 4 * D, i = 0, 1 the cell of a pair; p_ pointer, b_ block, CAPITALS
+# constexpr; hidden [P, H] before the normalisation, active [P, H] after GELU, candidate [P, E] without its bias,
+# state [P, E]
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from riffle.kernels.gated_switch import _destination, _keep, _load, _sigmoid, _store, _tile
+
+
+@triton.jit
+def features_forward(
+    p_hidden, p_bias, p_active, n_pairs,
+    H: tl.constexpr, EPSILON: tl.constexpr, FAST: tl.constexpr, EVEN: tl.constexpr, TILE_P: tl.constexpr,
+    BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
+):  # fmt: skip
+    """Normalise the features of each pair, add the bias, and apply GELU."""
+    tile = (tl.num_programs(0) - 1 - tl.program_id(0)).to(tl.int64)  # last rows first, as in gated_switch.py
+    columns = tl.arange(0, BLOCK_C)
+    b_bias = tl.load(p_bias + columns, mask=columns < H, other=0.0).to(tl.float32)
+    for step in range(TILE_P // BLOCK_P):
+        rows = tile * TILE_P + step * BLOCK_P + tl.arange(0, BLOCK_P)
+        mask = (rows < n_pairs)[:, None] & (columns < H)[None, :]
+        at = rows[:, None] * H + columns[None, :]
+        b_unit, _ = _normalised(_load(p_hidden + at, mask, EVEN), columns, H, EPSILON)
+        b_active, _ = _gelu(b_unit + b_bias[None, :], FAST)
+        _store(p_active + at, b_active, mask, EVEN)
+
+
+@triton.jit
+def features_backward(
+    p_hidden, p_bias, p_grad, p_active, p_grad_biases, n_pairs,
+    H: tl.constexpr, EPSILON: tl.constexpr, FAST: tl.constexpr, EVEN: tl.constexpr, TILE_P: tl.constexpr,
+    BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
+):  # fmt: skip
+    """Through GELU and the normalisation: ``p_grad`` holds the gradient of active and takes that of hidden.
+
+    ``p_active`` takes what :func:`features_forward` stored, for the gradient of W, and ``p_grad_biases``
+    ``[tiles, 2H]`` each tile's share of the gradient of B_Z (columns 0 to H).
+    """
+    tile = (tl.num_programs(0) - 1 - tl.program_id(0)).to(tl.int64)
+    columns = tl.arange(0, BLOCK_C)
+    b_bias = tl.load(p_bias + columns, mask=columns < H, other=0.0).to(tl.float32)
+    b_grad_bias = tl.zeros((BLOCK_C,), dtype=tl.float32)
+    for step in range(TILE_P // BLOCK_P):
+        rows = tile * TILE_P + step * BLOCK_P + tl.arange(0, BLOCK_P)
+        mask = (rows < n_pairs)[:, None] & (columns < H)[None, :]
+        at = rows[:, None] * H + columns[None, :]
+        b_unit, b_rate = _normalised(_load(p_hidden + at, mask, EVEN), columns, H, EPSILON)
+        b_active, b_slope = _gelu(b_unit + b_bias[None, :], FAST)
+        b_grad = _load(p_grad + at, mask, EVEN) * b_slope  # zero where there is no element
+        b_mean = tl.sum(b_grad, axis=1) / H
+        b_along = tl.sum(b_grad * b_unit, axis=1) / H
+        b_grad_hidden = b_rate[:, None] * (b_grad - b_mean[:, None] - b_unit * b_along[:, None])
+        _store(p_grad + at, b_grad_hidden, mask, EVEN)
+        _store(p_active + at, b_active, mask, EVEN)
+        b_grad_bias += tl.sum(b_grad, axis=0)
+    tl.store(p_grad_biases + tile * (2 * H) + columns, b_grad_bias, mask=columns < H)
+
+
+@triton.jit
+def sequence_forward(
+    p_hidden, p_bias, p_active, firsts, starts, lengths,
+    H: tl.constexpr, EPSILON: tl.constexpr, FAST: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
+):  # fmt: skip
+    """Normalise some features over all pairs of one sequence, as the released code does, and apply GELU."""
+    first, count, columns = _sequence(firsts, starts, lengths, BLOCK_C)
+    b_bias = tl.load(p_bias + columns, mask=columns < H, other=0.0).to(tl.float32)
+    b_mean, b_rate = _moments(p_hidden, first, count, columns, b_bias, H, EPSILON, BLOCK_P, BLOCK_C)
+    row = 0
+    while row < count:
+        at, mask = _part(first, row, count, columns, H, BLOCK_P)
+        b_shifted = 2.0 * (_load(p_hidden + at, mask, False) - b_mean[None, :]) + b_bias[None, :]
+        b_active, _ = _gelu(b_shifted * b_rate[None, :], FAST)
+        _store(p_active + at, b_active, mask, False)
+        row += BLOCK_P
+
+
+@triton.jit
+def sequence_backward(
+    p_hidden, p_bias, p_grad, p_active, p_grad_bias, firsts, starts, lengths,
+    H: tl.constexpr, EPSILON: tl.constexpr, FAST: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
+):  # fmt: skip
+    """Through GELU and that normalisation; ``p_grad_bias`` ``[sequences, H]`` takes shares of B_Z's gradient."""
+    first, count, columns = _sequence(firsts, starts, lengths, BLOCK_C)
+    b_bias = tl.load(p_bias + columns, mask=columns < H, other=0.0).to(tl.float32)
+    b_mean, b_rate = _moments(p_hidden, first, count, columns, b_bias, H, EPSILON, BLOCK_P, BLOCK_C)
+    b_sum = tl.zeros((BLOCK_C,), dtype=tl.float32)
+    b_along = tl.zeros((BLOCK_C,), dtype=tl.float32)
+    row = 0
+    while row < count:
+        at, mask = _part(first, row, count, columns, H, BLOCK_P)
+        b_shifted = 2.0 * (_load(p_hidden + at, mask, False) - b_mean[None, :]) + b_bias[None, :]
+        _, b_slope = _gelu(b_shifted * b_rate[None, :], FAST)
+        b_grad = _load(p_grad + at, mask, False) * b_slope
+        b_sum += tl.sum(b_grad, axis=0)
+        b_along += tl.sum(b_grad * b_shifted, axis=0)
+        row += BLOCK_P
+    # With y = 2 (x - mean) + B_Z, whose mean is B_Z: dy = rate * g - y * along, dx = 2 (dy - its mean).
+    b_along *= b_rate * b_rate * b_rate / count
+    b_grad_mean = b_rate * b_sum / count - b_bias * b_along
+    row = 0
+    while row < count:
+        at, mask = _part(first, row, count, columns, H, BLOCK_P)
+        b_shifted = 2.0 * (_load(p_hidden + at, mask, False) - b_mean[None, :]) + b_bias[None, :]
+        b_active, b_slope = _gelu(b_shifted * b_rate[None, :], FAST)
+        b_grad = _load(p_grad + at, mask, False) * b_slope
+        b_grad_shifted = b_rate[None, :] * b_grad - b_shifted * b_along[None, :]
+        _store(p_grad + at, 2.0 * (b_grad_shifted - b_grad_mean[None, :]), mask, False)
+        _store(p_active + at, b_active, mask, False)
+        row += BLOCK_P
+    program = tl.program_id(0).to(tl.int64)
+    tl.store(p_grad_bias + program * H + columns, b_grad_mean * count, mask=columns < H)
+
+
+@triton.jit
+def residual_forward(
+    p_candidate, p_bias, p_state, p_residual, p_out, p_seed, n_pairs, starts, lengths, rates,
+    WIDTH: tl.constexpr, SCALE: tl.constexpr, SHUFFLE: tl.constexpr, DROPOUT: tl.constexpr, EVEN: tl.constexpr,
+    BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
+):  # fmt: skip
+    """Add the candidate to the scaled pair, and store each cell where the shuffle wants it."""
+    D: tl.constexpr = WIDTH
+    i = tl.program_id(1)
+    tile, rows, columns, mask = _tile(n_pairs, D, BLOCK_P, BLOCK_C)
+    at = rows[:, None] * (2 * D) + i * D + columns[None, :]
+    b_bias = tl.load(p_bias + i * D + columns, mask=columns < D, other=0.0).to(tl.float32)
+    b_candidate = _load(p_candidate + at, mask, EVEN) + b_bias[None, :]
+    b_out = (
+        _kept(p_residual, i * D + columns, columns < D)[None, :] * _load(p_state + at, mask, EVEN) + SCALE * b_candidate
+    )
+    if DROPOUT:
+        b_out *= _keep(p_seed, tile * BLOCK_P, i, columns, starts, rates, D, BLOCK_P)
+    row = _destination(rows, i, starts, lengths, SHUFFLE)
+    _store(p_out + row[:, None] * D + columns[None, :], b_out, mask, EVEN)
+
+
+@triton.jit
+def residual_backward(
+    p_state, p_residual, p_grad_out, p_grad_candidate, p_grad_state, p_copy, p_grad_biases, p_seed, n_pairs,
+    starts, lengths, rates,
+    WIDTH: tl.constexpr, SCALE: tl.constexpr, COPY: tl.constexpr, SHUFFLE: tl.constexpr, DROPOUT: tl.constexpr,
+    EVEN: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
+):  # fmt: skip
+    """Through that sum: gradients of the candidate and of the pair; ``COPY`` stores the pair, for the gradient of Z.
+
+    ``p_grad_biases`` ``[tiles, 8D]`` takes each tile's share of the gradients of B (columns 4D to 6D) and S (6D to 8D).
+    """
+    D: tl.constexpr = WIDTH
+    i = tl.program_id(1)
+    tile, rows, columns, mask = _tile(n_pairs, D, BLOCK_P, BLOCK_C)
+    at = rows[:, None] * (2 * D) + i * D + columns[None, :]
+    b_state = _load(p_state + at, mask, EVEN)
+    row = _destination(rows, i, starts, lengths, SHUFFLE)
+    b_grad = _load(p_grad_out + row[:, None] * D + columns[None, :], mask, EVEN)
+    b_kept = _kept(p_residual, i * D + columns, columns < D)
+    if DROPOUT:
+        b_grad *= _keep(p_seed, tile * BLOCK_P, i, columns, starts, rates, D, BLOCK_P)
+    b_grad_candidate = SCALE * b_grad
+    _store(p_grad_candidate + at, b_grad_candidate, mask, EVEN)
+    _store(p_grad_state + at, b_kept[None, :] * b_grad, mask, EVEN)
+    if COPY:
+        _store(p_copy + at, b_state, mask, EVEN)
+    p_grad_bias = p_grad_biases + tile * (8 * D) + i * D + columns
+    b_grad_residual = tl.sum(b_grad * b_state, axis=0) * 2.0 * b_kept * (1.0 - b_kept)
+    tl.store(p_grad_bias + 4 * D, tl.sum(b_grad_candidate, axis=0), mask=columns < D)
+    tl.store(p_grad_bias + 6 * D, b_grad_residual, mask=columns < D)
+
+
+@triton.jit
+def _kept(p_residual, columns, inside):
+    """The part of a pair that is kept, sigmoid(2 S)."""
+    return _sigmoid(2.0 * tl.load(p_residual + columns, mask=inside, other=0.0), False)
+
+
+@triton.jit
+def _normalised(b_hidden, columns, H: tl.constexpr, EPSILON: tl.constexpr):
+    """Rows with mean 0 and variance 1, zero past their end, and what they were multiplied by."""
+    b_mean = tl.sum(b_hidden, axis=1) / H
+    b_centred = tl.where((columns < H)[None, :], b_hidden - b_mean[:, None], 0.0)
+    b_rate = 1.0 / tl.sqrt(tl.sum(b_centred * b_centred, axis=1) / H + EPSILON)
+    return b_centred * b_rate[:, None], b_rate
+
+
+@triton.jit
+def _gelu(x, FAST: tl.constexpr):
+    """x * sigmoid(1.702 x), and its derivative."""
+    b_gate = _sigmoid(1.702 * x, FAST)
+    b_out = x * b_gate
+    return b_out, b_gate + 1.702 * b_out * (1.0 - b_gate)
+
+
+@triton.jit
+def _sequence(firsts, starts, lengths, BLOCK_C: tl.constexpr):
+    """This program's sequence, its first pair and how many it has, and its columns.
+
+    ``firsts`` are the numbers of the groups' first sequences, times 2 and plus 1 like ``starts``.
+    """
+    sequence = tl.program_id(0)
+    before, start, cells = firsts[0], starts[0], lengths[0]
+    for group in tl.static_range(1, len(firsts)):
+        inside = sequence >= firsts[group] // 2
+        before = tl.where(inside, firsts[group], before)
+        start, cells = tl.where(inside, starts[group], start), tl.where(inside, lengths[group], cells)
+    count = cells // 2
+    first = start // 2 + (sequence - before // 2).to(tl.int64) * count
+    return first, count, tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
+
+
+@triton.jit
+def _part(first, row, count, columns, H: tl.constexpr, BLOCK_P: tl.constexpr):
+    """Where some pairs of a sequence lie, from its pair ``row`` on, and which of them exist."""
+    rows = row + tl.arange(0, BLOCK_P)
+    return (first + rows)[:, None] * H + columns[None, :], (rows < count)[:, None] & (columns < H)[None, :]
+
+
+@triton.jit
+def _moments(
+    p_hidden, first, count, columns, b_bias, H: tl.constexpr, EPSILON: tl.constexpr, BLOCK_P: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+):  # fmt: skip
+    """The mean of each feature over a sequence, and what 2 (x - mean) + B_Z is multiplied by."""
+    b_sum = tl.zeros((BLOCK_C,), dtype=tl.float32)
+    row = 0
+    while row < count:
+        at, mask = _part(first, row, count, columns, H, BLOCK_P)
+        b_sum += tl.sum(_load(p_hidden + at, mask, False), axis=0)
+        row += BLOCK_P
+    b_mean = b_sum / count
+    b_square = tl.zeros((BLOCK_C,), dtype=tl.float32)
+    row = 0
+    while row < count:
+        at, mask = _part(first, row, count, columns, H, BLOCK_P)
+        b_shifted = 2.0 * (_load(p_hidden + at, mask, False) - b_mean[None, :]) + b_bias[None, :]
+        b_square += tl.sum(tl.where(mask, b_shifted * b_shifted, 0.0), axis=0)
+        row += BLOCK_P
+    return b_mean, 1.0 / tl.sqrt(b_square / count + EPSILON)

@@ -1,0 +1,155 @@
+"""Networks of the residual unit on the Triton kernels against the reference in float64, as in test_fused.py."""
+
+from __future__ import annotations
+
+import io
+import warnings
+
+import pytest
+import torch
+from torch import Tensor
+
+from riffle import ShuffleExchange
+
+pytest.importorskip("triton", reason="Triton has no build for this platform")
+
+from riffle.kernels import operator
+from riffle.kernels.reference import NORMS
+
+from .test_fused import DEVICE, DTYPES, GPU, _poison, assert_as_accurate
+
+__all__ = ["_poison"]  # the fixture that fills fresh buffers with NaN
+SHAPES = [(3, 2, 6), (5, 4, 10), (2, 16, 16), (1, 128, 4)]
+if GPU:
+    SHAPES = [(3, 8, 12), (1, 2, 16), (1, 4096, 96), (3, 128, 192), (7, 64, 384), (1, 32, 512), (3, 16, 250)]
+
+
+def network(norm: str, features: int, *, backend: str = "fused", **options) -> ShuffleExchange:
+    """A network in which no parameter has its initial value."""
+    generator = torch.Generator().manual_seed(1)
+    net = ShuffleExchange(features, unit="residual", norm=norm, backend=backend, device=DEVICE, **options)
+    for name, parameter in net.named_parameters():
+        if not name.endswith("weight"):
+            parameter.data.copy_(parameter.data.cpu() + 0.4 * torch.randn(parameter.shape, generator=generator))
+    return net
+
+
+def results(net: ShuffleExchange, xs_BND: list[Tensor], grads_BND: list[Tensor]) -> dict[str, Tensor]:
+    """Outputs and gradients."""
+    xs_BND = [x_BND.clone().requires_grad_() for x_BND in xs_BND]
+    ys_BND = net.forward_batches(xs_BND)
+    torch.autograd.backward(ys_BND, [grad_BND.to(y.dtype) for grad_BND, y in zip(grads_BND, ys_BND, strict=True)])
+    parts = {f"y {index}": y_BND.detach() for index, y_BND in enumerate(ys_BND)}
+    parts |= {f"x {index}": x_BND.grad for index, x_BND in enumerate(xs_BND)}
+    return parts | {name: p.grad for name, p in net.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("norm", NORMS)
+def test_outputs_and_every_gradient(norm: str, shape: tuple[int, int, int], dtype: torch.dtype) -> None:
+    batch, length, features = shape
+    torch.manual_seed(0)
+    x_BND, grad_BND = (torch.randn(batch, length, features, device=DEVICE).to(dtype) for _ in range(2))
+    state = network(norm, features, dtype=dtype).state_dict()
+    for recompute in (True, False):
+        found = {}
+        for name, backend, kind in (
+            ("exact", "reference", torch.float64),
+            ("eager", "reference", dtype),
+            ("actual", "fused", dtype),
+        ):
+            net = network(norm, features, backend=backend, recompute=recompute, dtype=kind)
+            net.load_state_dict(state)
+            found[name] = results(net, [x_BND.to(kind)], [grad_BND])
+        assert found["actual"].keys() == found["eager"].keys()
+        for name in found["exact"]:
+            tensors = (found[kind][name] for kind in ("actual", "eager", "exact"))
+            assert_as_accurate(f"{name}, recompute {recompute}", *tensors)
+
+
+@pytest.mark.parametrize(("sharing", "pad"), [("block", "even"), ("minimal", "power")])
+@pytest.mark.parametrize("norm", NORMS)
+def test_several_lengths_at_once(norm: str, sharing: str, pad: str) -> None:
+    options = {"blocks": 2, "sharing": sharing, "pad": pad}
+    nets = [network(norm, 6, backend=backend, **options) for backend in ("fused", "reference")]
+    nets[1].load_state_dict(nets[0].state_dict())
+    shapes = ((2, 16), (3, 9), (1, 4), (2, 2), (1, 16))
+    torch.manual_seed(2)
+    xs_BND, grads_BND = ([torch.randn(*shape, 6, device=DEVICE) for shape in shapes] for _ in range(2))
+    ours, theirs = (results(net, xs_BND, grads_BND) for net in nets)
+    assert ours.keys() == theirs.keys()
+    for name in ours:
+        torch.testing.assert_close(ours[name], theirs[name], rtol=1e-4, atol=1e-4 * theirs[name].abs().max().item())
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_lengths_of_rows(norm: str) -> None:
+    nets = [network(norm, 4, backend=backend) for backend in ("fused", "reference")]
+    nets[1].load_state_dict(nets[0].state_dict())
+    x_BND = torch.randn(3, 9, 4, device=DEVICE)
+    with torch.no_grad():
+        ours, theirs = (net(x_BND, lengths=[9, 0, 3]) for net in nets)
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5 * theirs.abs().max().item())
+
+
+def test_dropout_is_the_same_on_the_way_back() -> None:
+    net = network("features", 4, dropout=0.9)
+    x_BND = torch.randn(2, 2, 4, device=DEVICE, requires_grad=True)
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.zero_()  # every layer then halves its input
+    torch.manual_seed(0)
+    y_BND = net(x_BND)
+    y_BND.sum().backward()
+    dropped = y_BND == 0
+    assert 0 < dropped.sum() < dropped.numel()
+    torch.testing.assert_close(x_BND.grad * x_BND, y_BND)
+    torch.testing.assert_close(y_BND[~dropped], (5 * x_BND)[~dropped])
+
+
+def test_an_empty_batch() -> None:
+    assert network("sequence", 4)(torch.zeros(0, 8, 4, device=DEVICE)).shape == (0, 8, 4)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_the_operator_compiles_whole(norm: str) -> None:
+    net, xs_BND = network(norm, 4), [torch.rand(2, length, 4, device=DEVICE) for length in (8, 3)]
+    torch.compiler.reset()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # deprecations inside the compiler
+        compiled = torch.compile(lambda xs_BND: net.forward_batches(xs_BND), fullgraph=True, backend="aot_eager")
+        found = []
+        for run in (net.forward_batches, compiled):
+            ys_BND = run(xs_BND)
+            loss = sum(y_BND.square().sum() for y_BND in ys_BND)
+            found.append([*ys_BND, *torch.autograd.grad(loss, list(net.parameters()))])
+    for expected, actual in zip(*found, strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_it_is_one_operator_in_an_exported_network() -> None:
+    net, x_BND = network("features", 4).eval(), torch.rand(2, 6, 4, device=DEVICE)
+    file = io.BytesIO()
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # deprecations inside the exporter
+        torch.export.save(torch.export.export(net, (x_BND,)), file)
+        loaded = torch.export.load(io.BytesIO(file.getvalue())).module()
+        assert any("riffle.network" in str(node.target) for node in loaded.graph.nodes)
+        torch.testing.assert_close(loaded(x_BND), net(x_BND), rtol=0, atol=1e-6)
+
+
+def test_parameters_of_units_that_take_no_part_have_no_gradient() -> None:
+    net = network("features", 4)
+    net(torch.rand(1, 2, 4, device=DEVICE)).sum().backward()
+    for name, parameter in net.named_parameters():
+        assert (parameter.grad is not None) == (".last." in name), name
+
+
+def test_the_whole_network_is_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    original = operator.plan_network
+    monkeypatch.setattr(operator, "plan_network", lambda *a, **o: calls.append(a[5].kind) or original(*a, **o))
+    network("sequence", 4)(torch.rand(2, 8, 4, device=DEVICE))
+    assert calls == ["residual-sequence"]
