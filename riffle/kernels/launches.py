@@ -28,6 +28,7 @@ from riffle.kernels import gated_switch
 if TYPE_CHECKING:
     from riffle.kernels.layer_plan import GradientShare, LayerPlan
 
+_runtime = triton.knobs.runtime
 ALIGNMENT = 16
 """Bytes at whose multiples every tensor begins."""
 
@@ -92,7 +93,7 @@ class Kept(NamedTuple):
 
     gates: Tensor
     """``[P, 3E]``."""
-    sums: Tensor
+    sums: Tensor | None
     """``[P, 2, D]``, where the plan keeps them."""
 
 
@@ -200,9 +201,9 @@ class Launch:
 
 def _hooked() -> bool:
     """Whether somebody, such as a profiler, wants to hear of every launch."""
-    runtime = triton.knobs.runtime
+    enter, leave = _runtime.launch_enter_hook, _runtime.launch_exit_hook
     # A chain of calls, or in older versions of Triton a function or None.
-    return any(getattr(hook, "calls", hook) for hook in (runtime.launch_enter_hook, runtime.launch_exit_hook))
+    return bool(getattr(enter, "calls", enter) or getattr(leave, "calls", leave))
 
 
 def forward_layer(
@@ -302,7 +303,7 @@ def backward_layer(
     all_grad_sums = workspace("grad sums" + half, share.pairs, 2, features)
     all_products = workspace("product" + half, share.pairs, 2, pair)
     grad_biases = workspace("grad biases" + half, share.tiles, 4 * pair, dtype=torch.float32)
-    grad_scales = None
+    tile_biases, grad_scales = grad_biases[share.first_tile :], None
     alone = share.pairs == pairs
     all_read = state_PE if joined and alone else workspace("read" + half, share.pairs, pair)
     grad_gates, grad_sums, product_P2E = all_grad_gates[here], all_grad_sums[here], all_products[here]
@@ -320,7 +321,7 @@ def backward_layer(
         _candidates(plan, gates, read_PE, weights, product_P2E, sums)
     plan.update_backward[out_CD is not None, grad_more_CD is not None](
         gates, weights.gates_bias, grad_gates, sums, out_CD, state_PE, weights.candidates_bias, grad_out_CD,
-        grad_more_CD, grad_sums, grad_state_PE, grad_biases[share.first_tile :], seed,
+        grad_more_CD, grad_sums, grad_state_PE, tile_biases, seed,
     )  # fmt: skip
     grad_product_P2E = workspace("grad product", pairs, 2, pair)
     torch.bmm(grad_sums.transpose(0, 1), weights.candidates, out=grad_product_P2E.transpose(0, 1))
@@ -333,7 +334,7 @@ def backward_layer(
     adds_skip = not joined and read_PE is state_PE
     plan.reset_backward[joined, more is not None, not formed, adds_skip, adds_skip or (joined and not alone)](
         gates, weights.gates_bias, grad_gates, read_PE, skip_CD, weights.skip_scale, all_read[here], product_P2E,
-        grad_product_P2E, grad_read_PE, more, more_scale, grad_biases[share.first_tile :],
+        grad_product_P2E, grad_read_PE, more, more_scale, tile_biases,
         None if grad_scales is None else grad_scales[share.first_tile :],
     )  # fmt: skip
     grad_read_PE.addmm_(grad_gates, weights.gates)

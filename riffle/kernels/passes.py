@@ -55,7 +55,7 @@ def forward(
         saved = Saved(
             _allocate(plan, x_BND, [rounded(rows) for rows in regions], plan.features),
             _allocate(plan, x_BND, pairs, kernels.first * plan.features),
-            _allocate(plan, x_BND, [2 * count * kernels.keeps_sums(plan.dtype) for count in pairs], plan.features),
+            _allocate(plan, x_BND, _sum_rows(plan) if pairs else [], plan.features),
         )
         cells = Cells(saved.inputs[0], plan.regions, _saved_regions(plan, saved) if plan.keep else ())
         workspace = Workspace(cells.enter(plan, xs_BND))
@@ -175,7 +175,7 @@ class Cells:
         """Rows to be written, in a region that is allocated where it is not there yet."""
         if self.regions[piece.region] is None:
             region, self.spare = self.spare, None
-            if region is None or len(region) != self.sizes[piece.region]:
+            if region is None or region.shape[0] != self.sizes[piece.region]:
                 region = self.like.new_empty(self.sizes[piece.region], self.like.shape[1])
             self.regions[piece.region] = region
         return self.rows(piece)
@@ -265,10 +265,17 @@ def _kept(plan: NetworkPlan, saved: Saved) -> list[Kept | None]:
     """The gates and candidates of each layer, where they are kept."""
     if plan.keep != KEEP_GATES:
         return [None] * len(plan.layers)
-    pairs = [layer.plan.pairs for layer in plan.layers]
+    gates, rows = _each(saved.gates, [layer.plan.pairs for layer in plan.layers]), _sum_rows(plan)
+    if not rows:
+        return [Kept(gate, None) for gate in gates]
+    sums = [total.view(-1, 2, plan.features) for total in _each(saved.sums, rows)]
+    return [Kept(*tensors) for tensors in zip(gates, sums, strict=True)]
+
+
+def _sum_rows(plan: NetworkPlan) -> list[int]:
+    """Rows of the candidates of each layer, where they are kept with the gates."""
     keeps_sums = KERNELS[plan.kind].keeps_sums(plan.dtype)
-    gates, sums = _each(saved.gates, pairs), _each(saved.sums, [2 * count * keeps_sums for count in pairs])
-    return [Kept(gate, total.view(len(total) // 2, 2, plan.features)) for gate, total in zip(gates, sums, strict=True)]
+    return [2 * layer.plan.pairs for layer in plan.layers] if keeps_sums else []
 
 
 def unit_weights(plan: NetworkPlan, parameters: Sequence[Tensor]) -> list[Any]:

@@ -391,7 +391,7 @@ def plan_network(
         direct=eager and len(batches) == 1 and x_dtype == dtype and widths[0] == lengths[0],
         large=large,
         eager=eager,
-        separate=eager and large,
+        separate=eager and sum(sizes) * features > SMALL_WORK,
         layers=tuple(layers),
         regions=placed.regions,
         backward=back,
