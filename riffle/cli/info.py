@@ -22,27 +22,34 @@ def info(json: Json = False) -> None:
 
     from riffle.environment import device_name, environment
     from riffle.kernels import OLDEST_TRITON, resolve
+    from riffle.kernels.graphs import SHARE, SIGHTS
+    from riffle.kernels.plan import SMALL_WORK
 
     devices = [
         {
             "device": name,
             "name": device_name(torch.device(name)),
-            "backend": resolve("auto", torch.empty(0, device=name, dtype=torch.bfloat16)),
+            "backend": (backend := resolve("auto", torch.empty(0, device=name, dtype=torch.bfloat16))),
+            "graphs": backend == "fused",
         }
         for name in ("cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count())))
     ]
+    graphs = {"numbers": SMALL_WORK, "calls": SIGHTS, "memory_share": 1 / SHARE}
     facts = environment(torch.device("cpu"))
     tried = facts["versions"]["torch"].rpartition(".")[0] in TRIED
     if json:
         shown = {key: facts[key] for key in ("versions", "platform", "threads")}
-        return print_json({**shown, "tried": tried, "devices": devices})
+        return print_json({**shown, "tried": tried, "devices": devices, "graphs": graphs})
     table = Table(show_header=False)
     for package, version in facts["versions"].items():
         table.add_row(package, version)
     table.add_row("platform", f"{facts['platform']}, {facts['threads']} threads")
     for device in devices:
-        table.add_row(device["device"], f"{device['name']}: backend {device['backend']}")
+        graphed = ", small calls by CUDA graphs" if device["graphs"] else ""
+        table.add_row(device["device"], f"{device['name']}: backend {device['backend']}{graphed}")
     triton = ".".join(map(str, OLDEST_TRITON))
+    limits = f"up to {SMALL_WORK:,} numbers, from the {SIGHTS}rd call of a shape on, in 1/{SHARE} of a GPU's memory"
+    table.add_row("CUDA graphs", f"of {limits}; net.graphs.counts has how many calls were replayed")
     table.add_row("fused needs", f"a GPU of compute capability 8.0 or later, Triton {triton} or later")
     output.print(table)
     if not tried:

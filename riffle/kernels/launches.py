@@ -317,8 +317,8 @@ def backward_layer(
     if kept is None:
         torch.mm(read_PE, weights.gates_t, out=gates)
     if formed:
-        sums = workspace("sums", pairs, 2, features)
-        _candidates(plan, gates, read_PE, weights, product_P2E, sums)
+        formed_sums = sums = workspace("sums", pairs, 2, features)
+        _candidates(plan, gates, read_PE, weights, product_P2E, formed_sums)
     plan.update_backward[out_CD is not None, grad_more_CD is not None](
         gates, weights.gates_bias, grad_gates, sums, out_CD, state_PE, weights.candidates_bias, grad_out_CD,
         grad_more_CD, grad_sums, grad_state_PE, tile_biases, seed,

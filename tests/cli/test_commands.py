@@ -12,6 +12,8 @@ from torch import Tensor
 
 from riffle import SequenceModel
 from riffle.cli.info import TRIED
+from riffle.kernels.graphs import SHARE, SIGHTS
+from riffle.kernels.plan import SMALL_WORK
 from riffle.quantities import format_percent
 from riffle.tasks import TASKS
 from riffle.train.checkpoint import read_checkpoint, write_checkpoint
@@ -35,10 +37,13 @@ def test_tasks() -> None:
 def test_info() -> None:
     facts = succeed("info", "--json").json
     assert torch.__version__.startswith(facts["versions"]["torch"])
-    assert facts["devices"][0] == {"device": "cpu", "name": facts["devices"][0]["name"], "backend": "reference"}
+    cpu = {"device": "cpu", "name": facts["devices"][0]["name"], "backend": "reference", "graphs": False}
+    assert facts["devices"][0] == cpu
     assert facts["tried"] == any(torch.__version__.startswith(f"{version}.") for version in TRIED)
     assert len(facts["devices"]) == 1 + torch.cuda.device_count()
-    assert "reference" in succeed("info").out
+    assert all(device["graphs"] == (device["backend"] == "fused") for device in facts["devices"])
+    assert facts["graphs"] == {"numbers": SMALL_WORK, "calls": SIGHTS, "memory_share": 1 / SHARE}
+    assert all(word in succeed("info").out for word in ("reference", "CUDA graphs", "net.graphs.counts"))
 
 
 def test_train_leaves_a_run(trained: Path) -> None:
