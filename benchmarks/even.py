@@ -10,23 +10,26 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
-from trials import score
+from trials import SEED, score
 
 from riffle import ShuffleExchange
 from riffle.bench.timing import time_call
 from riffle.environment import environment
 from riffle.files import write_json
-from riffle.shuffle import PADS
+from riffle.shuffle import PADS, Pad
 from riffle.tasks import get_task
 from riffle.train.run import Run
 
-SHAPES = ((1, 1030), (32, 1030), (256, 1030), (32, 1024), (32, 1500), (32, 2048))
+SHAPES = ((1, 1030), (32, 1030), (256, 1030), (32, 1500), (32, 2048))
 """Sequences and cells of each."""
-FEATURES, BLOCKS = 192, (1, 2)
+ROWS = 64
+"""Rows of different lengths in one batch, drawn from 512 to 2,048 cells."""
+FEATURES = 192
 LENGTHS = {
     "powers": (64, 128, 256, 512, 1024),
     "even": (36, 50, 82, 100, 154, 200, 282, 410, 614, 974),
@@ -37,28 +40,47 @@ EXAMPLES = 128
 
 def time_networks(device: torch.device) -> list[dict[str, Any]]:
     """Milliseconds of the forward pass, and of both passes, in bfloat16."""
-    rows = []
-    for blocks in BLOCKS:
-        for batch, length in SHAPES:
-            for pad in PADS:
-                net = ShuffleExchange(FEATURES, blocks, pad=pad, device=device, dtype=torch.bfloat16)
-                x_BND = (torch.rand(batch, length, FEATURES, device=device) * 2 - 1).bfloat16()
+    rows = torch.randint(512, 2049, (ROWS,), generator=torch.Generator().manual_seed(SEED)).tolist()
+    work: list[tuple[int, int, int, list[int] | None]]
+    work = [(blocks, *shape, None) for blocks in (1, 2) for shape in SHAPES]
+    work.append((1, ROWS, max(rows), rows))
+    return [
+        entry
+        for blocks, batch, length, lengths in work
+        for pad in PADS
+        for entry in time_network(device, blocks, pad, batch, length, lengths)
+    ]
 
-                @torch.inference_mode()
-                def forward(net: ShuffleExchange = net, x_BND: torch.Tensor = x_BND) -> None:
-                    net(x_BND)
 
-                def both(net: ShuffleExchange = net, x_BND: torch.Tensor = x_BND) -> None:
-                    net(x_BND).backward(x_BND)
+def time_network(
+    device: torch.device, blocks: int, pad: Pad, batch: int, length: int, lengths: list[int] | None
+) -> Iterator[dict[str, Any]]:
+    """Both passes of one network on one shape."""
+    net = ShuffleExchange(FEATURES, blocks, pad=pad, device=device, dtype=torch.bfloat16)
+    x_BND = (torch.rand(batch, length, FEATURES, device=device) * 2 - 1).bfloat16()
 
-                row: dict[str, Any] = {"features": FEATURES, "blocks": blocks, "batch": batch, "length": length}
-                for name, call in (("forward", forward), ("forward and backward", both)):
-                    for _ in range(5):  # compiled, and captured as a graph where it is small
-                        call()
-                    timing, peak = time_call(call, device, at_least=150.0)
-                    rows.append(row | {"pad": pad, "pass": name, **timing.entry(), "peak_bytes": peak})
-                    print(json.dumps(rows[-1]), flush=True)
-    return rows
+    @torch.inference_mode()
+    def forward() -> None:
+        net(x_BND, lengths)
+
+    def both() -> None:
+        net(x_BND, lengths).backward(x_BND)
+
+    for name, call in (("forward", forward), ("forward and backward", both)):
+        for _ in range(5):  # compiled, and captured as a graph where it is small
+            call()
+        timing, peak = time_call(call, device, at_least=100.0)
+        entry: dict[str, Any] = {
+            "features": FEATURES,
+            "blocks": blocks,
+            "batch": batch,
+            "length": length,
+            "pad": pad,
+            "pass": name,
+        }
+        entry |= {"lengths": "512 to 2048" if lengths else None, **timing.entry(), "peak_bytes": peak}
+        print(json.dumps(entry), flush=True)
+        yield entry
 
 
 def score_run(folder: Path, device: torch.device) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Sequences of any length on a network of powers of two, or of even lengths: padding, rows of different lengths."""
 
-# B = batch, N = length, R = rows of one group, W the padded length they run at, C = cells of several groups
+# B = batch, N = length, R = rows of one group, C = cells of several groups
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -41,21 +41,19 @@ def at_own_padded_length(run: RunBatches, x_BN: Tensor, lengths: Tensor | Sequen
         return at_padded_lengths(run, [x_BN], pad)[0]
     sizes = checked_lengths(lengths, batch, longest, shortest=0)
     widths = [padded_length(max(1, size), pad) for size in sizes]
-    masks, parts, order = [], [], []
-    for width in sorted(set(widths)):
-        rows = [row for row in range(batch) if widths[row] == width]
-        ends = torch.tensor([sizes[row] for row in rows], device=x_BN.device)
-        masks.append(torch.arange(width, device=x_BN.device) < ends[:, None])
-        parts.append(_masked(masks[-1], pad_to(x_BN, width)[rows]))
-        order += rows
-    results = [_masked(mask_RW, result) for mask_RW, result in zip(masks, run(parts), strict=True)]
-    inverse = torch.tensor(order, device=x_BN.device).argsort()
-    return torch.cat([pad_to(result, longest) for result in results])[inverse]
+    groups = sorted(set(widths))
+    counts = [widths.count(width) for width in groups]
+    order = sorted(range(batch), key=lambda row: widths[row])
+    ends_B, order_B = torch.tensor([sizes, order], device=x_BN.device)
+    mask_BN = torch.arange(longest, device=x_BN.device) < ends_B[:, None]
+    sorted_BN = pad_to(_masked(mask_BN, x_BN), groups[-1])[order_B]
+    results = run([rows_RN[:, :width] for rows_RN, width in zip(sorted_BN.split(counts), groups, strict=True)])
+    return _masked(mask_BN, torch.cat([pad_to(result, longest) for result in results])[order_B.argsort()])
 
 
-def _masked(mask_RW: Tensor, x_RW: Tensor) -> Tensor:
-    """``x_RW``, which may have further dimensions, with zeros where the mask is False."""
-    return torch.where(mask_RW.view(*mask_RW.shape, *[1] * (x_RW.dim() - 2)), x_RW, 0)
+def _masked(mask_BN: Tensor, x_BN: Tensor) -> Tensor:
+    """``x_BN``, which may have further dimensions, with zeros where the mask is False."""
+    return torch.where(mask_BN.view(*mask_BN.shape, *[1] * (x_BN.dim() - 2)), x_BN, 0)
 
 
 def lengths_of_mask(key_padding_mask_BN: Tensor, shape: tuple[int, int]) -> Tensor:
