@@ -143,6 +143,8 @@ class TrainConfig:
     """AdamW, RAdam of the paper's code, Muon (for switch matrices, Adam for the rest), or the Neural GPU's AdaMax."""
     schedule: Literal["linear", "constant", "plateau"] = "linear"
     """Learning rate schedule: linear decay to 0, constant, or times 0.7 on a plateau of the loss."""
+    floor: Share = 1 / 60
+    """The lowest learning rate that plateaus lead to, as a share of the first one."""
     warmup: CountOrZero = 0
     """Steps of linear learning rate warm-up."""
     weight_decay: NotNegative = 0.01

@@ -33,6 +33,18 @@ def released(task: str) -> RunConfig:
     return replace(config, train=replace(config.train, optimizer="radam"))
 
 
+def preprint(task: str) -> RunConfig:
+    """The paper's network with the training settings of the code at the time of the preprint.
+
+    Twice the learning rate of the released code, falling on plateaus of the loss, a tenth of its weight decay, half of
+    its batch, and noise in place of dropout.
+    """
+    config = paper(task)
+    train = replace(config.train, learning_rate=0.0025, schedule="plateau", floor=1 / 40, weight_decay=0.001)
+    model = replace(config.model, dropout=0.0, noise=0.001)
+    return replace(config, model=model, data=replace(config.data, batch=32), train=train)
+
+
 def long(task: str) -> RunConfig:
     """The paper's network, trained to generalise far beyond its training lengths.
 
@@ -173,6 +185,7 @@ def lambada() -> LambadaRunConfig:
 RECIPES: dict[str, Callable[[str], RunConfig]] = {
     "paper": paper,
     "released": released,
+    "preprint": preprint,
     "long": long,
     "robust": robust,
     "residual": residual,

@@ -48,9 +48,9 @@ def train(
     recipe: Annotated[
         str,
         typer.Option(
-            help="[bold]paper[/]: 192 maps, lengths to 64, for a GPU; [bold]released[/]: the same with the optimiser "
-            "of the paper's code; [bold]long[/]: a high, constant learning rate, generalises to far longer inputs; "
-            "[bold]small[/]: two CPU minutes."
+            help="[bold]paper[/]: 192 maps, lengths to 64, for a GPU; [bold]released[/] and [bold]preprint[/]: the "
+            "same with the settings of the paper's code; [bold]long[/]: a high, constant learning rate, generalises "
+            "to far longer inputs; [bold]small[/]: two CPU minutes."
         ),
     ] = "paper",
     model: Annotated[

@@ -121,7 +121,7 @@ def _(x_CD: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
     if not keep:
         return out_CD, *_two_empty(x_CD)
     pairs = count // 2
-    sum_P2D = x_CD.new_empty(pairs * keeps_sums(x_CD.dtype), 2, features)
+    sum_P2D = x_CD.new_empty(pairs * int(keeps_sums(x_CD.dtype)), 2, features)
     return out_CD, x_CD.new_empty(pairs, 6 * features), sum_P2D
 
 

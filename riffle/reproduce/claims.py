@@ -27,31 +27,37 @@ class Claim(NamedTuple):
     ours: float | None = None
     spread: float | None = None
     """Standard deviation of :attr:`ours` over runs."""
-    single: bool = False
-    """Whether a side of the comparison is a single run."""
-    within_spread: bool = False
+    runs: tuple[int, ...] = ()
+    """Runs that it rests on, of each side where two are compared; empty where nothing was trained."""
+    within_noise: bool = False
     """Whether the difference is smaller than the standard deviation of the runs, and so no finding."""
 
     @property
     def verdict(self) -> str:
-        """The outcome in a word or two.
+        """The outcome in a word or two, after the number of runs.
 
-        >>> Claim("", False, "", paper=0.99, ours=0.956).verdict, Claim("", True, "", paper=0.99, ours=0.985).verdict
-        ('short by 3.4 points', 'reached')
-        >>> Claim("", True, "", paper=0.93, ours=0.99).verdict, Claim("", None, "").verdict
-        ('exceeded', 'open')
+        >>> Claim("", False, "", paper=0.99, ours=0.956, runs=(5,)).verdict
+        '5 runs: short by 3.4 points'
+        >>> Claim("", True, "", paper=0.93, ours=0.99, runs=(1,)).verdict, Claim("", True, "", runs=(5, 3)).verdict
+        ('one run: exceeded', '5 runs against 3: holds')
+        >>> Claim("", None, "").verdict, Claim("", True, "").verdict
+        ('open', 'holds')
         """
         if self.holds is None:
             return "open"
-        if self.within_spread:
-            return "within the spread"
-        if self.paper is None or self.ours is None:
+        if self.within_noise:
+            verdict = "within noise"
+        elif self.paper is None or self.ours is None:
             verdict = "holds" if self.holds else "does not hold"
         elif not self.holds:
             verdict = f"short by {100 * (self.paper - self.ours):.2g} points"
         else:
             verdict = "exceeded" if self.ours > self.paper + READ_TO else "reached"
-        return f"one run: {verdict}" if self.single else verdict
+        if not self.runs:
+            return verdict
+        ours, *others = self.runs
+        against = [f"against {'one' if number == 1 else number}" for number in others]
+        return " ".join(["one run" if ours == 1 else count_runs(ours), *against]) + f": {verdict}"
 
 
 def reaches(statement: str, paper: float, accuracies: Sequence[float], *, best: bool = False) -> Claim:
@@ -63,9 +69,9 @@ def reaches(statement: str, paper: float, accuracies: Sequence[float], *, best: 
     if len(accuracies) > 1:
         evidence += f", from {format_percent(min(accuracies))} to {format_percent(max(accuracies))}"
     evidence += f"; the paper {format_paper(paper)}"
-    holds, spread = ours >= paper - READ_TO, _spread(accuracies)
-    within_spread = not (holds or best) and spread is not None and paper - ours <= spread
-    return Claim(statement, holds, evidence, paper, ours, spread, len(accuracies) == 1, within_spread)
+    spread, difference = _spread(accuracies), abs(ours - paper)
+    within_noise = not best and spread is not None and READ_TO < difference <= spread
+    return Claim(statement, ours >= paper - READ_TO, evidence, paper, ours, spread, (len(accuracies),), within_noise)
 
 
 def at_least_as_good(statement: str, ours: Sequence[float], baseline: Sequence[float], slack: float = 0.0) -> Claim:
@@ -77,10 +83,20 @@ def at_least_as_good(statement: str, ours: Sequence[float], baseline: Sequence[f
         f"{format_percent(mean)} over {count_runs(len(ours))} against "
         f"{format_percent(baseline_mean)} over {count_runs(len(baseline))}"
     )
-    spreads = [spread for spread in (_spread(ours), _spread(baseline)) if spread is not None]
-    single, holds = len(spreads) < 2, mean >= baseline_mean - slack
-    within_spread = not slack and not single and abs(mean - baseline_mean) <= max(spreads)
-    return Claim(statement, holds, evidence, single=single, within_spread=within_spread)
+    noise = max((spread for runs in (ours, baseline) if (spread := _spread(runs)) is not None), default=0.0)
+    within_noise = not slack and 0 < abs(mean - baseline_mean) <= noise
+    runs = (len(ours), len(baseline))
+    return Claim(statement, mean >= baseline_mean - slack, evidence, runs=runs, within_noise=within_noise)
+
+
+def stays_below(statement: str, limit: float, accuracies: Sequence[float]) -> Claim:
+    """Claim that the mean accuracy of runs is below a limit."""
+    if not accuracies:
+        return Claim(statement, None, "not measured")
+    mean, spread = statistics.mean(accuracies), _spread(accuracies)
+    evidence = f"{format_percent(mean)} over {count_runs(len(accuracies))}"
+    within_noise = spread is not None and abs(mean - limit) <= spread
+    return Claim(statement, mean < limit, evidence, runs=(len(accuracies),), within_noise=within_noise)
 
 
 def format_paper(accuracy: float) -> str:
@@ -137,7 +153,8 @@ def _judge(goal: Goal, results: Sequence[Result]) -> Claim:
     group = max(ranks, key=ranks.__getitem__)
     runs, ours = ranks[group]
     evidence = f"{'best of' if goal.best else 'mean of'} {count_runs(runs)} of {group!r}"
-    return Claim(statement, ours >= goal.at_least - EXACT, evidence, goal.at_least, ours, _spread(measured[group]))
+    spread = _spread(measured[group])
+    return Claim(statement, ours >= goal.at_least - EXACT, evidence, goal.at_least, ours, spread, (runs,))
 
 
 def _spread(accuracies: Sequence[float]) -> float | None:

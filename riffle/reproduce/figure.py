@@ -76,7 +76,12 @@ class LearningFigure:
         """Every network with each of its seeds; all networks of the first seed come first, should time run out."""
         base = [self.shrink(spec) for spec in self.base_specs] if quick else self.base_specs
         seeds = range(runs or (1 if quick else self.runs))
-        return [replace(spec, config=with_train(spec.config, seed=seed)) for seed in seeds for spec in base]
+        return [
+            replace(spec, config=with_train(spec.config, seed=seed))
+            for seed in seeds
+            for spec in base
+            if spec.runs is None or seed < spec.runs
+        ]
 
     def read(self, root: Path) -> list[Result]:
         """The results below the folder of all results, in the order of :attr:`base_specs`."""

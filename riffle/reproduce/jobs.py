@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-from riffle.config import differences, run_config_from_dict
+from riffle.config import run_config_from_dict, training_differences
 from riffle.environment import environment
 from riffle.files import write_json
 from riffle.quantities import quote
@@ -81,7 +81,7 @@ def _refuse_other_config(path: Path, spec: RunSpec) -> None:
     content = read_result(path)
     if content is None:
         raise ValueError(f"{path} is no result of a run: remove it, or choose another folder with --out")
-    changed = differences(run_config_from_dict(content["config"]), spec.config)
+    changed = training_differences(run_config_from_dict(content["config"]), spec.config)
     if changed:
         lines = "; ".join(f"{name} is {quote(old)} there and {quote(new)} here" for name, (old, new) in changed.items())
         raise ValueError(

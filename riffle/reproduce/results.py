@@ -37,6 +37,7 @@ class RunResult(TypedDict):
     config: dict[str, Any]
     metrics: list[dict[str, float]]
     scores: NotRequired[list[ScoreEntry]]
+    kept_scores: NotRequired[list[ScoreEntry]]
     accuracy: NotRequired[dict[str, Any]]
 
 
@@ -94,12 +95,14 @@ def by_group(results: Iterable[Result]) -> dict[str, list[Result]]:
     return groups
 
 
-def accuracies(results: Iterable[Result], length: int, metric: str = "symbol_accuracy") -> list[float]:
+def accuracies(
+    results: Iterable[Result], length: int, metric: str = "symbol_accuracy", *, scores: str = "scores"
+) -> list[float]:
     """Accuracy on uniform examples of a length, of the runs that were tested there."""
     return [
         score[metric]
         for result in results
-        for score in result["scores"]
+        for score in result.get(scores, [])
         if score["length"] == length and score["split"] == "uniform"
     ]
 

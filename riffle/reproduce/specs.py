@@ -12,6 +12,7 @@ import torch
 
 from riffle.config import DataConfig, RunConfig
 from riffle.tasks import get_task
+from riffle.train.checkpoint import read_checkpoint
 from riffle.train.evaluate import evaluate
 from riffle.train.objective import set_matrix_precision
 from riffle.train.run import Run
@@ -37,15 +38,29 @@ def accuracy_at(*tests: EvaluationSpec) -> Measure:
     return partial(_measure_accuracy, tests=tests)
 
 
-def _measure_accuracy(run: Run, device: torch.device, *, tests: Sequence[EvaluationSpec]) -> dict[str, Any]:
+def last_accuracy_at(*tests: EvaluationSpec) -> Measure:
+    """Measures accuracy over length of the last weights, as ``scores``, and of the kept ones, as ``kept_scores``."""
+    return partial(_measure_accuracy, tests=tests, last=True)
+
+
+def _measure_accuracy(
+    run: Run, device: torch.device, *, tests: Sequence[EvaluationSpec], last: bool = False
+) -> dict[str, Any]:
     set_matrix_precision("fp32")
     model, task, trained = run.model(device), get_task(run.config.task), run.config.data.longest_input
-    scores = [
-        asdict(score)
-        for test in tests
-        for score in evaluate(model, task, test.lengths, examples=test.examples, trained_length=trained)
-    ]
-    return {"scores": scores}
+
+    def score() -> list[dict[str, Any]]:
+        return [
+            asdict(score)
+            for test in tests
+            for score in evaluate(model, task, test.lengths, examples=test.examples, trained_length=trained)
+        ]
+
+    kept = score()
+    if not last:
+        return {"scores": kept}
+    model.load_state_dict(read_checkpoint(run.checkpoint, "model."))
+    return {"scores": score(), "kept_scores": kept}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +74,8 @@ class RunSpec:
     config: RunConfig
     measure: Measure
     """What is measured after training."""
+    runs: int | None = None
+    """Seeds at most, where a figure has more."""
 
     @property
     def name(self) -> str:

@@ -11,8 +11,6 @@ PLATEAU_PERIOD = 200
 """Steps over which a loss is averaged before it is compared with earlier averages."""
 PLATEAU_FACTOR = 0.7
 """What the learning rate is multiplied by on a plateau."""
-PLATEAU_FLOOR = 1 / 60
-"""The smallest learning rate, as a fraction of the first one."""
 
 
 class LinearDecay:
@@ -50,7 +48,7 @@ class Constant(LinearDecay):
 
 
 class Plateau(LinearDecay):
-    """A learning rate that is multiplied by 0.7, down to a sixtieth of the first one, on a plateau of the loss.
+    """A learning rate that is multiplied by 0.7, down to ``train.floor`` of the first one, on a plateau of the loss.
 
     The loss is averaged over periods of 200 steps. It is on a plateau if both of the last two averages are above the
     one before them.
@@ -73,7 +71,7 @@ class Plateau(LinearDecay):
         over = self.count >= PLATEAU_PERIOD
         average = self.sum / PLATEAU_PERIOD
         stuck = over & (torch.minimum(average, self.averages[1]) > self.averages[0])
-        reduced = (self.own * PLATEAU_FACTOR).clamp(min=self.base * PLATEAU_FLOOR)
+        reduced = (self.own * PLATEAU_FACTOR).clamp(min=self.base * self.train.floor)
         self.own.copy_(torch.where(stuck, reduced, self.own))
         self.averages.copy_(torch.where(over, torch.stack([self.averages[1], average]), self.averages))
         self.sum.mul_(~over)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from riffle.reproduce.claims import GOALS, Claim, at_least_as_good, judge_goals, reaches
+from riffle.reproduce.claims import GOALS, Claim, at_least_as_good, judge_goals, reaches, stays_below
 from riffle.reproduce.figures.generalization import shuffle_exchange_spec
 from riffle.reproduce.specs import with_train
 
@@ -29,10 +29,10 @@ def judge(accuracies: dict[tuple[str, int], float], statement: str) -> Claim:
 def test_the_best_recipe_counts_by_its_mean() -> None:
     accuracies = {("paper", 0): 0.5, ("paper", 1): 0.97, ("long", 0): 0.90, ("long", 1): 0.92}
     mean, best = judge(accuracies, MEAN), judge(accuracies, BEST)
-    assert (mean.verdict, mean.evidence) == ("reached", "mean of 2 runs of 'add, shuffle-exchange, long'")
+    assert (mean.verdict, mean.evidence) == ("2 runs: reached", "mean of 2 runs of 'add, shuffle-exchange, long'")
     assert mean.ours == pytest.approx(0.91)
     assert (best.verdict, best.evidence) == (
-        "short by 1 points",
+        "2 runs: short by 1 points",
         "best of 2 runs of 'add, shuffle-exchange, paper'",
     )
     assert best.ours == 0.97
@@ -40,18 +40,22 @@ def test_the_best_recipe_counts_by_its_mean() -> None:
 
 def test_one_run_does_not_speak_for_a_recipe_where_another_has_several() -> None:
     claim = judge({("paper", 0): 1.0, ("long", 0): 0.90, ("long", 1): 0.92}, MEAN)
-    assert (claim.verdict, claim.evidence) == ("reached", "mean of 2 runs of 'add, shuffle-exchange, long'")
+    assert (claim.verdict, claim.evidence) == ("2 runs: reached", "mean of 2 runs of 'add, shuffle-exchange, long'")
     assert claim.ours == pytest.approx(0.91)
 
 
 def test_nearly_is_not_reached() -> None:
-    assert judge({("long", 0): 0.899, ("long", 1): 0.899}, MEAN).verdict == "short by 0.1 points"
-    assert judge({("long", 0): 0.9799, ("long", 1): 0.1}, BEST).verdict == "reached", "to the three digits of the goal"
+    assert judge({("long", 0): 0.899, ("long", 1): 0.899}, MEAN).verdict == "2 runs: short by 0.1 points"
+    assert judge({("long", 0): 0.9799, ("long", 1): 0.1}, BEST).verdict == "2 runs: reached", (
+        "to the three digits of the goal"
+    )
 
 
 def test_whole_sequences_are_required_at_the_trained_length() -> None:
     claim = judge({("long", 0): 1.0, ("long", 1): 1.0}, "add: whole sequences right at 64")
-    assert (claim.verdict, claim.ours) == ("short by 50 points", 0.5), "half of the symbols in synthetic results"
+    assert (claim.verdict, claim.ours) == ("2 runs: short by 50 points", 0.5), (
+        "half of the symbols in synthetic results"
+    )
 
 
 def test_what_was_not_measured_is_open() -> None:
@@ -61,14 +65,23 @@ def test_what_was_not_measured_is_open() -> None:
 
 
 def test_a_difference_below_the_spread_is_no_finding() -> None:
-    assert reaches("", 0.9, [0.7, 0.95]).verdict == "within the spread"
-    assert reaches("", 0.9, [0.69, 0.71]).verdict == "short by 20 points"
-    assert reaches("", 0.9, [0.9, 0.99]).verdict == "exceeded"
-    assert at_least_as_good("", [0.7, 0.9], [0.75, 0.9]).verdict == "within the spread"
-    assert at_least_as_good("", [0.7, 0.71], [0.9, 0.91]).verdict == "does not hold"
+    assert reaches("", 0.9, [0.7, 0.95]).verdict == "2 runs: within noise"
+    assert reaches("", 0.9, [0.69, 0.71]).verdict == "2 runs: short by 20 points"
+    assert reaches("", 0.9, [0.9, 0.99]).verdict == "2 runs: within noise"
+    assert reaches("", 0.9, [0.9, 0.9]).verdict == "2 runs: reached"
+    assert reaches("", 0.9, [0.98, 0.99]).verdict == "2 runs: exceeded"
+    assert at_least_as_good("", [0.7, 0.9], [0.75, 0.9]).verdict == "2 runs against 2: within noise"
+    assert at_least_as_good("", [0.7, 0.71], [0.9, 0.91]).verdict == "2 runs against 2: does not hold"
+
+
+def test_below_a_limit() -> None:
+    assert stays_below("", 0.7, [0.5, 0.6]).verdict == "2 runs: holds"
+    assert stays_below("", 0.7, [0.9]).verdict == "one run: does not hold"
+    assert stays_below("", 0.7, [0.6, 0.75]).verdict == "2 runs: within noise"
+    assert stays_below("", 0.7, []).verdict == "open"
 
 
 def test_a_single_run_is_called_one() -> None:
     assert reaches("", 0.9, [0.95]).verdict == "one run: exceeded"
     assert reaches("", 0.9, [0.5]).verdict == "one run: short by 40 points"
-    assert at_least_as_good("", [0.95, 0.96], [0.5]).verdict == "one run: holds"
+    assert at_least_as_good("", [0.95, 0.96], [0.5]).verdict == "2 runs against one: holds"

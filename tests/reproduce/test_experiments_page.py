@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 import sys
@@ -32,8 +33,8 @@ def test_the_table_counts_the_runs() -> None:
         (row,) = [line for line in PAGE.splitlines() if line.startswith("| `") and f"`{name}`" in line]
         runs, steps = (cell.strip() for cell in row.split("|")[3:5])
         specs = get_figure(name).specs()
-        first, _, second = runs.partition(" \N{MULTIPLICATION SIGN} ")
-        assert len(specs) == int(first) * int(second or 1), name
+        products = [map(int, product.split("\N{MULTIPLICATION SIGN}")) for product in runs.split("+")]
+        assert len(specs) == sum(map(math.prod, products)), name
         assert {spec.config.train.steps for spec in specs} == {
             int(count.replace(",", "")) for count in steps.split("; ")
         }

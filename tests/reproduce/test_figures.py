@@ -11,10 +11,12 @@ import pytest
 import torch
 from cli.riffle_command import riffle, succeed
 
+from riffle.config import TrainConfig
 from riffle.files import write_json
 from riffle.reproduce import FIGURES, get_figure, paper, runner
 from riffle.reproduce.jobs import RunJob, run_job
 from riffle.reproduce.results import by_group, read_results
+from riffle.reproduce.specs import RunSpec
 
 from .synthetic import paper_accuracy, synthetic_result, write_results
 
@@ -62,20 +64,40 @@ def test_a_quick_run_leaves_results_and_a_figure_drawn_from_them(
     )
 
 
+def by_seeds(specs: Sequence[RunSpec]) -> dict[str, list[TrainConfig]]:
+    """The training of every seed, by group."""
+    groups: dict[str, list[TrainConfig]] = {}
+    for spec in specs:
+        groups.setdefault(spec.group, []).append(spec.config.train)
+    return groups
+
+
 def test_the_configurations_are_the_papers() -> None:
     runs = {name: get_figure(name).specs() for name in ON_SYMBOLS}
     for specs in runs.values():
         for spec in specs:
             config = spec.config
             compared = config.task == "multiply" and spec.folder in ("products", "ablation", "blocks", "maps")
-            assert max(config.data.bins) == (32 if compared else 128 if spec.folder == "multiplication" else 64)
+            assert max(config.data.bins) == (128 if spec.folder == "multiplication" else 64)
             if config.model.kind == "dngpu":
                 assert (config.train.optimizer, config.train.evaluate_lengths) == ("adamax", (64,))
+                assert (config.train.steps, config.model.features in (48, 96)) == (20_000, True)
+            elif compared:
+                train = config.train
+                assert (train.optimizer, train.learning_rate, train.schedule) == ("adamw", 0.00125, "linear")
+                assert (train.average, train.evaluate_lengths) == (0.0, (64,))
             elif config.task != "multiply":
                 assert (config.model.features, config.model.blocks) == (192, 1)
     assert {spec.config.train.seed for spec in runs["convergence"]} == {0, 1, 2, 3, 4}
-    steps = {spec.config.train.steps for spec in runs["generalization"] if not spec.group.endswith("long")}
-    assert steps == {40_000}
+    groups = by_seeds(runs["generalization"])
+    for recipe in ("paper", "released", "preprint"):
+        for task in ("duplicate", "reverse", "add", "sort", "multiply"):
+            first, *others = groups[f"{task}, shuffle-exchange, {recipe}"]
+            assert (first.steps, first.evaluate_lengths, len(others)) == (40_000, (512, 1024, 4096), 4)
+    assert {len(seeds) for group, seeds in groups.items() if "dngpu" in group} == {3}
+    assert {
+        len(seeds) for name in ("ablation", "blocks", "maps", "sharing") for seeds in by_seeds(runs[name]).values()
+    } == {3}
     assert {(spec.folder, spec.name) for spec in runs["convergence"]} <= {
         (spec.folder, spec.name) for spec in runs["generalization"]
     }
@@ -103,7 +125,7 @@ def test_claims_judge_the_papers_own_numbers_as_reached_and_worse_ones_as_not(na
     write_results(tmp_path, specs, lambda spec, length: paper_accuracy(spec, length) / 2)
     claims = [claim for claim in figure.claims(figure.read(tmp_path)) if claim.paper]
     assert {claim.holds for claim in claims} <= {False}
-    assert all(claim.verdict.startswith("short by") for claim in claims)
+    assert all(": short by" in claim.verdict for claim in claims)
 
 
 def test_of_another_figures_runs_only_the_listed_ones_are_shown(tmp_path: Path) -> None:
@@ -147,5 +169,7 @@ def test_results_of_another_configuration_are_not_taken_for_these(tmp_path: Path
 def test_mistakes() -> None:
     assert "Give one of timing-addition" in riffle("reproduce").err.replace("\n", " ")
     refused = riffle("reproduce", "maps", "--only", "add,sort", "--device", "cpu").err
-    assert "--only add,sort leaves no run of multiply-gated-2-blocks-192-maps-seed0," in refused.replace("\n", " ")
+    assert "--only add,sort leaves no run of multiply-to-64-gated-2-blocks-192-maps-seed0," in refused.replace(
+        "\n", " "
+    )
     assert "unknown option 'train.step'" in riffle("reproduce", "maps", "--set", "train.step=1", "--device", "cpu").err

@@ -136,7 +136,17 @@ def lines(job: RunJob) -> list[tuple[Any, ...]]:
 @contextmanager
 def command(folder: Path) -> Iterator[subprocess.Popen[str]]:
     """``riffle reproduce`` of two quick runs."""
-    words = ["reproduce", "convergence", "--quick", "--only", "reverse", "--runs", "2", "--device", "cpu"]
+    words = [
+        "reproduce",
+        "convergence",
+        "--quick",
+        "--only",
+        "reverse-shuffle-exchange-long",
+        "--runs",
+        "2",
+        "--device",
+        "cpu",
+    ]
     words += ["--set", "train.steps=200", "--set", "train.checkpoint_every=20"]
     words += ["--set", "train.evaluate_every=0", "--set", "train.keep=last"]
     process = subprocess.Popen(

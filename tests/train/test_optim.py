@@ -14,6 +14,7 @@ from torch.nn import functional
 from riffle.config import ModelConfig, TrainConfig
 from riffle.models import SequenceModel
 from riffle.nn import ShuffleExchange
+from riffle.recipes import preprint
 from riffle.train.optim import (
     MUON_MOMENTUM,
     MUON_RMS,
@@ -88,9 +89,10 @@ def test_the_rate_falls_when_two_averages_are_above_the_one_before() -> None:
     assert rates(schedule, losses) == pytest.approx([1, 1, 1, 0.7, 0.7, 0.7, 0.49, 0.49])
 
 
-def test_the_rate_has_a_floor() -> None:
-    schedule = Plateau(1.0, TrainConfig(steps=10_000), CPU)
-    assert rates(schedule, [float(n) for n in range(1, 25)])[-1] == pytest.approx(1 / 60)
+@pytest.mark.parametrize(("train", "floor"), [(TrainConfig(steps=10_000), 60), (preprint("add").train, 40)])
+def test_the_rate_has_a_floor(train: TrainConfig, floor: int) -> None:
+    schedule = Plateau(1.0, train, CPU)
+    assert rates(schedule, [float(n) for n in range(1, 25)])[-1] == pytest.approx(1 / floor)
 
 
 def over(schedule: LinearDecay) -> list[float]:

@@ -14,17 +14,23 @@ from riffle.reproduce.claims import SIMPLE, Claim, at_least_as_good, format_pape
 from riffle.reproduce.figure import LearningFigure
 from riffle.reproduce.paper import NEURAL_GPU, OURS
 from riffle.reproduce.results import Point, Result, accuracies, by_group, over_length, over_steps, select
-from riffle.reproduce.specs import PAPER_LENGTHS, EvaluationSpec, RunSpec, accuracy_at, with_train
+from riffle.reproduce.specs import PAPER_LENGTHS, EvaluationSpec, RunSpec, accuracy_at, with_model_fields, with_train
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
 TASKS = (*SIMPLE, "multiply")
+HISTORIC = ("paper", "released", "preprint")
+"""The recipes that may have made the paper's curves."""
+NEURAL_GPU_WIDTHS = (48, 96)
+"""Feature maps of the Neural GPU: its authors' for addition, and those of the paper's timing."""
 CLAIMED_LENGTHS = (64, 512, 1024, 4096)
 BETTER_THAN_NEURAL_GPU = ("add", "sort")
 """Tasks on which the paper's network generalises further than the Neural GPU."""
 CONVERGENCE_LENGTH = 512
+LOGGED_LENGTHS = (CONVERGENCE_LENGTH, 1024, 4096)
+"""Lengths at which training is followed."""
 PRODUCT_LENGTH = 128
 
 
@@ -32,8 +38,8 @@ def shuffle_exchange_spec(task: str, recipe: str = "paper") -> RunSpec:
     """This network on a task, evaluated during training."""
     # Duplicating and reversing are learned within a few hundred steps, which the figure of convergence shows.
     config = with_train(RECIPES[recipe](task), evaluate_every=250)
-    if recipe != "long":
-        config = with_train(config, steps=40_000, evaluate_lengths=(512,))
+    if recipe in HISTORIC:
+        config = with_train(config, steps=40_000, evaluate_lengths=LOGGED_LENGTHS)
     return RunSpec(
         folder="generalization",
         group=f"{task}, {OURS}, {recipe}",
@@ -42,13 +48,16 @@ def shuffle_exchange_spec(task: str, recipe: str = "paper") -> RunSpec:
     )
 
 
-def _neural_gpu_spec(task: str) -> RunSpec:
+def _neural_gpu_spec(task: str, features: int) -> RunSpec:
     """The Neural GPU as its authors trained it, evaluated less, since its time grows with the square of the length."""
     config = with_model(shuffle_exchange_spec(task).config, NEURAL_GPU)
-    config = with_train(config, evaluate_every=4000, evaluate_lengths=(64,))
+    config = with_train(config, steps=20_000, evaluate_every=4000, evaluate_lengths=(64,))
+    dropout = 0.5 if (task, features) == ("add", 48) else 0.1  # as its authors have it
+    config = with_model_fields(config, features=features, dropout=dropout)
     short = EvaluationSpec((8, 16, 32, 64, 128, 256, 512, 1024), 256)
     measure = accuracy_at(short, EvaluationSpec((2048,), 64), EvaluationSpec((4096,), 32))
-    return RunSpec(folder="rivals", group=f"{task}, {NEURAL_GPU}", config=config, measure=measure)
+    group = f"{task}, {NEURAL_GPU}, {features} maps"
+    return RunSpec(folder="rivals", group=group, config=config, measure=measure, runs=3)
 
 
 def _groups(results: Sequence[Result], task: str, kind: str) -> list[tuple[str, list[Result]]]:
@@ -88,9 +97,9 @@ def _claim_generalization(results: Sequence[Result]) -> list[Claim]:
 GENERALIZATION = LearningFigure(
     name="generalization",
     base_specs=(
-        *(shuffle_exchange_spec(task, recipe) for recipe in ("paper", "released") for task in TASKS),
+        *(shuffle_exchange_spec(task, recipe) for recipe in HISTORIC for task in TASKS),
         *(shuffle_exchange_spec(task, "long") for task in SIMPLE),
-        *(_neural_gpu_spec(task) for task in TASKS),
+        *(_neural_gpu_spec(task, features) for features in NEURAL_GPU_WIDTHS for task in TASKS),
     ),
     folders=("generalization", "rivals"),
     draw=_draw_generalization,
@@ -138,12 +147,12 @@ def _reached_by(group: str, runs: Sequence[Result], level: float, step: int) -> 
     if points[0].x > step and reached == points[0].x:
         return Claim(statement, None, f"at {reached:,}, before which nobody looked")
     evidence = "never" if reached is None else f"after {reached:,}"
-    return Claim(statement, reached is not None and reached <= step, evidence)
+    return Claim(statement, reached is not None and reached <= step, evidence, runs=(len(runs),))
 
 
 CONVERGENCE = LearningFigure(
     name="convergence",
-    base_specs=[shuffle_exchange_spec(task, "long") for task in SIMPLE],
+    base_specs=[shuffle_exchange_spec(task, recipe) for recipe in (*HISTORIC, "long") for task in SIMPLE],
     folders=("generalization",),
     draw=_draw_convergence,
     claims=_claim_convergence,
