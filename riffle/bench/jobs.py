@@ -35,6 +35,8 @@ Results = dict[str, Tensor]
 GRADIENT = "gradient of "
 WEIGHT = "units.0_forward.gates.weight"
 """The weight whose gradient is compared: most layers contribute to it."""
+WEIGHTS = {"gated": WEIGHT, "residual": "units.0_forward.hidden_weight"}
+"""The same by the unit."""
 CHECKED_STEPS = EAGER_STEPS + 2
 """Training steps after which gradients are compared: the last is the second replay of the graph."""
 HEAD = 64
@@ -83,7 +85,8 @@ def make_network(workload: Workload, form: Form, device: torch.device) -> Shuffl
     """The workload's network, with weights rounded to bfloat16 in every form."""
     torch.manual_seed(0)
     # Rows that are replayed as graphs are captured as a whole.
-    net = ShuffleExchange(workload.features, workload.blocks, graphs=False, device=device, **_kernel_options(form))
+    options: dict[str, Any] = {"unit": workload.unit, "graphs": False, **_kernel_options(form)}
+    net = ShuffleExchange(workload.features, workload.blocks, device=device, **options)
     enlarge_weights(net)
     return net.to(torch.bfloat16).to(dtype_of(form))
 
@@ -181,7 +184,10 @@ def _backward(workload: Workload, form: Form, device: torch.device, *, reference
         clear_gradients()
         y_BND = run(x_BND)
         y_BND.backward(grad_BND)
-        gradients = {GRADIENT + "input": gradient(x_BND), GRADIENT + "weight": gradient(net.get_parameter(WEIGHT))}
+        gradients = {
+            GRADIENT + "input": gradient(x_BND),
+            GRADIENT + "weight": gradient(net.get_parameter(WEIGHTS[workload.unit])),
+        }
         clear_gradients()
         return {"output": y_BND.detach(), **gradients}
 
@@ -207,7 +213,7 @@ def _checked_steps(workload: Workload, form: Form, device: torch.device, *, doub
     step = _train_step(workload, form, device, checked=True, double=double)
     for _ in range(CHECKED_STEPS):
         step()
-    names = {"embedding": "embedding.weight", "weight": f"network.{WEIGHT}"}
+    names = {"embedding": "embedding.weight", "weight": f"network.{WEIGHTS[workload.unit]}"}
     # Copied, since a graph's memory goes with the step.
     gradients = {GRADIENT + short: gradient(step.model.get_parameter(name)).clone() for short, name in names.items()}
     return {"loss": torch.tensor(step.pop_metrics().loss), **gradients}
@@ -218,9 +224,10 @@ def _train_step(
 ) -> TrainStep:
     """A step on sorting; to be ``checked`` on two bins, without dropout, at a learning rate that changes no weight."""
     config, lengths = paper("sort"), workload.lengths
+    sizes: dict[str, Any] = {"features": workload.features, "blocks": workload.blocks, "unit": workload.unit}
     config = replace(
         config,
-        model=replace(config.model, features=workload.features, blocks=workload.blocks, **_kernel_options(form)),
+        model=replace(config.model, **sizes, **_kernel_options(form)),
         data=replace(config.data, bins=lengths, batch=workload.batch),
         train=replace(config.train, precision="fp32" if form == "eager" else "bf16"),
     )
@@ -278,7 +285,7 @@ JOBS: dict[WorkloadKind, JobKind] = {
     "forward and backward": JobKind(
         _backward,
         lambda workload, device: _backward(workload, "eager", device, reference=True).results(),
-        f"output, gradients of the input and of {WEIGHT} at full size with the definition in float32",
+        "output, gradients of the input and of one weight at full size with the definition in float32",
     ),
     "training step": JobKind(
         _training,

@@ -61,6 +61,8 @@ class Workload:
     batch: int = 1
     graph: bool = False
     """Whether the fused form, or the encoder, is replayed as a CUDA graph: short ones would measure launch overhead."""
+    unit: str = "gated"
+    """The switch unit."""
 
     @property
     def title(self) -> str:
@@ -69,7 +71,8 @@ class Workload:
         lengths = "+".join(map(format_length, self.lengths))
         lengths = f"bins {lengths}" if len(self.lengths) > 1 else f"n = {lengths}"
         batch = f", batch {self.batch}" if self.batch > 1 else ""
-        return f"{self.kind.removeprefix('plain ')}, {self.features} maps, {layers}, {lengths}{batch}"
+        unit = "" if self.unit == "gated" else f", {self.unit} unit"
+        return f"{self.kind.removeprefix('plain ')}, {self.features} maps, {layers}, {lengths}{batch}{unit}"
 
     @property
     def flops(self) -> int:
@@ -93,6 +96,8 @@ WORKLOADS: dict[str, tuple[Workload, ...]] = {
         Workload("backward-2m", "forward and backward", 96, 1, (2 * M,)),
         Workload("backward-lambada", "forward and backward", 384, 2, (128,), batch=512, graph=True),
         Workload("step", "training step", 192, 1, (8, 16, 32, 64), batch=64, graph=True),
+        Workload("residual-step", "training step", 192, 1, (8, 16, 32, 64), batch=64, graph=True, unit="residual"),
+        Workload("residual-backward-1m", "forward and backward", 192, 1, (M,), unit="residual"),
     ),
     "cpu": (
         Workload("lambada", "inference", 384, 2, (128,), batch=4),

@@ -177,6 +177,8 @@ def regularise(y_BND: Tensor, dropout: float, noise: float) -> Tensor:
 
 def is_fused(network: ShuffleExchange, x_BND: Tensor) -> bool:
     """Whether layers by themselves run on the fused kernels."""
+    if network.backend == "fused" and network.unit not in GATED_UNITS:
+        raise ValueError(f"unit {network.unit!r} has fused kernels for whole networks alone: use backend='auto' here")
     return network.unit in GATED_UNITS and resolve(network.backend, x_BND) == "fused"
 
 
@@ -317,7 +319,7 @@ def chunks(x_BND: Tensor, bit: int) -> Iterator[Tensor]:
 
 def memory_model(network: ShuffleExchange, x_BND: Tensor, training: bool) -> MemoryModel:
     """What decides how many bytes a network needs for inputs such as ``x_BND``."""
-    fused = is_fused(network, x_BND)
+    fused = is_one_operator(network, x_BND) or is_fused(network, x_BND)
     return MemoryModel(
         features=network.features,
         blocks=network.blocks,

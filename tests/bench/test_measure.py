@@ -22,7 +22,7 @@ from riffle.bench.workloads import Case, Form, Workload
 from . import tiny
 
 CPU = torch.device("cpu")
-WORKLOADS = (tiny.INFERENCE, tiny.BACKWARD, tiny.STEP, tiny.ENCODER)
+WORKLOADS = (tiny.INFERENCE, tiny.BACKWARD, tiny.STEP, tiny.ENCODER, *tiny.RESIDUAL)
 
 
 def measure(workload: Workload, form: Form = "eager", device: torch.device = CPU) -> dict[str, Any]:

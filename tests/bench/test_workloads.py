@@ -69,7 +69,7 @@ def test_cases_of_everything() -> None:
     assert len(set(cases)) == len(cases)
     assert {case.workload.name for case in cases if case.section == "rows"} == set(BY_NAME)
     kept = [case.workload.kind for case in cases if case.form == "fused-keep"]
-    assert kept == ["forward and backward"] * 3 + ["training step"]
+    assert kept == ["forward and backward"] * 3 + ["training step"] * 2 + ["forward and backward"]
     assert {case.section for case in cases} == {"rows", "curve", "attention", "own-loop"}
     assert all(case.section != "attention" for case in select_cases("cuda", attention=False))
 

@@ -140,6 +140,13 @@ def test_it_is_one_operator_in_an_exported_network() -> None:
         torch.testing.assert_close(loaded(x_BND), net(x_BND), rtol=0, atol=1e-6)
 
 
+def test_layers_by_themselves_have_no_fused_kernels() -> None:
+    net = network("features", 4, noise=0.1)
+    with pytest.raises(ValueError, match="fused kernels for whole networks alone: use backend='auto'"):
+        net(torch.rand(2, 8, 4, device=DEVICE))
+    assert net.eval()(torch.rand(2, 8, 4, device=DEVICE)).isfinite().all()
+
+
 def test_parameters_of_units_that_take_no_part_have_no_gradient() -> None:
     net = network("features", 4)
     net(torch.rand(1, 2, 4, device=DEVICE)).sum().backward()

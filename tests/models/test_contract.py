@@ -134,6 +134,7 @@ CONFIGS = [
     {"blocks": 2, "sharing": "full", "noise": 0.001},
     {"unit": "no-swap"},
     {"unit": "two-fc-gate", "blocks": 2},
+    {"unit": "residual", "norm": "sequence"},
 ]
 
 
