@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -25,7 +25,7 @@ def info(json: Json = False) -> None:
     from riffle.kernels.graphs import SHARE, SIGHTS
     from riffle.kernels.plan import SMALL_WORK
 
-    devices = [
+    devices: list[dict[str, Any]] = [
         {
             "device": name,
             "name": device_name(torch.device(name)),
