@@ -25,8 +25,8 @@ from riffle.shuffle import PADS, Pad
 from riffle.tasks import get_task
 from riffle.train.run import Run
 
-SHAPES = ((1, 1030), (32, 1030), (256, 1030), (32, 1500), (32, 2048))
-"""Sequences and cells of each."""
+SHAPES = ((1, 1, 1030), (1, 32, 1030), (1, 256, 1030), (2, 32, 1030), (1, 32, 2048))
+"""Blocks, sequences and cells of each."""
 ROWS = 64
 """Rows of different lengths in one batch, drawn from 512 to 2,048 cells."""
 FEATURES = 192
@@ -41,8 +41,7 @@ EXAMPLES = 128
 def time_networks(device: torch.device) -> list[dict[str, Any]]:
     """Milliseconds of the forward pass, and of both passes, in bfloat16."""
     rows = torch.randint(512, 2049, (ROWS,), generator=torch.Generator().manual_seed(SEED)).tolist()
-    work: list[tuple[int, int, int, list[int] | None]]
-    work = [(blocks, *shape, None) for blocks in (1, 2) for shape in SHAPES]
+    work: list[tuple[int, int, int, list[int] | None]] = [(*shape, None) for shape in SHAPES]
     work.append((1, ROWS, max(rows), rows))
     return [
         entry

@@ -83,12 +83,13 @@ def test_together_as_apart(
 @given(
     shapes=st.lists(st.tuples(st.integers(1, 3), st.integers(1, 12)), min_size=1, max_size=3),
     blocks=st.integers(1, 2),
+    unit=st.sampled_from(["gated", "residual"]),
     recompute=st.booleans(),
 )
 def test_even_lengths_together_as_apart(
-    dtype: torch.dtype, shapes: list[tuple[int, int]], blocks: int, recompute: bool
+    dtype: torch.dtype, shapes: list[tuple[int, int]], blocks: int, unit: str, recompute: bool
 ) -> None:
-    nets = pair_of_networks(blocks=blocks, recompute=recompute, pad="even", dtype=dtype)
+    nets = pair_of_networks(blocks=blocks, unit=unit, recompute=recompute, pad="even", dtype=dtype)
     xs_BND = [(torch.rand(batch, length, FEATURES, device=DEVICE) * 2 - 1).to(dtype) for batch, length in shapes]
     xs_BND = [x_BND.requires_grad_() for x_BND in xs_BND]
     assert_same(*nets, xs_BND, [nets[1](x_BND) for x_BND in xs_BND])

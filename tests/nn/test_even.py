@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from riffle import SequenceModel, ShuffleExchange
 from riffle.inspect import trace
-from riffle.models.export import export_program
+from riffle.models.export import export_program, write_onnx
 from riffle.parallel import stream
 from riffle.shuffle import bits, padded_length, riffle, rotate, schedule, unriffle
 
@@ -189,13 +190,20 @@ def test_compiled_once_for_the_lengths_of_a_depth() -> None:
     assert len(graphs) == 1
 
 
-def test_exported() -> None:
+def test_exported(tmp_path: Path) -> None:
     model = SequenceModel(5, 5, 4, pad="even").eval()
     program, lengths = export_program(model, 26)
     assert lengths == (17, 32)
-    for length in (17, 18, 27, 32):
-        symbols_BN = torch.randint(5, (3, length))
+    batches = [torch.randint(5, (3, length)) for length in (17, 18, 27, 32)]
+    for symbols_BN in batches:
         torch.testing.assert_close(program.module()(symbols_BN), model(symbols_BN))
+    pytest.importorskip("onnxscript")
+    onnxruntime = pytest.importorskip("onnxruntime")
+    write_onnx(program, tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"])
+    for symbols_BN in batches:
+        (scores,) = session.run(None, {"symbols": symbols_BN.numpy()})
+        torch.testing.assert_close(torch.from_numpy(scores), model(symbols_BN))
 
 
 def test_traced() -> None:
@@ -220,7 +228,7 @@ def test_what_needs_powers_of_two_refuses() -> None:
         ShuffleExchange(4, pad="odd")  # type: ignore[arg-type]
 
 
-def test_kept_with_the_weights(tmp_path: Any) -> None:
+def test_kept_with_the_weights(tmp_path: Path) -> None:
     net = ShuffleExchange(4, pad="even")
     net.save_pretrained(tmp_path)
     again = ShuffleExchange.from_pretrained(tmp_path)

@@ -61,6 +61,19 @@ def test_a_run_gives_its_model_back(kind: str, tmp_path: Path) -> None:
     assert torch.equal(model(x_BN), again(x_BN))
 
 
+def test_a_run_of_mixed_even_lengths(tmp_path: Path) -> None:
+    changes = ["task=add", "model.pad=even", "data.bins=6,8,14", "train.steps=2", "train.evaluate_every=0"]
+    run = train(tmp_path / "run", override(TINY, changes))
+    assert run.model().network.pad == "even"
+    task = get_task("add")
+    for text, cells in (("1+1", 6), ("101101+10111", 13)):
+        filled = run.padded(task.parse([text]))
+        assert len(filled) == cells, "not filled up to 16 cells, but to the smallest bin at least"
+        assert run.model()(torch.tensor([filled])).shape == (1, cells, task.classes)
+    with pytest.raises(ValueError, match=r"model\.pad means nothing to 'lstm'"):
+        build(override(config_of("lstm"), ["model.pad=even"]).model, task)
+
+
 @pytest.mark.parametrize("kind", SYMBOL_MODELS)
 def test_many_batches_are_what_each_is_alone(kind: str) -> None:
     model = build(config_of(kind).model, TASK).eval()
