@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from riffle.kernels.launches import Launch, keeps_sums
-from riffle.kernels.tuning import GRADIENT_PAIRS, MOST_LENGTHS, PASS_ROWS, Blocks, pass_blocks, switch_blocks
+from riffle.kernels.tuning import GRADIENT_PAIRS, PASS_ROWS, Blocks, pass_blocks, switch_blocks
 
 
 class Variants(dict[tuple[bool, ...], Launch]):
@@ -104,10 +104,10 @@ def group_numbers(
 ) -> tuple[tuple[Any, ...], ...]:
     """What the kernels are told of each group: where it begins and how long its sequences are, as odd numbers."""
     starts = tuple(2 * start + 1 for start in accumulate(counts, initial=0))
-    # A kernel belongs to a number of groups. Of lengths that are no powers of two there are many, and so empty groups
-    # at the end make up one number for all.
+    # A kernel belongs to a number of groups. Lengths that are no powers of two may be many, and with empty groups at
+    # the end a few kernels serve all numbers.
     powers = all(length & (length - 1) == 0 for length in cells)
-    empty = 0 if powers or len(cells) == 1 else max(0, MOST_LENGTHS - len(cells))
+    empty = 0 if powers else next(size for size in (1, 4, 16, 64, len(cells)) if size >= len(cells)) - len(cells)
     lengths = (*(length + 1 for length in cells), *[3] * empty)
     return (*starts[:-1], *[starts[-1]] * empty), lengths, (*dropout, *[0.0] * empty)
 

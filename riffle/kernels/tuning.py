@@ -20,8 +20,8 @@ GRADIENT_PAIRS = 2**16
 """Up to so many pairs of several layers are summed in one product for the gradients of a unit's weights."""
 FEWEST_PAIRS = 2048
 """From here on the candidates are formed on the chip; tiles of fewer pairs would leave much of it idle."""
-MOST_LENGTHS = 8
-"""Sequences of so many lengths that are no powers of two go through the layers together."""
+MOST_LENGTHS = 16
+"""Batches of so many lengths that are no powers of two go through the layers together."""
 L2_CACHE_BYTES = 40 * 2**20
 """What stays in the second-level cache from one launch to the next."""
 
