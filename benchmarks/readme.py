@@ -276,7 +276,7 @@ def chomsky() -> str:
         [f"`{task}`", *(_percent(row[column]) for column in measured)]
         for task, row in zip(chomsky_figure.PUBLISHED, rows, strict=True)
     ]
-    columns = [[row[column] for row in rows if row[column] is not None] for column in measured]
+    columns = [[value for row in rows if (value := row[column]) is not None] for column in measured]
     solved = [str(sum(value >= 100 * chomsky_figure.SOLVED for value in column)) for column in columns]
     means = [_percent(mean(column)) if len(column) == len(rows) else DASH for column in columns]
     return _table(["task", *(heads[column] for column in measured)], [*lines, ["solved", *solved], ["mean", *means]])

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from riffle.cli.display import Json, errors, output, print_json, require
 
@@ -74,7 +74,7 @@ def tasks(json: Json = False) -> None:
     ]
     if json:
         return print_json(rows)
-    table = Table("task", "what it does", "riffle solve TASK ...", "answer", header_style="bold")
+    table = Table(Column("task", no_wrap=True), "what it does", "example", "answer", header_style="bold")
     for row in rows:
         table.add_row(f"[bold]{row['task']}[/]", str(row["summary"]), str(row["example"]), str(row["answer"]))
     output.print(table)

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from riffle.cli import main
+from riffle.recipes import RECIPES
 from riffle.tasks import TASKS
 from riffle.train.checkpoint import read_checkpoint, write_checkpoint
 from riffle.train.run import find_run, read_metrics
@@ -38,7 +39,7 @@ MISTAKES = {
     "unknown precision": ((*TRAIN, "--precision", "fp8"), ["train.precision", "fp32, tf32, bf16"]),
     "unknown recipe": (
         (*TRAIN, "--recipe", "big"),
-        ["unknown recipe 'big'", "paper, released, long, robust, residual, small"],
+        ["unknown recipe 'big'", ", ".join(RECIPES)],
     ),
     "unknown recipe of a run": (("train", "reverse", "--resume", "--out", RUN, "--recipe", "big"), ["unknown recipe"]),
     "no folder of runs": (("solve", "reverse", "1", "--runs", "nothing"), ["no folder nothing"]),
