@@ -101,9 +101,12 @@ def robust(task: str) -> RunConfig:
 
 
 def residual(task: str) -> RunConfig:
-    """The recipe ``long`` with the residual unit of Draguns et al. in place of the gated one."""
+    """The residual unit of Draguns et al.; gradients are clipped, since at a high learning rate it can diverge late."""
     config = long(task)
-    return replace(config, model=replace(config.model, unit="residual"))
+    train = replace(
+        config.train, steps=6_000, learning_rate=0.005, schedule="linear", clip=1.0, weight_decay=0.1, keep="last"
+    )
+    return replace(config, model=replace(config.model, unit="residual"), train=train)
 
 
 TRAINED_LENGTH = 40

@@ -20,7 +20,7 @@ from riffle.kernels import residual_switch
 from riffle.kernels.launches import Kept, Launch, Workspace, add_weight_gradient
 from riffle.kernels.layer_plan import GradientShare, group_numbers, one_pass
 from riffle.kernels.reference import CANDIDATE_SCALE, FEATURES_EPSILON, SEQUENCE_EPSILON, Norm
-from riffle.kernels.tuning import PASS_ROWS, SEQUENCE_BLOCKS, row_blocks
+from riffle.kernels.tuning import PASS_ROWS, SEQUENCE_BLOCKS, Blocks, row_blocks, switch_blocks
 
 
 class ResidualLaunch(Launch):
@@ -37,6 +37,8 @@ class ResidualPlan(NamedTuple):
     features: int
     sequences: int
     """Over which the hidden features are normalised; 0 where they are normalised pair by pair."""
+    switch_forward: Launch | None
+    """All after the first product in one; None where the library's second product serves better."""
     norm_forward: Launch
     norm_backward: Launch
     residual_forward: Launch
@@ -101,21 +103,43 @@ def plan_layer(
         arguments: tuple[Any, ...] = (pairs, 4 * features)
     else:
         make, arguments = _sequences_pass, (sequences, groups, 4 * features)
-    around = (pairs, features, groups)
+    blocks = switch_blocks(2 * pairs, features, dtype)
     flags: dict[str, Any] = {
         "SCALE": CANDIDATE_SCALE,
         "SHUFFLE": shuffle,
         "DROPOUT": any(dropout),
-        "launch": ResidualLaunch,
     }
+
+    def around(kernel: str, **more: Any) -> Launch:
+        return one_pass(kernel, pairs, features, groups, launch=ResidualLaunch, **flags, **more)
+
     return ResidualPlan(
         pairs,
         features,
         0 if norm == "features" else sum(sequences),
+        switch_forward=None
+        if blocks is None or norm == "sequence"
+        else _switch(blocks, pairs, features, groups, **flags, **fast),
         norm_forward=make(f"{norm}_forward", *arguments, **fast),
         norm_backward=make(f"{norm}_backward", *arguments, **fast),
-        residual_forward=one_pass("residual_forward", *around, **flags),
-        residual_backward={copy: one_pass("residual_backward", *around, COPY=copy, **flags) for copy in (False, True)},
+        residual_forward=around("residual_forward"),
+        residual_backward={copy: around("residual_backward", COPY=copy) for copy in (False, True)},
+    )
+
+
+def _switch(blocks: Blocks, pairs: int, features: int, groups: tuple[Any, ...], **flags: Any) -> Launch:
+    return ResidualLaunch(
+        "features_switch",
+        (2 * triton.cdiv(pairs, blocks.rows),),
+        pairs,
+        *groups,
+        D=features,
+        EPSILON=FEATURES_EPSILON,
+        EVEN=pairs % blocks.rows == 0,
+        BLOCK_P=blocks.rows,
+        BLOCK_C=blocks.columns,
+        **blocks.options,
+        **flags,
     )
 
 
@@ -175,6 +199,13 @@ def forward_layer(
     state_PE = x_CD.view(plan.pairs, pair)
     hidden = workspace("hidden", plan.pairs, 2 * pair) if kept is None else kept.gates
     torch.mm(state_PE, weights.hidden.t(), out=hidden)
+    if plan.switch_forward is not None:
+        out_CD = torch.empty_like(x_CD) if out_CD is None else out_CD
+        plan.switch_forward(
+            hidden, weights.hidden_bias, weights.candidate, weights.candidate_bias, state_PE, weights.residual, out_CD,
+            seed,
+        )  # fmt: skip
+        return out_CD
     active = workspace("active", plan.pairs, 2 * pair)
     plan.norm_forward(hidden, weights.hidden_bias, active)
     candidate_PE = workspace("candidate", plan.pairs, pair)

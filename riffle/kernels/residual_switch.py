@@ -31,9 +31,56 @@ def features_forward(
         rows = tile * TILE_P + step * BLOCK_P + tl.arange(0, BLOCK_P)
         mask = (rows < n_pairs)[:, None] & (columns < H)[None, :]
         at = rows[:, None] * H + columns[None, :]
-        b_unit, _ = _normalised(_load(p_hidden + at, mask, EVEN), columns, H, EPSILON)
-        b_active, _ = _gelu(b_unit + b_bias[None, :], FAST)
+        b_unit = _normalised(_load(p_hidden + at, mask, EVEN), columns, H, EPSILON)[0]
+        b_active = _gelu(b_unit + b_bias[None, :], FAST)[0]
         _store(p_active + at, b_active, mask, EVEN)
+
+
+@triton.jit
+def features_switch(
+    p_hidden, p_hidden_bias, p_weight, p_bias, p_state, p_residual, p_out, p_seed, n_pairs, starts, lengths, rates,
+    D: tl.constexpr, EPSILON: tl.constexpr, SCALE: tl.constexpr, SHUFFLE: tl.constexpr, DROPOUT: tl.constexpr,
+    FAST: tl.constexpr, EVEN: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Normalisation, GELU, candidate's product and sum in one: one of the two cells of a tile of pairs.
+
+    ``BLOCK_C`` divides D and ``BLOCK_K`` divides H, as in ``switch_forward`` of gated_switch.py.
+    """
+    H: tl.constexpr = 4 * D
+    program = tl.num_programs(0) - 1 - tl.program_id(0)
+    tile = (program // 2).to(tl.int64)
+    i = program % 2
+    rows = tile * BLOCK_P + tl.arange(0, BLOCK_P)
+    inside = (rows < n_pairs)[:, None]
+    b_mean = tl.zeros((BLOCK_P,), dtype=tl.float32)
+    b_square = tl.zeros((BLOCK_P,), dtype=tl.float32)
+    for k in range(0, H, BLOCK_K):
+        inner = k + tl.arange(0, BLOCK_K)
+        b_hidden = _load(p_hidden + rows[:, None] * H + inner[None, :], inside, EVEN)
+        b_mean += tl.sum(b_hidden, axis=1) / H
+        b_square += tl.sum(b_hidden * b_hidden, axis=1) / H
+    b_rate = 1.0 / tl.sqrt(tl.maximum(b_square - b_mean * b_mean, 0.0) + EPSILON)
+    b_sums = ()
+    for _ in tl.static_range(D // BLOCK_C):
+        b_sums += (tl.zeros((BLOCK_P, BLOCK_C), dtype=tl.float32),)  # type: ignore[assignment]  # tuples grow here
+    for k in range(0, H, BLOCK_K):
+        inner = k + tl.arange(0, BLOCK_K)
+        b_hidden = _load(p_hidden + rows[:, None] * H + inner[None, :], inside, EVEN)
+        b_bias = tl.load(p_hidden_bias + inner).to(tl.float32)
+        b_active = _gelu((b_hidden - b_mean[:, None]) * b_rate[:, None] + b_bias[None, :], FAST)[0]
+        b_read = b_active.to(p_hidden.dtype.element_ty)
+        b_next = ()
+        for block in tl.static_range(D // BLOCK_C):
+            columns = i * D + block * BLOCK_C + tl.arange(0, BLOCK_C)
+            b_weight = tl.load(p_weight + columns[None, :] * H + inner[:, None])
+            b_next += (tl.dot(b_read, b_weight, b_sums[block]),)  # type: ignore[assignment]  # and here
+        b_sums = b_next
+    for block in tl.static_range(D // BLOCK_C):
+        columns = block * BLOCK_C + tl.arange(0, BLOCK_C)
+        _finish(
+            b_sums[block], p_bias, p_state, p_residual, p_out, p_seed, tile, rows, columns, inside, i,
+            starts, lengths, rates, D, SCALE, SHUFFLE, DROPOUT, EVEN, BLOCK_P,
+        )  # fmt: skip
 
 
 @triton.jit
@@ -80,7 +127,7 @@ def sequence_forward(
     while row < count:
         at, mask = _part(first, row, count, columns, H, BLOCK_P)
         b_shifted = 2.0 * (_load(p_hidden + at, mask, False) - b_mean[None, :]) + b_bias[None, :]
-        b_active, _ = _gelu(b_shifted * b_rate[None, :], FAST)
+        b_active = _gelu(b_shifted * b_rate[None, :], FAST)[0]
         _store(p_active + at, b_active, mask, False)
         row += BLOCK_P
 
@@ -100,7 +147,7 @@ def sequence_backward(
     while row < count:
         at, mask = _part(first, row, count, columns, H, BLOCK_P)
         b_shifted = 2.0 * (_load(p_hidden + at, mask, False) - b_mean[None, :]) + b_bias[None, :]
-        _, b_slope = _gelu(b_shifted * b_rate[None, :], FAST)
+        b_slope = _gelu(b_shifted * b_rate[None, :], FAST)[1]
         b_grad = _load(p_grad + at, mask, False) * b_slope
         b_sum += tl.sum(b_grad, axis=0)
         b_along += tl.sum(b_grad * b_shifted, axis=0)
@@ -132,16 +179,11 @@ def residual_forward(
     D: tl.constexpr = WIDTH
     i = tl.program_id(1)
     tile, rows, columns, mask = _tile(n_pairs, D, BLOCK_P, BLOCK_C)
-    at = rows[:, None] * (2 * D) + i * D + columns[None, :]
-    b_bias = tl.load(p_bias + i * D + columns, mask=columns < D, other=0.0).to(tl.float32)
-    b_candidate = _load(p_candidate + at, mask, EVEN) + b_bias[None, :]
-    b_out = (
-        _kept(p_residual, i * D + columns, columns < D)[None, :] * _load(p_state + at, mask, EVEN) + SCALE * b_candidate
-    )
-    if DROPOUT:
-        b_out *= _keep(p_seed, tile * BLOCK_P, i, columns, starts, rates, D, BLOCK_P)
-    row = _destination(rows, i, starts, lengths, SHUFFLE)
-    _store(p_out + row[:, None] * D + columns[None, :], b_out, mask, EVEN)
+    b_candidate = _load(p_candidate + rows[:, None] * (2 * D) + i * D + columns[None, :], mask, EVEN)
+    _finish(
+        b_candidate, p_bias, p_state, p_residual, p_out, p_seed, tile, rows, columns, mask, i, starts, lengths, rates,
+        D, SCALE, SHUFFLE, DROPOUT, EVEN, BLOCK_P,
+    )  # fmt: skip
 
 
 @triton.jit
@@ -174,6 +216,23 @@ def residual_backward(
     b_grad_residual = tl.sum(b_grad * b_state, axis=0) * 2.0 * b_kept * (1.0 - b_kept)
     tl.store(p_grad_bias + 4 * D, tl.sum(b_grad_candidate, axis=0), mask=columns < D)
     tl.store(p_grad_bias + 6 * D, b_grad_residual, mask=columns < D)
+
+
+@triton.jit
+def _finish(
+    b_candidate, p_bias, p_state, p_residual, p_out, p_seed, tile, rows, columns, mask, i, starts, lengths, rates,
+    D: tl.constexpr, SCALE: tl.constexpr, SHUFFLE: tl.constexpr, DROPOUT: tl.constexpr, EVEN: tl.constexpr,
+    BLOCK_P: tl.constexpr,
+):  # fmt: skip
+    """From a block of the candidate, without its bias, to outputs in their places."""
+    b_bias = tl.load(p_bias + i * D + columns, mask=columns < D, other=0.0).to(tl.float32)
+    b_state = _load(p_state + rows[:, None] * (2 * D) + i * D + columns[None, :], mask, EVEN)
+    b_kept = _kept(p_residual, i * D + columns, columns < D)
+    b_out = b_kept[None, :] * b_state + SCALE * (b_candidate + b_bias[None, :])
+    if DROPOUT:
+        b_out *= _keep(p_seed, tile * BLOCK_P, i, columns, starts, rates, D, BLOCK_P)
+    row = _destination(rows, i, starts, lengths, SHUFFLE)
+    _store(p_out + row[:, None] * D + columns[None, :], b_out, mask, EVEN)
 
 
 @triton.jit

@@ -13,8 +13,10 @@ from riffle import ShuffleExchange
 
 pytest.importorskip("triton", reason="Triton has no build for this platform")
 
-from riffle.kernels import operator
+from riffle.kernels import operator, residual
+from riffle.kernels.plan import plan_network
 from riffle.kernels.reference import NORMS
+from riffle.kernels.tuning import Blocks
 
 from .test_fused import DEVICE, DTYPES, GPU, _poison, assert_as_accurate
 
@@ -65,8 +67,36 @@ def test_outputs_and_every_gradient(norm: str, shape: tuple[int, int, int], dtyp
             found[name] = results(net, [x_BND.to(kind)], [grad_BND])
         assert found["actual"].keys() == found["eager"].keys()
         for name in found["exact"]:
-            tensors = (found[kind][name] for kind in ("actual", "eager", "exact"))
+            tensors = [found[kind][name] for kind in ("actual", "eager", "exact")]
+            if norm == "sequence" and length == 2 and "hidden_weight" in name:
+                # A single pair is its own mean, and this gradient a difference of equal numbers.
+                assert tensors[0].abs().max() <= 1e-4 * found["exact"]["units.last.candidate_weight"].abs().max()
+                continue
             assert_as_accurate(f"{name}, recompute {recompute}", *tensors)
+
+
+@pytest.mark.parametrize(("features", "length"), [(16, 8), (48, 64)])
+def test_all_after_the_first_product_in_one_kernel(features: int, length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_chip = Blocks(16, 16, {"BLOCK_K": 16, "num_warps": 4, "num_stages": 2})
+    x_BND, grad_BND = (torch.randn(3, length, features, device=DEVICE) for _ in range(2))
+    found = []
+    for blocks in (None, on_chip):
+        residual.plan_layer.cache_clear()
+        plan_network.cache_clear()
+        monkeypatch.setattr(residual, "switch_blocks", lambda *shape, blocks=blocks: blocks)
+        torch.manual_seed(3)
+        net = network("features", features, dropout=0.3)
+        torch.manual_seed(4)
+        found.append(results(net, [x_BND], [grad_BND]))
+    residual.plan_layer.cache_clear()
+    plan_network.cache_clear()
+    for name, expected in found[0].items():
+        torch.testing.assert_close(
+            found[1][name],
+            expected,
+            rtol=1e-3 if GPU else 1e-5,
+            atol=5e-3 if GPU else 1e-5 * expected.abs().max().item(),
+        )
 
 
 @pytest.mark.parametrize(("sharing", "pad"), [("block", "even"), ("minimal", "power")])

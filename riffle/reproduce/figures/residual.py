@@ -22,7 +22,7 @@ UNITS: dict[str, dict[str, str]] = {
     "residual, sequence": {"unit": "residual", "norm": "sequence"},
 }
 """The units by the names of their groups."""
-STEPS = 4_000
+STEPS = 3_000
 LENGTHS = (512, 4096)
 MEASURE = accuracy_at(EvaluationSpec((64, 128, 256, 512, 1024), 1024), EvaluationSpec((2048, 4096), 128))
 
