@@ -18,6 +18,7 @@ import torch
 from trials import SEED, score
 
 from riffle import ShuffleExchange
+from riffle.bench.measure import relative_error
 from riffle.bench.timing import time_call
 from riffle.environment import environment
 from riffle.files import write_json
@@ -30,6 +31,8 @@ SHAPES = ((1, 1, 1030), (1, 32, 1030), (1, 256, 1030), (2, 32, 1030), (1, 32, 20
 ROWS = 64
 """Rows of different lengths in one batch, drawn from 512 to 2,048 cells."""
 FEATURES = 192
+TOLERANCE = 0.04
+"""The largest relative error, in the Euclidean norm, of what is computed in bfloat16."""
 LENGTHS = {
     "powers": (64, 128, 256, 512, 1024),
     "even": (36, 50, 82, 100, 154, 200, 282, 410, 614, 974),
@@ -65,10 +68,11 @@ def time_network(
     def both() -> None:
         net(x_BND, lengths).backward(x_BND)
 
+    check(net, x_BND[:2], None if lengths is None else lengths[:2])
     for name, call in (("forward", forward), ("forward and backward", both)):
         for _ in range(5):  # compiled, and captured as a graph where it is small
             call()
-        timing, peak = time_call(call, device, at_least=100.0)
+        timing, _ = time_call(call, device, at_least=100.0)
         entry: dict[str, Any] = {
             "features": FEATURES,
             "blocks": blocks,
@@ -77,9 +81,23 @@ def time_network(
             "pad": pad,
             "pass": name,
         }
-        entry |= {"lengths": "512 to 2048" if lengths else None, **timing.entry(), "peak_bytes": peak}
+        entry |= {"lengths": "512 to 2048" if lengths else None, **timing.entry()}
         print(json.dumps(entry), flush=True)
         yield entry
+
+
+def check(net: ShuffleExchange, x_BND: torch.Tensor, lengths: list[int] | None) -> None:
+    """Refuse to time wrong results: output and gradient of the input beside the definition in float32."""
+    exact = ShuffleExchange(FEATURES, net.blocks, pad=net.pad, backend="reference", device=x_BND.device)
+    exact.load_state_dict(net.state_dict())
+    results = []
+    for each, cells_BND in ((net, x_BND), (exact, x_BND.float())):
+        cells_BND = cells_BND.clone().requires_grad_()
+        y_BND = each(cells_BND, lengths)
+        results.append((y_BND, *torch.autograd.grad(y_BND, cells_BND, x_BND.to(y_BND.dtype))))
+    errors = [relative_error(*pair) for pair in zip(*results, strict=True)]
+    if not max(errors) < TOLERANCE:
+        raise ValueError(f"output and gradient are {errors} from the definition, {TOLERANCE} allowed")
 
 
 def score_run(folder: Path, device: torch.device) -> dict[str, Any]:
@@ -110,7 +128,7 @@ def main() -> None:
     measured = (
         time_networks(device) if arguments.what == "time" else [score_run(folder, device) for folder in arguments.runs]
     )
-    write_json(arguments.result, {"environment": environment(device), arguments.what: measured})
+    write_json(arguments.result, {**environment(device), arguments.what: measured})
 
 
 if __name__ == "__main__":

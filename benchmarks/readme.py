@@ -26,6 +26,7 @@ from riffle.reproduce.figures import listops as listops_figure
 from riffle.reproduce.figures.lambada import BASELINE, LAMBADA_BLOCKS, LAMBADA_MAPS, LAMBADA_SHARING, LAMBADA_UNITS
 from riffle.reproduce.paper import GENERALIZATION, LENGTHS
 from riffle.reproduce.results import accuracies, by_group, over_length, read_results, select
+from riffle.shuffle import PADS
 from riffle.tasks import TASKS
 from riffle.train.card import format_accuracy, markdown_table, read_scores, summarize
 from riffle.train.run import Run
@@ -353,6 +354,22 @@ def resident(path: Path = ROOT / "benchmarks" / "results" / "resident.json") -> 
     )
 
 
+def even_speed(path: Path = ROOT / "benchmarks" / "results" / "even.json") -> str:
+    """Networks padded to an even length beside networks padded to a power of two."""
+    record = _read(path)
+    times: dict[tuple[Any, ...], dict[str, float]] = {}
+    for row in record["time"]:
+        key = (row["pass"], row["blocks"], row["batch"], row["lengths"] or f"{row['length']:,}")
+        times.setdefault(key, {})[row["pad"]] = row["milliseconds"]
+    rows = [
+        [*map(str, key), *(format_milliseconds(pair[pad]) for pad in PADS), f"{pair['even'] / pair['power']:.0%}"]
+        for key, pair in times.items()
+    ]
+    heads = ["", "blocks", "sequences", "cells", *(f'`pad="{pad}"`' for pad in PADS), "of the time"]
+    about = f"{_where(record)}, `{' '.join(record['command'])}`: {record['time'][0]['features']} maps in bfloat16"
+    return f"{about} ([{path.name}](../benchmarks/results/{path.name})).\n\n{_table(heads, rows)}"
+
+
 def lambada(
     *,
     short: bool = False,
@@ -440,7 +457,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "shipped": partial(shipped, OVER_LENGTH),
         "elsewhere": partial(shipped, (*ELSEWHERE, "8 times, carries over 31")),
     },
-    "docs/speed.md": {"speed": speed, "cpu": cpu},
+    "docs/speed.md": {"speed": speed, "even": even_speed, "cpu": cpu},
     "docs/using.md": {"own-loop": own_loop},
     "docs/lambada.md": {"lambada": lambada, "reading-speed": reading_speed, "levers": levers, "compared": compared},
     "docs/rivals.md": {
