@@ -1,9 +1,9 @@
-"""Layers: the Switch Unit, its ablated variants and the whole network."""
+"""Layers: the Switch Unit, its ablated variants, the residual unit and the whole network."""
 
 from __future__ import annotations
 
 from riffle.nn.graphed import Graphed
 from riffle.nn.network import ShuffleExchange
-from riffle.nn.switch import UNITS, SwitchUnit
+from riffle.nn.switch import UNITS, ResidualUnit, SwitchUnit
 
-__all__ = ["UNITS", "Graphed", "ShuffleExchange", "SwitchUnit"]
+__all__ = ["UNITS", "Graphed", "ResidualUnit", "ShuffleExchange", "SwitchUnit"]
