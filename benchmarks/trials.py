@@ -125,8 +125,8 @@ def mean_score(folder: Path) -> float:
     return sum(each["symbols"] + each["sequences"] for each in scores) / (2 * len(scores))
 
 
-def ship_best(runs: Path, folder: Path) -> None:
-    """Write the best run of each task below ``folder``."""
+def ship_best(runs: Path, folder: Path, bits: int) -> None:
+    """Write the best run of each task below ``folder``, its matrices rounded to so many bits."""
     best: dict[str, Path] = {}
     for measured in sorted(runs.glob("*/selection.json")):
         task = Run(measured.parent).config.task
@@ -134,7 +134,7 @@ def ship_best(runs: Path, folder: Path) -> None:
             best[task] = measured.parent
     for task, run in best.items():
         print(f"{task}: {run.name}, {mean_score(run):.4f}")
-        ship_run(Run(run), folder / task)
+        ship_run(Run(run), folder / task, bits)
 
 
 def main() -> None:
@@ -145,6 +145,7 @@ def main() -> None:
     parser.add_argument("--at-once", type=int, default=7)
     parser.add_argument("--stop-after", type=float, default=float("inf"), help="Seconds after which all training ends.")
     parser.add_argument("--ship", type=Path, metavar="FOLDER", help="Where to write the best run of each task.")
+    parser.add_argument("--bits", type=int, default=8, help="Bits of their rounded weights.")
     parser.add_argument("--measure", action="store_true", help="Measure the run in the folder TRIALS.json.")
     arguments = parser.parse_args()
     if arguments.measure:
@@ -155,7 +156,7 @@ def main() -> None:
         for name, options in json.loads(arguments.trials.read_text()).items():
             pool.submit(train_and_measure, name, options, arguments.folder, stop_at)
     if arguments.ship:
-        ship_best(arguments.folder, arguments.ship)
+        ship_best(arguments.folder, arguments.ship, arguments.bits)
 
 
 if __name__ == "__main__":
