@@ -4,12 +4,13 @@
 
 Without a RUN, all shipped weights are measured anew; their evaluation.json and cards are rewritten, from which
 benchmarks/readme.py makes the tables of README and docs. Runs of one task, such as five seeds, are averaged in what is
-printed and written to --out. --read measures nothing and takes what is in the folders' evaluation.json.
+printed; --out gets the numbers of each. --read measures nothing and takes what is in the folders' evaluation.json.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -21,6 +22,7 @@ from riffle.files import write_atomically, write_json
 from riffle.tasks import TASKS
 from riffle.train.card import (
     CELLS,
+    Accuracy,
     format_accuracy,
     markdown_table,
     measure_accuracy,
@@ -40,7 +42,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", help="Where to measure.")
     parser.add_argument("--cells", type=int, default=CELLS, help="Cells of all examples of one length together.")
     parser.add_argument("--read", action="store_true", help="Take what was measured before.")
-    parser.add_argument("--out", type=Path, help="Write the printed numbers to this file.")
+    parser.add_argument("--out", type=Path, help="Write the numbers of every run to this file.")
     arguments = parser.parse_args()
     runs = [Run(folder) for folder in arguments.runs] or list(find_runs(SHIPPED, TASKS))
     runs.sort(key=lambda run: list(TASKS).index(run.config.task))
@@ -52,17 +54,19 @@ def main() -> None:
             write_scores(run, scores, arguments.device)
         if (run.folder / "README.md").exists():
             write_atomically(run.folder / "README.md", model_card(run).encode())
-    summaries = {
-        task: summarize([read_scores(run) for run in group], TASKS[task], group[0].config.data.longest_input)
-        for task, group in by_task.items()
-    }
+    summaries = {task: _summary(group) for task, group in by_task.items()}
     heads = next(iter(summaries.values()))
     rows = [[task, str(len(by_task[task])), *map(format_accuracy, row.values())] for task, row in summaries.items()]
     print("\n".join(markdown_table(["symbols / sequences", "runs", *heads], rows, text_columns=1)))
     if arguments.out:
-        about = environment(torch.device(arguments.device))
-        folders = {task: [run.folder.name for run in group] for task, group in by_task.items()}
-        write_json(arguments.out, {"environment": about, "runs": folders, "symbols_and_sequences": summaries})
+        about = {} if arguments.read else {"environment": environment(torch.device(arguments.device))}
+        each = {task: {run.folder.name: _summary([run]) for run in group} for task, group in by_task.items()}
+        write_json(arguments.out, {**about, "symbols_and_sequences": each})
+
+
+def _summary(runs: Sequence[Run]) -> dict[str, Accuracy | None]:
+    """The mean accuracy of runs of one task."""
+    return summarize([read_scores(run) for run in runs], TASKS[runs[0].config.task], runs[0].config.data.longest_input)
 
 
 if __name__ == "__main__":

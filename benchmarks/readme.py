@@ -119,6 +119,25 @@ def shipped(columns: Sequence[str]) -> str:
     return _table(["task", "maps", "trained to", "step chosen at", *columns], rows)
 
 
+def seeds(path: Path = ROOT / "results" / "trials" / "five-seeds.json") -> str:
+    """Runs of the recipe robust: the mean of its seeds, and the lowest and the highest."""
+    columns = ("4 times", "64 times", "1024 times", "300, bare", "1000, bare", "worst family")
+    rows = []
+    for task, runs in _read(path)["symbols_and_sequences"].items():
+        cells = []
+        for column in columns:
+            symbols, sequences = zip(*(run[column] for run in runs.values()), strict=True)
+            cells.append(" / ".join(map(_mean_and_spread, (symbols, sequences))))
+        rows.append([task, str(len(runs)), *cells])
+    return _table(["symbols / sequences", "seeds", *columns], rows)
+
+
+def _mean_and_spread(shares: Sequence[float]) -> str:
+    """``99.90% (99.70% to 100%)``, or the mean alone if all are equal."""
+    spread = f" ({format_percent(min(shares))} to {format_percent(max(shares))})" if min(shares) < max(shares) else ""
+    return format_percent(mean(shares)) + spread
+
+
 def _chosen_at(config: RunConfig) -> str:
     """The lengths at which the step of a run's weights was chosen."""
     lengths = config.train.evaluate_lengths
