@@ -35,7 +35,19 @@ from riffle.train.data import sample_held_out
 from riffle.train.run import Run
 from riffle.train.shipped import ship_run
 
-LENGTHS = {64: 2048, 51: 1024, 256: 512, 282: 512, 410: 512, 512: 512, 614: 256, 973: 256, 1024: 256, 4096: 64}
+LENGTHS = {
+    64: 2048,
+    51: 1024,
+    128: 512,
+    256: 512,
+    282: 512,
+    410: 512,
+    512: 512,
+    614: 256,
+    973: 256,
+    1024: 256,
+    4096: 64,
+}
 """Lengths that are scored, and how many examples of each."""
 TRAINED = 64
 FAR = {"duplicate": 65536, "reverse": 65536}

@@ -81,6 +81,8 @@ class DataConfig:
     """Fraction of a bin's examples that are exactly as long as the bin."""
     above: Share = 0.0
     """Fraction of a bin's examples that are longer than a power of two by a number of every order, most often a few."""
+    cropped: Share = 0.0
+    """Fraction of a bin's examples whose answer has no room in the bin and is cropped, where a task has such ones."""
     worst: Share = 0.0
     """Fraction of a bin's examples that are worst cases of the task, each kind equally often."""
     longest: CountOrZero = 0
@@ -108,7 +110,7 @@ class PassageDataConfig(DataConfig):
     batch: Count = 512
     """Passages per step."""
     shorter: Share = 0.0
-    """Not used for passages, like full, above, worst, longest, structure, offset and examples."""
+    """Not used for passages, like full, above, cropped, worst, longest, structure, offset and examples."""
     corpus: str = "data/lambada"
     """Folder that riffle lambada prepare wrote."""
     share: Share = 1.0

@@ -76,27 +76,40 @@ def long(task: str) -> RunConfig:
 
 
 SUMS = ("add", "add-base4", "add-decimal")
+MOVES = ("reverse", "rev2", "duplicate", "rotate")
+"""Tasks that move symbols by a distance that depends on the length of the input, and do not change them."""
 
 
 def robust(task: str) -> RunConfig:
     """Inputs of every structure and every length up to 64, so that a network learns to be right on all of them.
 
-    Half of the examples are structured, a third is shorter than its bin, and one bin is wider than any input. The last
-    weights, averaged, are the result. Sums have two blocks of 128 maps in place of one of 192, three quarters of the
-    parameters: digits of equal rank first meet in the middle of a block, and the half that is left goes from distant
-    cells to near ones, while a carry is found by going from near cells to distant ones. Sorting has the swap gate.
+    Half of the examples are structured, a third is shorter than its bin, and one bin is wider than any input. The
+    averaged weights that are kept are the best at and between powers of two, on uniform and structured inputs.
+
+    Sums have two blocks of 128 maps in place of one of 192, three quarters of the parameters: digits of equal rank
+    first meet in the middle of a block, and the half that is left goes from distant cells to near ones, while a carry
+    is found by going from near cells to distant ones. Where symbols move by a distance that has to be found first, a
+    third of the inputs start at a random cell, and many are a little longer than a power of two. A third of the rows to
+    duplicate leave too little room for their copy, which shows twice as many distances in as many cells. Sorting has
+    the swap gate and keeps its last weights.
     """
     config = long(task)
     model, data = config.model, replace(config.data, structure=0.5)
-    train = replace(config.train, keep="last", evaluate_lengths=(1024, 973, 614, 512, 282, 205))
+    train = replace(config.train, evaluate_every=1000, evaluate_lengths=(1024, 973, 614, 512, 282, 205))
     if task != "multiply":
         data = replace(data, bins=(8, 16, 32, 64, 128), longest=64, batch=32, full=0.3, shorter=0.3)
         train = replace(train, steps=6_000)
     if task == "sort":
-        model = replace(model, unit="swap-gate")
-        data = replace(data, bins=(8, 16, 32, 64), batch=64, full=0.5, shorter=0.2)
+        model, train = replace(model, unit="swap-gate"), replace(train, steps=7_000)
+        data = replace(data, bins=(8, 16, 32, 64), batch=64, full=0.5, shorter=0.2, structure=0.6)
+    if task in (*SUMS, *MOVES) and task != "duplicate":
+        model = replace(model, features=128, blocks=2)
     if task in SUMS:
-        model, train = replace(model, features=128, blocks=2), replace(train, steps=10_000)
+        train = replace(train, steps=8_000)
+    if task in MOVES:
+        data = replace(data, full=0.2, shorter=0.2, above=0.3, offset=0.3)
+    if task == "duplicate":
+        data, train = replace(data, cropped=0.3), replace(train, steps=10_000)
     return replace(config, model=model, data=data, train=train)
 
 

@@ -56,7 +56,7 @@ def structured_values(values: int, lengths_B1: Tensor, width: int, generator: to
     batch = lengths_B1.shape[0]
     rows_BN = skewed_values(values, (batch, width), generator)
     rows_BN = torch.where(chosen(0.5, batch, generator), repeat_before(rows_BN, generator), rows_BN)
-    rows_BN = torch.where(chosen(0.25, batch, generator), mostly_one_value(rows_BN, generator), rows_BN)
+    rows_BN = torch.where(chosen(0.4, batch, generator), mostly_one_value(rows_BN, generator), rows_BN)
     period_B1 = (width ** rand((batch, 1), generator)).long()
     periodic_BN = take(rows_BN, columns(rows_BN) % period_B1)
     rows_BN = torch.where(chosen(0.25, batch, generator), periodic_BN, rows_BN)
@@ -74,23 +74,24 @@ def structured_numbers(base: int, digits_B1: Tensor, width: int, generator: torc
     return a_BN, b_BN
 
 
-PROPAGATE, GENERATE = 0, 1
-"""What a column of a sum does with a carry that comes in: pass it on, or make one; any other column absorbs it."""
+PROPAGATE, GENERATE, ABSORB = 0, 1, 2
+"""What a column of a sum does with a carry that comes in: pass it on, make one whether or not it comes, or end it."""
 
 
 def with_carries(a_BN: Tensor, b_BN: Tensor, base: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Change digits of two numbers per row so that columns propagate, generate or absorb carries in every proportion.
 
     The shares of the three are uniform over the simplex for each row. In half of the rows they come in runs; in the
-    others they are spread, at a distance of every order, between columns of one kind, every second time such as
-    propagate, so that carries travel far.
+    others they are spread, at a distance of every order, between columns of one kind: every second time such as
+    propagate, so that carries travel far, or such as generate or absorb.
     """
     batch, width = a_BN.shape
     shares_B3 = -(1 - rand((batch, 3), generator)).log()
     total_B3 = (shares_B3 / shares_B3.sum(dim=1, keepdim=True)).cumsum(dim=1)
     kind_BN = torch.searchsorted(total_B3, rand((batch, width), generator), right=True)
     spread_BN = bernoulli(width ** -rand((batch, 1), generator), (batch, width), generator)
-    between_B1 = torch.where(chosen(0.5, batch, generator), PROPAGATE, kind_BN[:, :1])
+    between_B1 = torch.where(chosen(0.5, batch, generator), GENERATE, ABSORB)
+    between_B1 = torch.where(chosen(0.5, batch, generator), PROPAGATE, between_B1)
     alone_BN = torch.where(spread_BN, kind_BN, between_B1)
     kind_BN = torch.where(chosen(0.5, batch, generator), alone_BN, repeat_before(kind_BN, generator))
     made_BN, absorbed_BN = a_BN.clamp(min=1), a_BN.clamp(max=base - 2)

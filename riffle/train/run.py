@@ -322,6 +322,7 @@ def check_config(config: RunConfig) -> None:
     rules = {
         "data.bins": (data.bins and list(data.bins) == sorted(set(data.bins)), "rising lengths"),
         "data.full": (data.full + data.shorter + data.above <= 1, "within 0..1 with data.shorter and data.above"),
+        "data.cropped": (data.cropped == 0 or getattr(TASKS.get(config.task), "reach", 1) > 1, "0 for this task"),
         "data.worst": (data.worst == 0 or has_worst_cases, "0 for a task without worst cases"),
         "data.longest": (data.longest <= max(data.bins, default=0), "at most the largest bin, or 0 for it"),
         "train.weight_decay of AdaMax": (not adamax_decay, "0, since it has no decay"),

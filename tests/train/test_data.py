@@ -72,6 +72,18 @@ def test_a_share_of_a_bin_is_a_little_longer_than_a_power_of_two() -> None:
         assert abs(((wide > power) & (wide < 2 * power)).double().mean() - 1 / 5) < 0.01
 
 
+def test_a_share_of_a_bin_has_no_room_for_its_answer() -> None:
+    task, data = get_task("duplicate"), DataConfig(bins=(8, 16, 64), longest=16, cropped=0.5)
+    for index, width in enumerate(data.bins):
+        batch = sample_bin(task, data, index, 4000, generator=seeded(index))
+        symbols = (batch.inputs != 0).sum(dim=1)
+        cropped = 2 * symbols > width
+        assert torch.equal(batch.targets, task.answer(batch.inputs))
+        assert (batch.targets[cropped] != 0).all()
+        assert (0.4 < cropped.double().mean() < 0.55) if width <= 16 else not cropped.any()
+        assert symbols.max() == (width if width <= 16 else 8)
+
+
 @pytest.mark.parametrize("share", [0.2, 1.0])
 def test_a_share_of_a_bin_is_worst_cases(share: float) -> None:
     task = get_task("sort")
