@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
-from riffle import ShuffleExchange
+from riffle import SequenceModel, ShuffleExchange
 from riffle.kernels.reference import CANDIDATE_SCALE, NORMS, residual_candidate
+from riffle.models.export import export_program, write_onnx
 from riffle.nn.merge import run_merged
 from riffle.nn.official import RESIDUAL
 from riffle.nn.switch import ResidualUnit
@@ -188,6 +190,19 @@ def test_several_lengths_at_once(norm: str) -> None:
     ]
     for together, x_BND in zip(run_merged(net, xs_BND), xs_BND, strict=True):
         torch.testing.assert_close(together, net(x_BND), rtol=0, atol=1e-12)
+
+
+def test_exported_also_as_onnx(tmp_path: Path) -> None:
+    pytest.importorskip("onnxscript")
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model = SequenceModel(5, 3, 4, unit="residual", norm="sequence").eval()
+    program, _ = export_program(model, 8)
+    write_onnx(program, tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"])
+    for length in (5, 8):
+        symbols_BN = torch.randint(5, (3, length))
+        (scores,) = session.run(None, {"symbols": symbols_BN.numpy()})
+        torch.testing.assert_close(torch.from_numpy(scores), model(symbols_BN), rtol=1e-4, atol=1e-5)
 
 
 def test_norm_is_for_the_residual_unit() -> None:

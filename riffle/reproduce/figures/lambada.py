@@ -163,6 +163,7 @@ LAMBADA_UNITS = _figure(
         *(_compared("lambada-units", unit, unit=unit) for unit in GATED_ABLATIONS),
         # Without a gate nothing is learned at four times this learning rate, the usual one.
         _compared("lambada-units", WITHOUT_GATE, train={"learning_rate": 0.0004}, unit=WITHOUT_GATE),
+        _compared("lambada-units", "residual", unit="residual"),
     ],
     _claim_units,
 )
