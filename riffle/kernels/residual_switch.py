@@ -126,7 +126,7 @@ def sequence_forward(
     row = 0
     while row < count:
         at, mask = _part(first, row, count, columns, H, BLOCK_P)
-        b_shifted = 2.0 * (_load(p_hidden + at, mask, False) - b_mean[None, :]) + b_bias[None, :]
+        b_shifted = _shifted(p_hidden, at, mask, b_mean, b_bias)
         b_active = _gelu(b_shifted * b_rate[None, :], FAST)[0]
         _store(p_active + at, b_active, mask, False)
         row += BLOCK_P
@@ -146,7 +146,7 @@ def sequence_backward(
     row = 0
     while row < count:
         at, mask = _part(first, row, count, columns, H, BLOCK_P)
-        b_shifted = 2.0 * (_load(p_hidden + at, mask, False) - b_mean[None, :]) + b_bias[None, :]
+        b_shifted = _shifted(p_hidden, at, mask, b_mean, b_bias)
         b_slope = _gelu(b_shifted * b_rate[None, :], FAST)[1]
         b_grad = _load(p_grad + at, mask, False) * b_slope
         b_sum += tl.sum(b_grad, axis=0)
@@ -158,7 +158,7 @@ def sequence_backward(
     row = 0
     while row < count:
         at, mask = _part(first, row, count, columns, H, BLOCK_P)
-        b_shifted = 2.0 * (_load(p_hidden + at, mask, False) - b_mean[None, :]) + b_bias[None, :]
+        b_shifted = _shifted(p_hidden, at, mask, b_mean, b_bias)
         b_active, b_slope = _gelu(b_shifted * b_rate[None, :], FAST)
         b_grad = _load(p_grad + at, mask, False) * b_slope
         b_grad_shifted = b_rate[None, :] * b_grad - b_shifted * b_along[None, :]
@@ -283,6 +283,12 @@ def _part(first, row, count, columns, H: tl.constexpr, BLOCK_P: tl.constexpr):
 
 
 @triton.jit
+def _shifted(p_hidden, at, mask, b_mean, b_bias):
+    """2 (x - mean) + B_Z, zero where there is no pair."""
+    return tl.where(mask, 2.0 * (_load(p_hidden + at, mask, False) - b_mean[None, :]) + b_bias[None, :], 0.0)
+
+
+@triton.jit
 def _moments(
     p_hidden, first, count, columns, b_bias, H: tl.constexpr, EPSILON: tl.constexpr, BLOCK_P: tl.constexpr,
     BLOCK_C: tl.constexpr,
@@ -299,7 +305,7 @@ def _moments(
     row = 0
     while row < count:
         at, mask = _part(first, row, count, columns, H, BLOCK_P)
-        b_shifted = 2.0 * (_load(p_hidden + at, mask, False) - b_mean[None, :]) + b_bias[None, :]
-        b_square += tl.sum(tl.where(mask, b_shifted * b_shifted, 0.0), axis=0)
+        b_shifted = _shifted(p_hidden, at, mask, b_mean, b_bias)
+        b_square += tl.sum(b_shifted * b_shifted, axis=0)
         row += BLOCK_P
     return b_mean, 1.0 / tl.sqrt(b_square / count + EPSILON)

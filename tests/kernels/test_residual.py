@@ -21,7 +21,7 @@ from riffle.kernels.tuning import Blocks
 from .test_fused import DEVICE, DTYPES, GPU, _poison, assert_as_accurate
 
 __all__ = ["_poison"]  # the fixture that fills fresh buffers with NaN
-SHAPES = [(3, 2, 6), (5, 4, 10), (2, 16, 16), (1, 128, 4)]
+SHAPES = [(3, 2, 6), (5, 4, 10), (2, 8, 16), (1, 64, 4)]
 if GPU:
     SHAPES = [(3, 8, 12), (1, 2, 16), (1, 4096, 96), (3, 128, 192), (7, 64, 384), (1, 32, 512), (3, 16, 250)]
 
@@ -75,7 +75,7 @@ def test_outputs_and_every_gradient(norm: str, shape: tuple[int, int, int], dtyp
             assert_as_accurate(f"{name}, recompute {recompute}", *tensors)
 
 
-@pytest.mark.parametrize(("features", "length"), [(16, 8), (48, 64)])
+@pytest.mark.parametrize(("features", "length"), [(16, 8), (48, 2)])
 def test_all_after_the_first_product_in_one_kernel(features: int, length: int, monkeypatch: pytest.MonkeyPatch) -> None:
     on_chip = Blocks(16, 16, {"BLOCK_K": 16, "num_warps": 4, "num_stages": 2})
     x_BND, grad_BND = (torch.randn(3, length, features, device=DEVICE) for _ in range(2))
@@ -105,7 +105,7 @@ def test_several_lengths_at_once(norm: str, sharing: str, pad: str) -> None:
     options = {"blocks": 2, "sharing": sharing, "pad": pad}
     nets = [network(norm, 6, backend=backend, **options) for backend in ("fused", "reference")]
     nets[1].load_state_dict(nets[0].state_dict())
-    shapes = ((2, 16), (3, 9), (1, 4), (2, 2), (1, 16))
+    shapes = ((2, 8), (3, 5), (1, 4), (2, 2), (1, 8))
     torch.manual_seed(2)
     xs_BND, grads_BND = ([torch.randn(*shape, 6, device=DEVICE) for shape in shapes] for _ in range(2))
     ours, theirs = (results(net, xs_BND, grads_BND) for net in nets)
