@@ -105,7 +105,7 @@ def _with_graphs(model: nn.Module, x_BND: Tensor) -> Any:
 def make_model(name: str, workload: Workload, device: torch.device) -> nn.Module:
     """The layer, or one of the others with about as many parameters."""
     net = make_network(workload, "eager", device)
-    net.backend, net.graphs = "auto", None  # the kernels that a user gets
+    net.backend, net.recompute, net.graphs = "auto", None, None  # the kernels that a user gets
     if name == "riffle":
         return net
     torch.manual_seed(0)

@@ -74,7 +74,7 @@ def run_network(
     keep = _KEEP[recompute] if differentiable else KEEP_NOTHING
     if _wants_operators(xs_BND, parameters):
         # What is exported runs elsewhere: at lengths for which nothing is decided here, and without this cache.
-        exporting = torch.compiler.is_exporting()
+        exporting = torch.compiler._is_exporting_flag  # is_exporting() is true in compiled code before torch 2.13
         keep = KEEP_INPUTS if exporting and keep == KEEP_WHAT_FITS else keep
         handle = graphs.handle if graphs is not None and torch.compiler.is_compiling() and not exporting else 0
         return _network(list(xs_BND), list(parameters), seed, *_flat(form), dtype, dropout, keep, handle)[0]
