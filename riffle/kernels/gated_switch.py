@@ -100,7 +100,7 @@ def switch_forward(
 @triton.jit
 def update_backward(
     p_gates, p_gates_bias, p_grad_gates, p_sum, p_out, p_state, p_bias, p_grad_out, p_more, p_grad_sum, p_grad_state,
-    p_grad_biases, p_seed, n_pairs, starts, lengths, rates,
+    p_sums, p_seed, n_pairs, starts, lengths, rates,
     WIDTH: tl.constexpr, OUT: tl.constexpr, MORE: tl.constexpr, SHUFFLE: tl.constexpr, SWAP: tl.constexpr,
     DROPOUT: tl.constexpr, FAST: tl.constexpr, EVEN: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
@@ -108,8 +108,8 @@ def update_backward(
 
     The candidates come from their sums, or where ``OUT`` from the layer's outputs, which hold them mixed with the
     copied state. Where ``MORE``, the gradient of the outputs is the sum of two tensors. ``p_grad_gates`` takes the
-    gradients of the update gates and may be ``p_gates``; ``p_grad_biases`` ``[tiles, 8D]`` takes each tile's share of
-    the gradients of B_u (columns 4D to 6D) and B_c (6D to 8D).
+    gradients of the update gates and may be ``p_gates``; to ``p_sums`` ``[tiles, 10D]`` each tile adds its share of the
+    gradients of B_u (columns 4D to 6D) and B_c (6D to 8D).
     """
     D: tl.constexpr = WIDTH
     i = tl.program_id(1)
@@ -143,15 +143,14 @@ def update_backward(
     _store(p_grad_gates + rows[:, None] * (6 * D) + (4 + i) * D + columns[None, :], b_grad_update, mask, EVEN)
     _store(p_grad_sum + candidate, b_grad_sum, mask, EVEN)
     _store(p_grad_state + cell, b_grad * b_update, mask, EVEN)
-    p_grad_bias = p_grad_biases + tile * (8 * D) + i * D + columns
-    tl.store(p_grad_bias + 4 * D, tl.sum(b_grad_update, axis=0), mask=columns < D)
-    tl.store(p_grad_bias + 6 * D, tl.sum(b_grad_sum, axis=0), mask=columns < D)
+    _add_sum(p_sums + tile * (10 * D) + (4 + i) * D + columns, b_grad_update, columns < D)
+    _add_sum(p_sums + tile * (10 * D) + (6 + i) * D + columns, b_grad_sum, columns < D)
 
 
 @triton.jit
 def reset_backward(
     p_gates, p_gates_bias, p_grad_gates, p_read, p_skip, p_scale, p_copy, p_product, p_grad_product, p_grad_read,
-    p_more, p_more_scale, p_grad_biases, p_grad_scales, n_pairs,
+    p_more, p_more_scale, p_sums, n_pairs,
     WIDTH: tl.constexpr, ADD: tl.constexpr, MORE: tl.constexpr, PRODUCT: tl.constexpr, SKIP: tl.constexpr,
     COPY: tl.constexpr, FAST: tl.constexpr, EVEN: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
@@ -160,9 +159,9 @@ def reset_backward(
     Where ``SKIP``, what was read is ``p_read`` plus the scaled skip connection. Its gradients are added to what
     ``p_grad_read`` holds, where ``ADD``. Where ``MORE``, a later layer's skip connection began at ``p_read``: of what
     that layer read, ``p_more`` is the gradient, which is scaled and added, and whose product with ``p_read`` is the
-    scale's gradient, of which ``p_grad_scales`` ``[tiles, E]`` takes each tile's share. ``PRODUCT`` stores r^i * s,
-    for the gradient of W_c, and ``COPY`` what was read, for that of the gates' weight. ``p_grad_biases``
-    ``[tiles, 4E]`` takes each tile's share of the gradients of B_r (columns 0 to 2E).
+    scale's gradient. ``PRODUCT`` stores r^i * s, for the gradient of W_c, and ``COPY`` what was read, for that of the
+    gates' weight. To ``p_sums`` ``[tiles, 5E]`` each tile adds its share of the gradients of B_r (columns 0 to 2E) and,
+    where ``MORE``, of the scale (4E to 5E).
     """
     E: tl.constexpr = WIDTH
     tile, rows, columns, mask = _tile(n_pairs, E, BLOCK_P, BLOCK_C)
@@ -194,11 +193,11 @@ def reset_backward(
     if COPY:
         _store(p_copy + pair, b_read, mask, EVEN)
     # Sums come last: the warps wait for each other, and no load should wait with them.
+    p_sums += tile * (5 * E) + columns
     for i in tl.static_range(2):
-        p_grad_bias = p_grad_biases + tile * (4 * E) + i * E + columns
-        tl.store(p_grad_bias, tl.sum(b_grad_resets[i], axis=0), mask=columns < E)
+        _add_sum(p_sums + i * E, b_grad_resets[i], columns < E)
     if MORE:
-        tl.store(p_grad_scales + tile * E + columns, tl.sum(b_more * b_read, axis=0), mask=columns < E)
+        _add_sum(p_sums + 4 * E, b_more * b_read, columns < E)
 
 
 @triton.jit
@@ -216,19 +215,17 @@ def skip_forward(
 
 @triton.jit
 def skip_backward(
-    p_skip, p_scale, p_grad_read, p_grad_state, p_grad_skip, p_grad_scales, n_cells,
+    p_skip, p_scale, p_grad_read, p_grad_state, p_grad_skip, p_sums, n_pairs,
     WIDTH: tl.constexpr, EVEN: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     """Through s + scale * skip: gradients of the skipped cells and of the scale; that of s joins the copied state's."""
-    D: tl.constexpr = WIDTH
-    tile, rows, columns, mask = _tile(n_cells, D, BLOCK_P, BLOCK_C)
-    cell = rows[:, None] * D + columns[None, :]
-    b_grad = _load(p_grad_read + cell, mask, EVEN)
-    b_scale = tl.load(p_scale + columns, mask=columns < D, other=0.0)
-    _store(p_grad_skip + cell, b_grad * b_scale[None, :], mask, EVEN)
-    _store(p_grad_state + cell, b_grad + _load(p_grad_state + cell, mask, EVEN), mask, EVEN)
-    b_grad_scale = b_grad * _load(p_skip + cell, mask, EVEN)
-    tl.store(p_grad_scales + tile * D + columns, tl.sum(b_grad_scale, axis=0), mask=columns < D)
+    E: tl.constexpr = WIDTH
+    tile, rows, columns, mask = _tile(n_pairs, E, BLOCK_P, BLOCK_C)
+    pair = rows[:, None] * E + columns[None, :]
+    b_grad = _load(p_grad_read + pair, mask, EVEN)
+    _store(p_grad_skip + pair, b_grad * _scale(p_scale, columns, E), mask, EVEN)
+    _store(p_grad_state + pair, b_grad + _load(p_grad_state + pair, mask, EVEN), mask, EVEN)
+    _add_sum(p_sums + tile * (5 * E) + 4 * E + columns, b_grad * _load(p_skip + pair, mask, EVEN), columns < E)
 
 
 @triton.jit
@@ -241,6 +238,12 @@ def _tile(n_rows, WIDTH: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.conste
     rows = tile * BLOCK_P + tl.arange(0, BLOCK_P)
     columns = (program % blocks) * BLOCK_C + tl.arange(0, BLOCK_C)
     return tile, rows, columns, (rows < n_rows)[:, None] & (columns < WIDTH)[None, :]
+
+
+@triton.jit
+def _add_sum(pointers, b_value, mask):
+    """Add the sums over a tile's rows to what layers before left there."""
+    tl.store(pointers, tl.load(pointers, mask=mask) + tl.sum(b_value, axis=0), mask=mask)
 
 
 @triton.jit

@@ -326,8 +326,9 @@ def backward_layer(
     all_grad_gates = workspace("gates" + half, share.pairs, 3 * pair)
     all_grad_sums = workspace("grad sums" + half, share.pairs, 2, features)
     all_products = workspace("product" + half, share.pairs, 2, pair)
-    grad_biases = workspace("grad biases" + half, share.tiles, 4 * pair, dtype=torch.float32)
-    tile_biases, grad_scales = grad_biases[share.first_tile :], None
+    tile_sums = workspace("tile sums", share.summing_tiles, 5 * pair, dtype=torch.float32)
+    if share.begins:
+        tile_sums.zero_()
     alone = share.pairs == pairs
     all_read = state_PE if joined and alone else workspace("read" + half, share.pairs, pair)
     grad_gates, grad_sums, product_P2E = all_grad_gates[here], all_grad_sums[here], all_products[here]
@@ -345,38 +346,33 @@ def backward_layer(
         _candidates(plan, gates, read_PE, weights, product_P2E, formed_sums)
     plan.update_backward[out_CD is not None, grad_more_CD is not None](
         gates, weights.gates_bias, grad_gates, sums, out_CD, state_PE, weights.candidates_bias, grad_out_CD,
-        grad_more_CD, grad_sums, grad_state_PE, tile_biases, seed,
+        grad_more_CD, grad_sums, grad_state_PE, tile_sums, seed,
     )  # fmt: skip
     grad_product_P2E = workspace("grad product", pairs, 2, pair)
     torch.bmm(grad_sums.transpose(0, 1), weights.candidates, out=grad_product_P2E.transpose(0, 1))
     grad_read_PE = grad_state_PE
     if not joined:
         grad_read_PE = workspace("grad read", pairs, pair) if grad_read_CD is None else grad_read_CD.view(pairs, pair)
-    more, more_scale, grad_more_scale = skip_gradient or (None, None, None)
-    if more is not None:
-        grad_scales = workspace("grad scales" + half, share.tiles, pair, dtype=torch.float32)
+    more, more_scale, grad_scale = skip_gradient or (None, None, None)
     adds_skip = not joined and read_PE is state_PE
     plan.reset_backward[joined, more is not None, not formed, adds_skip, adds_skip or (joined and not alone)](
         gates, weights.gates_bias, grad_gates, read_PE, skip_CD, weights.skip_scale, all_read[here], product_P2E,
-        grad_product_P2E, grad_read_PE, more, more_scale, tile_biases,
-        None if grad_scales is None else grad_scales[share.first_tile :],
+        grad_product_P2E, grad_read_PE, more, more_scale, tile_sums,
     )  # fmt: skip
     grad_read_PE.addmm_(grad_gates, weights.gates)
     if skip_CD is not None and grad_read_CD is None:
-        grad_scales = workspace("grad scales" + half, share.scale_tiles, features, dtype=torch.float32)
-        grad_more_scale = gradients.skip_scale
-        plan.skip_backward(
-            skip_CD, weights.skip_scale, grad_read_PE, grad_CD, grad_skip_CD, grad_scales[share.first_scale_tile :]
-        )
-    if not share.last:
-        return
-    with workspace.aside(half):
-        add_weight_gradient(all_grad_gates, all_read, gradients.gates)
-        for i in range(2):
-            add_weight_gradient(all_grad_sums[:, i], all_products[:, i], gradients.candidates[i])
-        gradients.biases.add_(grad_biases.sum(0))
-        if grad_scales is not None and grad_more_scale is not None:
-            grad_more_scale.add_(grad_scales.view(-1, features).sum(0))
+        grad_scale = gradients.skip_scale
+        plan.skip_backward(skip_CD, weights.skip_scale, grad_read_PE, grad_CD, grad_skip_CD, tile_sums)
+    if share.ends:
+        sums_5E = tile_sums.sum(0)
+        gradients.biases.add_(sums_5E[: 4 * pair])
+        if grad_scale is not None:
+            grad_scale.add_(sums_5E[4 * pair :].view(2, features).sum(0))
+    if share.last:
+        with workspace.aside(half):
+            add_weight_gradient(all_grad_gates, all_read, gradients.gates)
+            for i in range(2):
+                add_weight_gradient(all_grad_sums[:, i], all_products[:, i], gradients.candidates[i])
 
 
 def _add_skip(

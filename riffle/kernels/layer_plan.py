@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache, partial
 from itertools import accumulate, groupby
 from typing import Any, NamedTuple
@@ -10,7 +10,14 @@ from typing import Any, NamedTuple
 import torch
 
 from riffle.kernels.launches import Launch, keeps_sums
-from riffle.kernels.tuning import GRADIENT_PAIRS, PASS_ROWS, Blocks, pass_blocks, switch_blocks
+from riffle.kernels.tuning import (
+    GRADIENT_PAIRS,
+    PASS_ROWS,
+    Blocks,
+    pass_blocks,
+    summing_rows,
+    switch_blocks,
+)
 
 
 class Variants(dict[tuple[bool, ...], Launch]):
@@ -80,6 +87,8 @@ def plan_layer(
         "FAST": dtype != torch.float32
     }  # tanh right to 11 bits, which is more than 16-bit numbers hold
     flags: dict[str, Any] = {"SHUFFLE": shuffle, "SWAP": swap, "DROPOUT": any(dropout), **fast}
+    summing: dict[str, Any] = {"tile_rows": summing_rows(pairs)} | fast
+    update_summing = flags | summing
     blocks = switch_blocks(2 * pairs, features, dtype)
     update = (pairs, features, groups)
     return LayerPlan(
@@ -91,11 +100,12 @@ def plan_layer(
         reset_forward=one_pass("reset_forward", pairs, 2 * features, **fast),
         update_forward=Variants(("SKIP",), partial(one_pass, "update_forward", *update, **flags)),
         switch_forward=None if blocks is None else Variants(("SKIP",), partial(_switch, blocks, *update, **flags)),
-        update_backward=Variants(("OUT", "MORE"), partial(one_pass, "update_backward", *update, **flags)),
+        update_backward=Variants(("OUT", "MORE"), partial(one_pass, "update_backward", *update, **update_summing)),
         reset_backward=Variants(
-            ("ADD", "MORE", "PRODUCT", "SKIP", "COPY"), partial(one_pass, "reset_backward", pairs, 2 * features, **fast)
+            ("ADD", "MORE", "PRODUCT", "SKIP", "COPY"),
+            partial(one_pass, "reset_backward", pairs, 2 * features, **summing),
         ),
-        skip_backward=one_pass("skip_backward", 2 * pairs, features),
+        skip_backward=one_pass("skip_backward", pairs, 2 * features, tile_rows=summing["tile_rows"]),
     )
 
 
@@ -118,10 +128,11 @@ def one_pass(
     width: int,
     groups: tuple[Any, ...] = (),
     launch: Callable[..., Launch] = Launch,
+    tile_rows: int = PASS_ROWS,
     **flags: Any,
 ) -> Launch:
     """A kernel that makes one pass over memory, on tiles of ``rows`` by ``width``; with groups for both cells."""
-    blocks = pass_blocks(kernel, width)
+    blocks = pass_blocks(width, tile_rows)
     return launch(
         kernel,
         (_ceil_div(rows, blocks.rows) * _ceil_div(width, blocks.columns), 2 if groups else 1),
@@ -162,40 +173,46 @@ class GradientShare(NamedTuple):
     pairs: int
     """Of all these layers."""
     first_tile: int
-    """The same for the tiles that have a share in the gradients of the biases,"""
+    """The same for tiles of the passes."""
     tiles: int
-    first_scale_tile: int
-    """and in that of the skip connection's scale."""
-    scale_tiles: int
     number: int
     """Of these layers among those that share something."""
     last: bool
     """Whether this layer is the last to leave something."""
+    summing_tiles: int
+    """The most tiles that any layer of the unit in a row leaves shares of sums of; these add up from layer to layer."""
+    begins: bool
+    """Whether this layer is the first of the unit in a row,"""
+    ends: bool
+    """and whether it is the last."""
 
 
 def share_gradients(plans: Sequence[LayerPlan], units: Sequence[Hashable]) -> list[GradientShare]:
     """For layers in the order of the backward pass, and what tells their units apart: which of them share products."""
-    batches: list[list[LayerPlan]] = []
+    shares: list[GradientShare] = []
+    number = 0
     for _, group in groupby(range(len(plans)), key=lambda layer: units[layer]):
-        batch: list[LayerPlan] = []
-        for plan in (plans[layer] for layer in group):
+        run = [plans[layer].pairs for layer in group]
+        features = plans[len(shares)].features
+        summing = max(_ceil_div(pairs, summing_rows(pairs)) for pairs in run)
+        end = len(shares) + len(run)
+        begins = True
+        while run:
             # Rows of other widths would begin where no kernel expects them.
-            if batch and (sum(p.pairs for p in batch) + plan.pairs > GRADIENT_PAIRS or plan.features % 8):
-                batches.append(batch)
-                batch = []
-            batch.append(plan)
-        batches.append(batch)
-    return [share for number, batch in enumerate(batches) for share in _shares(batch, number)]
-
-
-def _shares(plans: Sequence[LayerPlan], number: int) -> Iterator[GradientShare]:
-    pairs = [plan.pairs for plan in plans]
-    tiles, scale_tiles = ([_ceil_div(times * count, PASS_ROWS) for count in pairs] for times in (1, 2))
-    for layer in range(len(plans)):
-        yield GradientShare(
-            sum(pairs[:layer]), sum(pairs), sum(tiles[:layer]), sum(tiles), sum(scale_tiles[:layer]), sum(scale_tiles),
-            number, last=layer == len(plans) - 1,
-        )  # fmt: skip
+            fitting = sum(pairs <= GRADIENT_PAIRS for pairs in accumulate(run)) if features % 8 == 0 else 1
+            batch, run = run[: max(1, fitting)], run[max(1, fitting) :]
+            tiles = [_ceil_div(pairs, PASS_ROWS) for pairs in batch]
+            for layer in range(len(batch)):
+                shares.append(
+                    GradientShare(
+                        sum(batch[:layer]), sum(batch), sum(tiles[:layer]), sum(tiles), number,
+                        last=layer == len(batch) - 1, summing_tiles=summing, begins=begins,
+                        ends=len(shares) == end - 1,
+                    )
+                )  # fmt: skip
+                begins = False
+            number += 1
+    return shares
 
 
 def _ceil_div(size: int, block: int) -> int:

@@ -16,6 +16,8 @@ CHUNK_PAIRS_DEVICE = 2**18
 """The same on any other device: enough to fill it, little beside the sequences that need it."""
 PASS_ROWS = 32
 """Rows of a tile, pairs or cells, in the kernels that make one pass over memory."""
+FEW_PAIRS = 2**15
+"""Up to so many, what the passes leave to be summed is little."""
 GRADIENT_PAIRS = 2**16
 """Up to so many pairs of several layers are summed in one product for the gradients of a unit's weights."""
 FEWEST_PAIRS = 2048
@@ -38,12 +40,15 @@ class Blocks(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def pass_blocks(kernel: str, width: int) -> Blocks:
-    """For the kernels that make one pass over memory, on rows of ``width`` numbers."""
+def pass_blocks(width: int, rows: int = PASS_ROWS) -> Blocks:
+    """For the kernels that make one pass over memory, on rows of ``width`` numbers; ``rows`` of a tile."""
     columns = _divisor(width, 64)
-    # Sums over a tile make its warps wait for each other: the fewer, the better, while registers last.
-    warp_columns = 32 if kernel == "update_backward" else 16
-    return Blocks(PASS_ROWS, columns, {"num_warps": max(1, columns // warp_columns)})
+    return Blocks(rows, columns, {"num_warps": max(1, columns * rows // 512)})
+
+
+def summing_rows(pairs: int) -> int:
+    """Rows of a tile in the passes that leave a tile's share of some sums: fewer are faster, and leave more shares."""
+    return PASS_ROWS // 2 if pairs <= FEW_PAIRS else PASS_ROWS
 
 
 @lru_cache(maxsize=256)
