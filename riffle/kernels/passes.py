@@ -22,7 +22,8 @@ from riffle.kernels.launches import (
     Workspace,
     aligned,
 )
-from riffle.kernels.plan import INPUT, KEEP_GATES, OUTPUT, Copy, NetworkPlan, Piece
+from riffle.kernels.merge import INPUT, OUTPUT, Copy, Piece
+from riffle.kernels.plan import KEEP_GATES, NetworkPlan
 from riffle.kernels.units import KERNELS
 
 ROW_MULTIPLE = 8

@@ -1,4 +1,4 @@
-"""Sequences of several lengths through the same layers, one layer at a time: :func:`riffle.kernels.plan.merge` says
+"""Sequences of several lengths through the same layers, one layer at a time: :func:`riffle.kernels.merge.merge` says
 which run together. On the fused kernels :mod:`riffle.kernels.operator` runs all of them in one call.
 """
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from riffle.kernels.plan import MergedLayer, merge
+from riffle.kernels.merge import MergedLayer, merge
 from riffle.nn.execute import GroupedSwitchLayer, compute_dtype, dropout_rate, fused_layer, is_fused, regularise, walk
 from riffle.nn.lengths import LengthGroups, concatenate, split
 from riffle.shuffle import SHUFFLES, bits

@@ -15,14 +15,13 @@ from riffle import ShuffleExchange
 pytest.importorskip("triton", reason="Triton has no build for this platform")
 
 from riffle.kernels import operator, plan
+from riffle.kernels.merge import Piece, place
 from riffle.kernels.plan import (
     KEEP_GATES,
     KEEP_INPUTS,
     KEEP_NOTHING,
     KEPT_SHARE,
     NetworkPlan,
-    Piece,
-    place,
     plan_network,
 )
 
