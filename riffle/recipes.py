@@ -130,28 +130,30 @@ def chomsky(task: str) -> RunConfig:
     """Inputs of length 1 to 40 at every share of their network, to be tested at lengths up to 500.
 
     Two blocks, since one is right between powers of two or far beyond the trained lengths, seldom both; one bin is
-    wider than any input. Strings that are written twice take twice the cells. Examples that take longer to draw than a
-    training step are drawn once.
+    wider than any input. Strings that are written twice take twice the cells. Where symbols move by a distance that has
+    to be found, examples are those of ``robust``. Examples that take longer to draw than a step are drawn once.
     """
     from riffle.tasks import get_task  # imports torch
 
-    cells = TRAINED_LENGTH * get_task(task).reach
-    examples = 2**17 if task in ("modular-brackets", "equation", "square-root") else 0
-    return RunConfig(
-        task=task,
-        model=ModelConfig(features=128, blocks=2),
-        data=DataConfig(bins=(8, 16, 32, 64, 128), longest=cells, batch=32, shorter=0.3, examples=examples),
-        train=TrainConfig(
-            steps=8_000,
-            learning_rate=0.005,
-            schedule="constant",
-            weight_decay=0.1,
-            average=0.999,
-            precision="bf16",
-            evaluate_every=0,
-            checkpoint_every=2000,
-        ),
+    model, cells, rate = ModelConfig(features=128, blocks=2), TRAINED_LENGTH * get_task(task).reach, 0.005
+    data = DataConfig(bins=(8, 16, 32, 64, 128), longest=cells, batch=32, shorter=0.3)
+    if task in ("stack", "reverse-bits", "duplicate-bits", "missing-duplicate", "odds-first"):
+        data = replace(data, full=0.2, shorter=0.2, above=0.3, offset=0.3)
+    if task == "duplicate-bits":
+        model, data, rate = replace(model, features=192, blocks=1), replace(data, cropped=0.3), 0.01
+    if task in ("modular-brackets", "equation", "square-root"):
+        data = replace(data, examples=2**17)
+    train = TrainConfig(
+        steps=8_000,
+        learning_rate=rate,
+        schedule="constant",
+        weight_decay=0.1,
+        average=0.999,
+        precision="bf16",
+        evaluate_every=0,
+        checkpoint_every=2000,
     )
+    return RunConfig(task=task, model=model, data=data, train=train)
 
 
 def small(task: str) -> RunConfig:

@@ -36,7 +36,8 @@ def sample_bin(task: Task, data: DataConfig, index: int, batch: int, *, generato
     low = low if low <= high else 1
     lengths_B = sample_lengths(batch, low, high, data.shorter, data.full, data.above, generator=generator)
     if data.cropped and task.reach > 1 and high == width:
-        longer_B = width + 1 + randint_below(torch.full_like(lengths_B, (task.reach - 1) * width), generator)
+        most = task.reach * width if width == data.longest_input else min(task.reach * width, data.longest_input)
+        longer_B = width + 1 + randint_below(torch.full_like(lengths_B, most - width), generator)
         lengths_B = torch.where(bernoulli(data.cropped, (batch,), generator), longer_B, lengths_B)
     inputs_BN = task.draw(lengths_B, width, generator=generator)
     if data.worst:

@@ -47,8 +47,7 @@ def test_runs_are_trained_on_lengths_up_to_40_only() -> None:
         data, reach = spec.config.data, TASKS[spec.config.task].reach
         assert data.longest_input == 40 * reach
         if spec.config.model.kind == "shuffle-exchange":
-            assert max(data.bins) == 128
-            assert spec.config.model.blocks == 2
+            assert max(data.bins) == 128, "wider than any input"
         else:
             assert data.full == 1, "without padding"
     assert len(chomsky.PUBLISHED) == 15

@@ -256,3 +256,9 @@ def test_a_fixed_training_set_is_the_same_in_every_run() -> None:
     assert rows[0] == rows[1]
     assert len(rows[0]) == 5
     assert all(torch.equal(batch.targets, task.answer(batch.inputs)) for batch in drawn)
+
+
+def test_rows_without_room_for_their_answer_are_no_longer_than_the_longest() -> None:
+    task, data = get_task("duplicate-bits"), DataConfig(bins=(8, 16, 32, 64, 128), longest=80, cropped=0.5)
+    longest = [(sample_bin(task, data, i, 500, generator=seeded(i)).inputs != 0).sum(dim=1).max() for i in range(5)]
+    assert longest == [8, 16, 32, 40, 40]

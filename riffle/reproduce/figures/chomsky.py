@@ -92,8 +92,9 @@ def score_lengths(run: Run, device: torch.device, lengths: Sequence[int] = LENGT
 
 
 def _spec(task: str, unit: str) -> RunSpec:
-    """This network with a unit."""
+    """This network with a unit; gradients of the residual one are clipped, as in its recipe."""
     config = with_model_fields(chomsky(task), unit=unit)
+    config = with_train(config, clip=1.0) if unit == "residual" else config
     return RunSpec(folder="chomsky", group=f"{task}, {unit}", config=config, measure=score_lengths)
 
 
