@@ -286,20 +286,32 @@ def beside_others(path: Path = OWN_LOOP) -> str:
 
 
 def chomsky() -> str:
-    """The fifteen tasks of Delétang et al.: published scores and ours, in percent."""
-    results = chomsky_figure.CHOMSKY.read(ROOT / "results")
-    if not results:
-        return ""
+    """The fifteen tasks of Delétang et al.: published scores and ours, in percent; trials until all runs are there."""
+    trials = ROOT / "results" / "trials" / "chomsky.json"
+    finished = chomsky_figure.CHOMSKY.read(ROOT / "results")
+    results = finished or _read(trials)["runs"]
     heads, rows = chomsky_figure.table(results)
-    measured = [column for column in range(len(heads)) if any(row[column] is not None for row in rows)]
-    lines = [
-        [f"`{task}`", *(_percent(row[column]) for column in measured)]
-        for task, row in zip(chomsky_figure.PUBLISHED, rows, strict=True)
+    columns = list(zip(*rows, strict=True))
+    shown = [
+        (head, column)
+        for head, column, before in zip(heads, columns, [None, *columns], strict=False)
+        if any(value is not None for value in column) and column != before  # the mean of one run is the best
     ]
-    columns = [[value for row in rows if (value := row[column]) is not None] for column in measured]
-    solved = [str(sum(value >= 100 * chomsky_figure.SOLVED for value in column)) for column in columns]
-    means = [_percent(mean(column)) if len(column) == len(rows) else DASH for column in columns]
-    return _table(["task", *(heads[column] for column in measured)], [*lines, ["solved", *solved], ["mean", *means]])
+    lines = [
+        [f"`{task}`", *(_percent(column[row]) for _, column in shown)]
+        for row, task in enumerate(chomsky_figure.PUBLISHED)
+    ]
+    known = [[value for value in column if value is not None] for _, column in shown]
+    lines.append(["solved", *(str(sum(value >= 100 * chomsky_figure.SOLVED for value in values)) for values in known)])
+    lines.append(["mean", *(_percent(mean(values) if len(values) == len(rows) else None) for values in known)])
+    table = _table(["task", *(head for head, _ in shown)], lines)
+    if finished:
+        return table
+    steps = sorted(run["steps"] for run in results)
+    return (
+        f"First trials on an H200, one seed, stopped after a minute or two, {steps[0]:,} to {steps[-1]:,} steps of the "
+        f"8,000 ([chomsky.json](../results/trials/chomsky.json)):\n\n{table}"
+    )
 
 
 def listops() -> str:
