@@ -68,7 +68,7 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
             "auto", fused wherever they run.
         recompute: Whether the backward pass of the fused kernels forms the gates again, so that a layer keeps its input
             only; False keeps the gates, a tenth faster and four times the memory. None, the default, keeps them where
-            they take at most a thirty-second of the device's memory.
+            they take at most a thirty-second of the device's memory, until that does not suffice.
         graphs: Whether the passes of small work on the fused kernels, forward and backward, are replayed as CUDA graphs
             once a shape repeats, or a :class:`~riffle.kernels.graphs.GraphCache` with bounds of its own.
         sharding: A :class:`riffle.parallel.SequenceSharding` over whose 2^p ranks every sequence is spread, an equal
@@ -217,7 +217,9 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
             except torch.OutOfMemoryError:
                 pass  # with the error goes what the attempt held, and what is free can be counted
             if ys_BND is None and not (self.graphs and self.graphs.reset()):
-                raise out_of_memory_error(self, xs_BND)
+                if self.recompute is not None:
+                    raise out_of_memory_error(self, xs_BND)
+                self.recompute = True  # from now on: kept gates were too much
         return [self.relabel(y_BND) for y_BND in ys_BND]
 
     def _run_padded(self, xs_BND: list[Tensor]) -> list[Tensor]:

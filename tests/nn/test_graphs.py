@@ -258,6 +258,25 @@ def test_out_of_memory_graphs_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
         torch.testing.assert_close(ours(x_BND), expected, rtol=0, atol=1e-6)
 
 
+def test_out_of_memory_kept_gates_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = make()
+    original = execute.run_fused
+
+    def short_of_memory(net: ShuffleExchange, xs_BND: list[Tensor]) -> list[Tensor]:
+        if not net.recompute:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return original(net, xs_BND)
+
+    x_BND = cells()
+    expected = theirs(x_BND)
+    monkeypatch.setattr(network, "run_fused", short_of_memory)
+    torch.testing.assert_close(ours(x_BND), expected, rtol=0, atol=1e-6)
+    assert ours.recompute
+    ours.recompute = False
+    with pytest.raises(torch.OutOfMemoryError, match="recompute=True"):
+        ours(x_BND)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("recompute", [True, False])
