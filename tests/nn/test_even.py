@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from riffle import SequenceModel, ShuffleExchange
+from riffle.bench.measure import relative_error
 from riffle.inspect import trace
 from riffle.models.export import export_program, write_onnx
+from riffle.nn.switch import Unit
 from riffle.parallel import stream
-from riffle.shuffle import SHUFFLES, bits, padded_length, riffle, rotate, schedule, unriffle
+from riffle.shuffle import PADS, SHUFFLES, bits, padded_length, riffle, rotate, schedule, unriffle
 
 EVEN = st.integers(1, 24).map(lambda half: 2 * half)
 OPTIONS = {"blocks": st.integers(1, 3), "sharing": st.sampled_from(["block", "minimal", "full"])}
@@ -229,3 +231,34 @@ def test_kept_with_the_weights(tmp_path: Path) -> None:
     again = ShuffleExchange.from_pretrained(tmp_path)
     assert again.pad == "even"
     assert "pad='even'" in repr(again)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("unit", ["gated", "residual"])
+@pytest.mark.parametrize("lengths", [None, [200 - 5 * row for row in range(20)]], ids=["one length", "many"])
+def test_on_a_gpu(lengths: list[int] | None, unit: Unit) -> None:
+    """Called again and again, so that graphs are replayed where they can be; one sequence is longer than a tile."""
+    options: dict[str, Any] = {"blocks": 2, "unit": unit, "pad": "even", "device": "cuda"}
+    net = ShuffleExchange(64, backend="fused", dtype=torch.bfloat16, **options)
+    exact = ShuffleExchange(64, backend="reference", **options)
+    exact.load_state_dict(net.state_dict())
+    shape = (3, 1030, 64) if lengths is None else (len(lengths), max(lengths), 64)
+    for _ in range(4):
+        x_BND, grad_BND = ((torch.rand(*shape, device="cuda") * 2 - 1).bfloat16() for _ in range(2))
+        results = []
+        for each, dtype in ((net, torch.bfloat16), (exact, torch.float32)):
+            cells_BND = x_BND.to(dtype).requires_grad_()
+            y_BND = each(cells_BND, lengths)
+            wanted = [cells_BND, *each.parameters()]
+            results.append([y_BND, *torch.autograd.grad(y_BND, wanted, grad_BND.to(dtype))])
+        for actual, expected in zip(*results, strict=True):
+            assert relative_error(actual, expected) < 0.04
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_at_powers_of_two_bit_for_bit() -> None:
+    nets = [ShuffleExchange(64, 2, pad=pad, device="cuda", dtype=torch.bfloat16) for pad in PADS]
+    nets[1].load_state_dict(nets[0].state_dict())
+    xs_BND = [torch.rand(3, length, 64, device="cuda").bfloat16() for length in (512, 64, 7)]
+    for ys_BND in zip(*(net.forward_batches(xs_BND) for net in nets), strict=True):
+        assert torch.equal(*ys_BND)
