@@ -1,4 +1,4 @@
-"""Checkpoints: named tensors in one safetensors file, and int8 quantisation of weights for shipping."""
+"""Checkpoints: named tensors in one safetensors file, and quantisation of weights for shipping."""
 
 from __future__ import annotations
 
@@ -80,15 +80,19 @@ FINEST_STEP = 1 / 20
 better, and weights with fewer values take a sixth less of a wheel, which is compressed."""
 
 
+MOST_WEIGHTS = 2**30
+"""Weights of a matrix at most: a damaged or hostile file is not inflated without end."""
+
+
 def quantize(weights: Mapping[str, Tensor], bits: int = 8) -> dict[str, Tensor]:
     """Round every matrix to ``bits`` bits with one step per row; vectors are left as they are.
 
-    A row's largest weight takes the largest integer, unless that makes a step of less than ``FINEST_STEP``. Matrices
-    are stored as int8, those of up to six bits with four weights in three bytes where rows can be cut so.
+    A row's largest weight takes the largest integer, unless that makes a step of less than ``FINEST_STEP``. The
+    integers of a matrix are stored as a zlib stream.
 
     >>> quantized = quantize({"w": torch.tensor([[0.7, -0.7, 0.7, 0.7], [0.0, 0.0, 0.0, 0.0]])})
-    >>> quantized["w"].tolist(), quantized["w.scale"].tolist()
-    ([[20, -20, 20, 20], [0, 0, 0, 0]], [[0.03500000014901161], [0.0]])
+    >>> dequantize(quantized)["w"].tolist()
+    [[0.699999988079071, -0.699999988079071, 0.699999988079071, 0.699999988079071], [0.0, 0.0, 0.0, 0.0]]
     """
     out: dict[str, Tensor] = {}
     for name, tensor in weights.items():
@@ -97,28 +101,36 @@ def quantize(weights: Mapping[str, Tensor], bits: int = 8) -> dict[str, Tensor]:
             continue
         scale = tensor.abs().amax(dim=-1, keepdim=True) / (2 ** (bits - 1) - 1)
         scale = torch.maximum(scale, FINEST_STEP * tensor.square().mean(dim=-1, keepdim=True).sqrt())
-        matrix = (tensor / scale.clamp(min=torch.finfo(scale.dtype).tiny)).round().to(torch.int8)
-        out[name] = _pack_six_bits(matrix) if bits <= 6 and matrix.shape[-1] % 4 == 0 else matrix
+        out[name] = deflate((tensor / scale.clamp(min=torch.finfo(scale.dtype).tiny)).round().to(torch.int8))
         out[name + SCALE_SUFFIX] = scale
     return out
 
 
-def _pack_six_bits(matrix: Tensor) -> Tensor:
-    """Integers -32..31, four in three bytes, uint8."""
-    a, b, c, d = (matrix.int() + 32).unflatten(-1, (-1, 4)).unbind(-1)
-    word = a << 18 | b << 12 | c << 6 | d
-    return torch.stack([word >> shift & 255 for shift in (16, 8, 0)], dim=-1).flatten(-2).to(torch.uint8)
+def deflate(integers: Tensor) -> Tensor:
+    """Integers of eight bits as the bytes of a zlib stream."""
+    return torch.frombuffer(bytearray(zlib.compress(integers.cpu().numpy().tobytes(), 9)), dtype=torch.uint8)
 
 
-def _unpacked(matrix: Tensor) -> Tensor:
-    """The integers of a quantised matrix, packed or not."""
-    if matrix.dtype != torch.uint8:
-        return matrix
-    if matrix.shape[-1] % 3:
-        raise ValueError(f"a matrix of six bits has rows of {matrix.shape[-1]} bytes, no multiple of three")
-    a, b, c = matrix.int().unflatten(-1, (-1, 3)).unbind(-1)
-    word = a << 16 | b << 8 | c
-    return torch.stack([(word >> shift & 63) - 32 for shift in (18, 12, 6, 0)], dim=-1).flatten(-2)
+def inflate(name: str, weights: Mapping[str, Tensor]) -> Tensor:
+    """The integers of a quantised matrix, in rows as its scales."""
+    scale, inflater = weights[name + SCALE_SUFFIX], zlib.decompressobj()
+    try:
+        content = inflater.decompress(weights[name].numpy().tobytes(), MOST_WEIGHTS)
+    except zlib.error as error:
+        raise ValueError(f"the weights {quote(name)} are no zlib stream ({error})") from None
+    fits = scale.dim() > 1 and scale.shape[-1] == 1 and content and scale.numel() and not len(content) % scale.numel()
+    if not inflater.eof or not fits:
+        shape = tuple(scale.shape)
+        raise ValueError(f"the scales {quote(name + SCALE_SUFFIX)} have shape {shape}, not one for each row of weights")
+    return torch.frombuffer(bytearray(content), dtype=torch.int8).view(*scale.shape[:-1], -1)
+
+
+def _quantized(weights: Mapping[str, Tensor]) -> list[str]:
+    """The names of the matrices that have scales."""
+    names = [name.removesuffix(SCALE_SUFFIX) for name in weights if name.endswith(SCALE_SUFFIX)]
+    if missing := [name for name in names if name not in weights]:
+        raise ValueError(f"there are scales of {quote(missing[0])}, but no such weights")
+    return names
 
 
 def quantized_bits(weights: Mapping[str, Tensor]) -> int:
@@ -127,19 +139,11 @@ def quantized_bits(weights: Mapping[str, Tensor]) -> int:
     >>> quantized_bits(quantize({"w": torch.randn(2, 3)}, bits=6))
     6
     """
-    matrices = (_unpacked(weights[name.removesuffix(SCALE_SUFFIX)]) for name in weights if SCALE_SUFFIX in name)
-    largest = max((int(matrix.abs().max()) for matrix in matrices), default=None)
+    largest = max((int(inflate(name, weights).int().abs().max()) for name in _quantized(weights)), default=None)
     return 32 if largest is None else 1 + largest.bit_length()
 
 
 def dequantize(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Undo :func:`quantize` up to rounding; weights that are not quantised are left as they are."""
-    for name, scale in weights.items():
-        matrix = weights.get(name.removesuffix(SCALE_SUFFIX))
-        if name.endswith(SCALE_SUFFIX) and (matrix is None or scale.shape != (*matrix.shape[:-1], 1)):
-            raise ValueError(f"the scales {quote(name)} have shape {tuple(scale.shape)}, not one for each row")
-    return {
-        name: _unpacked(tensor) * weights[name + SCALE_SUFFIX] if name + SCALE_SUFFIX in weights else tensor
-        for name, tensor in weights.items()
-        if not name.endswith(SCALE_SUFFIX)
-    }
+    out = {name: tensor for name, tensor in weights.items() if not name.endswith(SCALE_SUFFIX)}
+    return out | {name: inflate(name, weights) * weights[name + SCALE_SUFFIX] for name in _quantized(weights)}
