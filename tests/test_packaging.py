@@ -54,7 +54,7 @@ def installed(wheel: Path) -> Path:
 
 
 def test_the_size(wheel: Path) -> None:
-    assert wheel.stat().st_size < 40 * 2**20
+    assert wheel.stat().st_size < 40e6
 
 
 def test_the_files(wheel: Path) -> None:
