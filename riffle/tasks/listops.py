@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from riffle.tasks.brackets import nested_heights
-from riffle.tasks.rows import bernoulli, crop, last_column_so_far, randint, take
+from riffle.tasks.rows import bernoulli, crop, last_column_so_far, randint
 from riffle.tasks.task import BLANK, Batch
 from riffle.tasks.tokens import ClassTask
 
@@ -173,5 +173,5 @@ def draw_trees(width: int, generator: torch.Generator) -> Tensor:
         if below is not None:
             first_V = below.cumsum(dim=0) - below  # where a node would start if all followed each other
             offset_V = counts_V.cumsum(dim=0) - counts_V
-            start_V = start_V[parent_V] + 1 + first_V - take(first_V[None], offset_V[parent_V][None])[0]
+            start_V = start_V[parent_V] + 1 + first_V - first_V[offset_V[parent_V]]
     return rows_BN

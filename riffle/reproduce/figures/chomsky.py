@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from riffle.config import DataConfig
 from riffle.recipes import TRAINED_LENGTH, chomsky, with_model
 from riffle.reproduce.charts import table_figure, title
 from riffle.reproduce.claims import Claim, count_runs
@@ -101,7 +102,7 @@ def _spec(task: str, unit: str) -> RunSpec:
 def _baseline_spec(task: str, kind: str) -> RunSpec:
     """A baseline, trained without padding, and in float32: bfloat16 does not count to 500."""
     config = with_train(with_model(chomsky(task), kind), precision="fp32")
-    config = replace(config, data=replace(config.data, bins=UNPADDED, longest=0, batch=16, shorter=0.0, full=1.0))
+    config = replace(config, data=DataConfig(bins=UNPADDED, batch=16, shorter=0.0, full=1.0))
     return RunSpec(folder="chomsky", group=f"{task}, {kind}", config=config, measure=score_lengths)
 
 
