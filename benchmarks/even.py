@@ -1,7 +1,7 @@
 """Networks padded to an even length beside networks padded to a power of two: what they cost and what they learn.
 
     python benchmarks/even.py time RESULT.json
-    python benchmarks/even.py accuracy RESULT.json RUN...
+    python benchmarks/even.py accuracy RESULT.json RUN... [--longest 1024] [--examples 128]
 
 ``accuracy`` scores every run with both paddings, whichever it was trained with: the weights are the same.
 """
@@ -34,11 +34,10 @@ FEATURES = 192
 TOLERANCE = 0.04
 """The largest relative error, in the Euclidean norm, of what is computed in bfloat16."""
 LENGTHS = {
-    "powers": (64, 128, 256, 512, 1024),
-    "even": (36, 50, 82, 100, 154, 200, 282, 410, 614, 974),
-    "odd": (37, 51, 83, 101, 155, 205, 283, 411, 615, 973),
+    "powers": (16, 32, 64, 128, 256, 512, 1024),
+    "even": (18, 26, 36, 50, 82, 100, 154, 200, 282, 410, 614, 974),
+    "odd": (19, 27, 37, 51, 83, 101, 155, 205, 283, 411, 615, 973),
 }
-EXAMPLES = 128
 
 
 def time_networks(device: torch.device) -> list[dict[str, Any]]:
@@ -100,17 +99,18 @@ def check(net: ShuffleExchange, x_BND: torch.Tensor, lengths: list[int] | None) 
         raise ValueError(f"output and gradient are {errors} from the definition, {TOLERANCE} allowed")
 
 
-def score_run(folder: Path, device: torch.device) -> dict[str, Any]:
+def score_run(folder: Path, device: torch.device, longest: int, examples: int) -> dict[str, Any]:
     """Shares of symbols and of whole sequences that are right, at lengths of every kind."""
     run = Run(folder)
     model, task = run.model(device), get_task(run.config.task)
     data = run.config.data
     result: dict[str, Any] = {"run": folder.name, "task": task.name, "trained": run.config.model.pad}
-    result |= {"bins": list(data.bins), "batch": data.batch, "step": run.weights_step(), "scores": {}}
+    result |= {"bins": list(data.bins), "longest": data.longest_input, "batch": data.batch}
+    result |= {"step": run.weights_step(), "scores": {}}
     for pad in PADS:
         model.network.pad = pad
         for kind, lengths in LENGTHS.items():
-            scores = [score(model, task, length, "uniform", EXAMPLES) for length in lengths]
+            scores = [score(model, task, length, "uniform", examples) for length in lengths if length <= longest]
             rounded = {each["length"]: [round(each[key], 5) for key in ("symbols", "sequences")] for each in scores}
             result["scores"].setdefault(pad, {})[kind] = rounded
     print(json.dumps(result), flush=True)
@@ -123,11 +123,14 @@ def main() -> None:
     parser.add_argument("what", choices=("time", "accuracy"))
     parser.add_argument("result", type=Path, metavar="RESULT.json")
     parser.add_argument("runs", type=Path, nargs="*", metavar="RUN")
+    parser.add_argument("--longest", type=int, default=1024)
+    parser.add_argument("--examples", type=int, default=128)
     arguments = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    measured = (
-        time_networks(device) if arguments.what == "time" else [score_run(folder, device) for folder in arguments.runs]
-    )
+    if arguments.what == "time":
+        measured = time_networks(device)
+    else:
+        measured = [score_run(folder, device, arguments.longest, arguments.examples) for folder in arguments.runs]
     write_json(arguments.result, {**environment(device), arguments.what: measured})
 
 

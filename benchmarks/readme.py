@@ -401,6 +401,28 @@ def even_speed(path: Path = ROOT / "benchmarks" / "results" / "even.json") -> st
     return f"{about} ([{path.name}](../benchmarks/results/{path.name})).\n\n{_table(heads, rows)}"
 
 
+def even_accuracy(path: Path = ROOT / "results" / "trials" / "even.json") -> str:
+    """Networks trained at powers of two and at even lengths, each run with both paddings."""
+    record = _read(path)
+    kinds = {"powers": "powers of two", "even": "other even", "odd": "odd"}
+    parts = ("trained", "beyond")
+    heads = ["", "trained at", "run with", *(f"{name}, {part}" for name in kinds.values() for part in parts)]
+    rows = []
+    for run in record["accuracy"]:
+        bins = ", ".join(map(str, run["bins"])) if len(run["bins"]) < 8 else f"even lengths to {max(run['bins'])}"
+        for pad, scores in run["scores"].items():
+            row = [f"{run['task']}, {run['features']} maps", bins, f'`pad="{pad}"`']
+            for kind in kinds:
+                for beyond in (False, True):
+                    found = [
+                        score for length, score in scores[kind].items() if (int(length) > run["longest"]) == beyond
+                    ]
+                    row.append(" / ".join(format_share(mean(values)) for values in zip(*found, strict=True)))
+            rows.append(row)
+    about = "Symbols / whole sequences right, means over the lengths tested"
+    return f"{about} ([{path.name}](../results/trials/{path.name})).\n\n{_table(heads, rows, text_columns=3)}"
+
+
 def lambada(
     *,
     short: bool = False,
@@ -490,6 +512,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "seeds": seeds,
     },
     "docs/speed.md": {"speed": speed, "even": even_speed, "cpu": cpu},
+    "docs/training.md": {"even": even_accuracy},
     "docs/using.md": {"own-loop": own_loop},
     "docs/lambada.md": {"lambada": lambada, "reading-speed": reading_speed, "levers": levers, "compared": compared},
     "docs/rivals.md": {

@@ -61,7 +61,8 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
         noise: Standard deviation of multiplicative noise in training, used in place of dropout.
         length: The one length of a network with ``sharing="none"``.
         pad: To which length sequences are padded inside: "power", the next power of two, or "even", the next even
-            number. The same weights serve both and agree at powers of two; 1,030 cells cost 1,030 instead of 2,048.
+            number: 1,030 cells cost 1,030 instead of 2,048. Both agree at powers of two; elsewhere the wiring is
+            another one, and a network has to be trained with the padding it is used with.
         order: "official" takes and gives the features as the authors' released code orders them, see
             :meth:`from_official`.
         backend: Which kernels compute the switch layers: "reference" (plain PyTorch), "fused" (Triton, on a GPU) or
