@@ -73,7 +73,7 @@ def test_mistakes() -> None:
 @pytest.mark.timeout(600)
 def test_reversal_is_an_antidiagonal_at_eight_times_the_trained_length() -> None:
     run = Run(SHIPPED / "reverse")
-    length = 8 * max(run.config.data.bins)
+    length = 8 * run.config.data.longest_input
     symbols_N = get_task("reverse").sample(1, length, generator=torch.Generator().manual_seed(0)).inputs[0]
     outputs = [9 * index % length for index in range(length // 8)]  # an eighth of them, of every kind
     routing_R = strongest_source(dependence(run.model(), symbols_N, outputs=outputs, probes=2))
