@@ -81,7 +81,18 @@ def test_reversal_is_an_antidiagonal_at_eight_times_the_trained_length() -> None
     assert right >= 0.95  # a few depend still more on the last symbol, which says where the input ends
 
 
-MOVING = ("id", "reverse", "duplicate", "rev2", "left", "right", "bit-reversal")
+MOVING = (
+    "id",
+    "reverse",
+    "duplicate",
+    "rev2",
+    "left",
+    "right",
+    "bit-reversal",
+    "duplicate-bits",
+    "odds-first",
+    "reverse-bits",
+)
 
 
 @pytest.mark.parametrize("name", MOVING)
