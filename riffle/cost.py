@@ -115,8 +115,8 @@ class MemoryModel:
             kept = layers if self.recompute else (5 if wide else 4) * layers
             run = k - 1 if self.benes else k
             shared = max(1, min(run, GRADIENT_PAIRS // max(1, rows // 2))) if self.features % 8 == 0 else 1
-            part, sums = 6 + (shared > 1), 0.625 / self.dtype.itemsize
-            return kept + shared * part + sums + (6 if wide and not self.recompute else 7) + 3 * joined
+            part = 6 + 0.625 / self.dtype.itemsize + (shared > 1)
+            return kept + shared * part + (6 if wide and not self.recompute else 7) + 3 * joined
         if self.fused:
             # The input, a layer's input, and gates and output, or gates, what the candidates read and candidates where
             # the library computes their product. Skip connections keep a block's inputs and read a sum of two buffers.

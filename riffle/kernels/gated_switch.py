@@ -108,7 +108,7 @@ def update_backward(
 
     The candidates come from their sums, or where ``OUT`` from the layer's outputs, which hold them mixed with the
     copied state. Where ``MORE``, the gradient of the outputs is the sum of two tensors. ``p_grad_gates`` takes the
-    gradients of the update gates and may be ``p_gates``; to ``p_sums`` ``[tiles, 10D]`` each tile adds its share of the
+    gradients of the update gates and may be ``p_gates``; ``p_sums`` ``[tiles, 10D]`` takes each tile's share of the
     gradients of B_u (columns 4D to 6D) and B_c (6D to 8D).
     """
     D: tl.constexpr = WIDTH
@@ -143,8 +143,8 @@ def update_backward(
     _store(p_grad_gates + rows[:, None] * (6 * D) + (4 + i) * D + columns[None, :], b_grad_update, mask, EVEN)
     _store(p_grad_sum + candidate, b_grad_sum, mask, EVEN)
     _store(p_grad_state + cell, b_grad * b_update, mask, EVEN)
-    _add_sum(p_sums + tile * (10 * D) + (4 + i) * D + columns, b_grad_update, columns < D)
-    _add_sum(p_sums + tile * (10 * D) + (6 + i) * D + columns, b_grad_sum, columns < D)
+    _store_sum(p_sums + tile * (10 * D) + (4 + i) * D + columns, b_grad_update, columns < D)
+    _store_sum(p_sums + tile * (10 * D) + (6 + i) * D + columns, b_grad_sum, columns < D)
 
 
 @triton.jit
@@ -160,7 +160,7 @@ def reset_backward(
     ``p_grad_read`` holds, where ``ADD``. Where ``MORE``, a later layer's skip connection began at ``p_read``: of what
     that layer read, ``p_more`` is the gradient, which is scaled and added, and whose product with ``p_read`` is the
     scale's gradient. ``PRODUCT`` stores r^i * s, for the gradient of W_c, and ``COPY`` what was read, for that of the
-    gates' weight. To ``p_sums`` ``[tiles, 5E]`` each tile adds its share of the gradients of B_r (columns 0 to 2E) and,
+    gates' weight. ``p_sums`` ``[tiles, 5E]`` takes each tile's share of the gradients of B_r (columns 0 to 2E) and,
     where ``MORE``, of the scale (4E to 5E).
     """
     E: tl.constexpr = WIDTH
@@ -195,9 +195,9 @@ def reset_backward(
     # Sums come last: the warps wait for each other, and no load should wait with them.
     p_sums += tile * (5 * E) + columns
     for i in tl.static_range(2):
-        _add_sum(p_sums + i * E, b_grad_resets[i], columns < E)
+        _store_sum(p_sums + i * E, b_grad_resets[i], columns < E)
     if MORE:
-        _add_sum(p_sums + 4 * E, b_more * b_read, columns < E)
+        _store_sum(p_sums + 4 * E, b_more * b_read, columns < E)
 
 
 @triton.jit
@@ -225,7 +225,7 @@ def skip_backward(
     b_grad = _load(p_grad_read + pair, mask, EVEN)
     _store(p_grad_skip + pair, b_grad * _scale(p_scale, columns, E), mask, EVEN)
     _store(p_grad_state + pair, b_grad + _load(p_grad_state + pair, mask, EVEN), mask, EVEN)
-    _add_sum(p_sums + tile * (5 * E) + 4 * E + columns, b_grad * _load(p_skip + pair, mask, EVEN), columns < E)
+    _store_sum(p_sums + tile * (5 * E) + 4 * E + columns, b_grad * _load(p_skip + pair, mask, EVEN), columns < E)
 
 
 @triton.jit
@@ -241,9 +241,8 @@ def _tile(n_rows, WIDTH: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.conste
 
 
 @triton.jit
-def _add_sum(pointers, b_value, mask):
-    """Add the sums over a tile's rows to what layers before left there."""
-    tl.store(pointers, tl.load(pointers, mask=mask) + tl.sum(b_value, axis=0), mask=mask)
+def _store_sum(pointers, b_value, mask):
+    tl.store(pointers, tl.sum(b_value, axis=0), mask=mask)
 
 
 @triton.jit

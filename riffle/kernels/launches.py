@@ -326,9 +326,8 @@ def backward_layer(
     all_grad_gates = workspace("gates" + half, share.pairs, 3 * pair)
     all_grad_sums = workspace("grad sums" + half, share.pairs, 2, features)
     all_products = workspace("product" + half, share.pairs, 2, pair)
-    tile_sums = workspace("tile sums", share.summing_tiles, 5 * pair, dtype=torch.float32)
-    if share.begins:
-        tile_sums.zero_()
+    all_tile_sums = workspace("tile sums" + half, share.summing_tiles, 5 * pair, dtype=torch.float32)
+    tile_sums = all_tile_sums[share.first_summing :]
     alone = share.pairs == pairs
     all_read = state_PE if joined and alone else workspace("read" + half, share.pairs, pair)
     grad_gates, grad_sums, product_P2E = all_grad_gates[here], all_grad_sums[here], all_products[here]
@@ -363,16 +362,15 @@ def backward_layer(
     if skip_CD is not None and grad_read_CD is None:
         grad_scale = gradients.skip_scale
         plan.skip_backward(skip_CD, weights.skip_scale, grad_read_PE, grad_CD, grad_skip_CD, tile_sums)
-    if share.ends:
-        sums_5E = tile_sums.sum(0)
-        gradients.biases.add_(sums_5E[: 4 * pair])
+    if not share.last:
+        return
+    with workspace.aside(half):
+        add_weight_gradient(all_grad_gates, all_read, gradients.gates)
+        for i in range(2):
+            add_weight_gradient(all_grad_sums[:, i], all_products[:, i], gradients.candidates[i])
+        gradients.biases.add_(all_tile_sums[:, : 4 * pair].sum(0))
         if grad_scale is not None:
-            grad_scale.add_(sums_5E[4 * pair :].view(2, features).sum(0))
-    if share.last:
-        with workspace.aside(half):
-            add_weight_gradient(all_grad_gates, all_read, gradients.gates)
-            for i in range(2):
-                add_weight_gradient(all_grad_sums[:, i], all_products[:, i], gradients.candidates[i])
+            grad_scale.add_(all_tile_sums[:, 4 * pair :].sum(0).view(2, features).sum(0))
 
 
 def _add_skip(

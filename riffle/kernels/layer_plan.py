@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import lru_cache, partial
 from itertools import accumulate, groupby
 from typing import Any, NamedTuple
@@ -179,40 +179,35 @@ class GradientShare(NamedTuple):
     """Of these layers among those that share something."""
     last: bool
     """Whether this layer is the last to leave something."""
+    first_summing: int
+    """The first of the layer's tiles that leave shares of sums, which are of :func:`tuning.summing_rows`,"""
     summing_tiles: int
-    """The most tiles that any layer of the unit in a row leaves shares of sums of; these add up from layer to layer."""
-    begins: bool
-    """Whether this layer is the first of the unit in a row,"""
-    ends: bool
-    """and whether it is the last."""
+    """and how many there are of all these layers."""
 
 
 def share_gradients(plans: Sequence[LayerPlan], units: Sequence[Hashable]) -> list[GradientShare]:
     """For layers in the order of the backward pass, and what tells their units apart: which of them share products."""
-    shares: list[GradientShare] = []
-    number = 0
+    batches: list[list[int]] = []
     for _, group in groupby(range(len(plans)), key=lambda layer: units[layer]):
-        run = [plans[layer].pairs for layer in group]
-        features = plans[len(shares)].features
-        summing = max(_ceil_div(pairs, summing_rows(pairs)) for pairs in run)
-        end = len(shares) + len(run)
-        begins = True
-        while run:
+        batch: list[int] = []
+        for plan in (plans[layer] for layer in group):
             # Rows of other widths would begin where no kernel expects them.
-            fitting = sum(pairs <= GRADIENT_PAIRS for pairs in accumulate(run)) if features % 8 == 0 else 1
-            batch, run = run[: max(1, fitting)], run[max(1, fitting) :]
-            tiles = [_ceil_div(pairs, PASS_ROWS) for pairs in batch]
-            for layer in range(len(batch)):
-                shares.append(
-                    GradientShare(
-                        sum(batch[:layer]), sum(batch), sum(tiles[:layer]), sum(tiles), number,
-                        last=layer == len(batch) - 1, summing_tiles=summing, begins=begins,
-                        ends=len(shares) == end - 1,
-                    )
-                )  # fmt: skip
-                begins = False
-            number += 1
-    return shares
+            if batch and (sum(batch) + plan.pairs > GRADIENT_PAIRS or plan.features % 8):
+                batches.append(batch)
+                batch = []
+            batch.append(plan.pairs)
+        batches.append(batch)
+    return [share for number, batch in enumerate(batches) for share in _shares(batch, number)]
+
+
+def _shares(pairs: Sequence[int], number: int) -> Iterator[GradientShare]:
+    tiles = [_ceil_div(count, PASS_ROWS) for count in pairs]
+    summing = [_ceil_div(count, summing_rows(count)) for count in pairs]
+    for layer in range(len(pairs)):
+        yield GradientShare(
+            sum(pairs[:layer]), sum(pairs), sum(tiles[:layer]), sum(tiles), number, last=layer == len(pairs) - 1,
+            first_summing=sum(summing[:layer]), summing_tiles=sum(summing),
+        )  # fmt: skip
 
 
 def _ceil_div(size: int, block: int) -> int:
