@@ -37,36 +37,32 @@ def reset_forward(
 
 @triton.jit
 def update_forward(
-    p_gates, p_gates_bias, p_sum, p_state, p_bias, p_out, p_skip, p_scale, p_read, p_seed,
-    n_pairs, starts, lengths, rates,
-    WIDTH: tl.constexpr, SKIP: tl.constexpr, SHUFFLE: tl.constexpr, SWAP: tl.constexpr, DROPOUT: tl.constexpr,
-    FAST: tl.constexpr, EVEN: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
+    p_gates, p_gates_bias, p_sum, p_state, p_bias, p_out, p_seed, n_pairs, starts, lengths, rates,
+    WIDTH: tl.constexpr, SHUFFLE: tl.constexpr, SWAP: tl.constexpr, DROPOUT: tl.constexpr, FAST: tl.constexpr,
+    EVEN: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
-    """From the candidates' sums to the layer's outputs, each stored where the shuffle wants it.
-
-    Where ``SKIP``, ``p_read`` takes what the next layer reads: the outputs plus its scaled skip connection.
-    """
+    """From the candidates' sums to the layer's outputs, each stored where the shuffle wants it."""
     D: tl.constexpr = WIDTH
     i = tl.program_id(1)
     tile, rows, columns, mask = _tile(n_pairs, D, BLOCK_P, BLOCK_C)
     b_sum = _load(p_sum + rows[:, None] * (2 * D) + i * D + columns[None, :], mask, EVEN)
     _finish(
-        b_sum, p_gates, p_gates_bias, p_state, p_bias, p_out, p_skip, p_scale, p_read, p_seed, tile, rows, columns,
-        mask, i, starts, lengths, rates, D, SKIP, SHUFFLE, SWAP, DROPOUT, FAST, EVEN, BLOCK_P,
+        b_sum, p_gates, p_gates_bias, p_state, p_bias, p_out, p_seed, tile, rows, columns, mask, i,
+        starts, lengths, rates,
+        D, SHUFFLE, SWAP, DROPOUT, FAST, EVEN, BLOCK_P,
     )  # fmt: skip
 
 
 @triton.jit
 def switch_forward(
-    p_gates, p_gates_bias, p_read, p_state, p_weight, p_bias, p_out, p_skip, p_scale, p_next, p_seed,
-    n_pairs, starts, lengths, rates,
-    D: tl.constexpr, SKIP: tl.constexpr, SHUFFLE: tl.constexpr, SWAP: tl.constexpr, DROPOUT: tl.constexpr,
-    FAST: tl.constexpr, EVEN: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_K: tl.constexpr,
+    p_gates, p_gates_bias, p_read, p_state, p_weight, p_bias, p_out, p_seed, n_pairs, starts, lengths, rates,
+    D: tl.constexpr, SHUFFLE: tl.constexpr, SWAP: tl.constexpr, DROPOUT: tl.constexpr, FAST: tl.constexpr,
+    EVEN: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Reset, candidates' product and update in one: all columns of one of the two cells of a tile of pairs.
 
     ``BLOCK_C`` divides D, ``BLOCK_K`` divides E. A cell's columns are blocks of ``BLOCK_C``, each with an accumulator
-    of its own, so that a width such as 192 wastes nothing. ``p_next`` takes what the next layer reads, where ``SKIP``.
+    of its own, so that a width such as 192 wastes nothing.
     """
     E: tl.constexpr = 2 * D
     # Both cells of a tile follow each other, so that the second finds the pairs in cache.
@@ -92,8 +88,8 @@ def switch_forward(
     for block in tl.static_range(D // BLOCK_C):
         columns = block * BLOCK_C + tl.arange(0, BLOCK_C)
         _finish(
-            b_sums[block], p_gates, p_gates_bias, p_state, p_bias, p_out, p_skip, p_scale, p_next, p_seed, tile, rows,
-            columns, inside, i, starts, lengths, rates, D, SKIP, SHUFFLE, SWAP, DROPOUT, FAST, EVEN, BLOCK_P,
+            b_sums[block], p_gates, p_gates_bias, p_state, p_bias, p_out, p_seed, tile, rows, columns, inside, i,
+            starts, lengths, rates, D, SHUFFLE, SWAP, DROPOUT, FAST, EVEN, BLOCK_P,
         )  # fmt: skip
 
 
@@ -247,10 +243,9 @@ def _store_sum(pointers, b_value, mask):
 
 @triton.jit
 def _finish(
-    b_sum, p_gates, p_gates_bias, p_state, p_bias, p_out, p_skip, p_scale, p_read, p_seed, tile, rows, columns, mask, i,
-    starts, lengths, rates,
-    D: tl.constexpr, SKIP: tl.constexpr, SHUFFLE: tl.constexpr, SWAP: tl.constexpr, DROPOUT: tl.constexpr,
-    FAST: tl.constexpr, EVEN: tl.constexpr, BLOCK_P: tl.constexpr,
+    b_sum, p_gates, p_gates_bias, p_state, p_bias, p_out, p_seed, tile, rows, columns, mask, i, starts, lengths, rates,
+    D: tl.constexpr, SHUFFLE: tl.constexpr, SWAP: tl.constexpr, DROPOUT: tl.constexpr, FAST: tl.constexpr,
+    EVEN: tl.constexpr, BLOCK_P: tl.constexpr,
 ):  # fmt: skip
     """From a block of the candidates' sums to outputs in their places."""
     b_candidate = _candidate(b_sum, p_bias, columns, i, D, FAST)
@@ -259,12 +254,8 @@ def _finish(
     b_out = b_candidate + b_update * (b_copied - b_candidate)
     if DROPOUT:
         b_out *= _keep(p_seed, tile * BLOCK_P, i, columns, starts, rates, D, BLOCK_P)
-    out = _destination(rows, i, starts, lengths, SHUFFLE)[:, None] * D + columns[None, :]
-    _store(p_out + out, b_out, mask, EVEN)
-    if SKIP:
-        b_scale = tl.load(p_scale + columns, mask=columns < D, other=0.0)
-        b_state = b_out.to(p_out.dtype.element_ty).to(tl.float32)  # as it is stored
-        _store(p_read + out, b_state + b_scale[None, :] * _load(p_skip + out, mask, EVEN), mask, EVEN)
+    row = _destination(rows, i, starts, lengths, SHUFFLE)
+    _store(p_out + row[:, None] * D + columns[None, :], b_out, mask, EVEN)
 
 
 @triton.jit

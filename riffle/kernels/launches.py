@@ -63,17 +63,6 @@ class UnitGradients(NamedTuple):
     """``[D]``."""
 
 
-class NextRead(NamedTuple):
-    """What a layer stores beside its output, for the next one."""
-
-    skip: Tensor
-    """``[C, D]``: the cells that the next layer's skip connection adds, unscaled."""
-    scale: Tensor
-    """``[D]``, in float32."""
-    read: Tensor
-    """``[C, D]``: takes what the next layer's gates and candidates read."""
-
-
 class SkipGradient(NamedTuple):
     """What goes back through a skip connection to where it began."""
 
@@ -227,10 +216,8 @@ def forward_layer(
     *,
     kept: Kept | None,
     out_CD: Tensor | None,
-    read_CD: Tensor | None = None,
-    next_read: NextRead | None = None,
 ) -> Tensor:
-    """A switch layer on adjacent pairs, dropout, and the shuffle after it; fills ``kept`` and ``next_read`` as well.
+    """A switch layer on adjacent pairs, dropout, and the shuffle after it; fills ``kept`` as well.
 
     Args:
         plan: Of the layer's shape.
@@ -241,23 +228,16 @@ def forward_layer(
         workspace: Of this call.
         kept: Takes what the backward pass will need, where the plan keeps it.
         out_CD: Takes the result; None allocates it, as late as can be.
-        read_CD: The cells with the skip connection, where the layer before stored them; None adds it here.
-        next_read: For the layer after this one; None for nothing.
     """
     pairs, features = plan.pairs, plan.features
     state_PE = x_CD.view(pairs, 2 * features)
-    if read_CD is None:
-        read_PE = _add_skip(plan, state_PE, skip_CD, weights, workspace)
-    else:
-        read_PE = read_CD.view(pairs, 2 * features)
-    following = next_read or (None, None, None)
+    read_PE = _add_skip(plan, state_PE, skip_CD, weights, workspace)
     gates = workspace("gates", pairs, 6 * features) if kept is None else kept.gates
     torch.mm(read_PE, weights.gates_t, out=gates)
     if plan.switch_forward is not None:
         out_CD = torch.empty_like(x_CD) if out_CD is None else out_CD
-        plan.switch_forward[next_read is not None,](
-            gates, weights.gates_bias, read_PE, state_PE, weights.candidates, weights.candidates_bias, out_CD,
-            *following, seed,
+        plan.switch_forward(
+            gates, weights.gates_bias, read_PE, state_PE, weights.candidates, weights.candidates_bias, out_CD, seed
         )  # fmt: skip
         return out_CD
     sums = None if kept is None or not plan.keep_sums else kept.sums
@@ -269,9 +249,7 @@ def forward_layer(
         del product_P2E
         workspace.release("product")
         out_CD = torch.empty_like(x_CD)
-    plan.update_forward[next_read is not None,](
-        gates, weights.gates_bias, sums, state_PE, weights.candidates_bias, out_CD, *following, seed
-    )
+    plan.update_forward(gates, weights.gates_bias, sums, state_PE, weights.candidates_bias, out_CD, seed)
     return out_CD
 
 

@@ -43,10 +43,9 @@ class LayerPlan(NamedTuple):
     """Whether that has the candidates too; in 16 bits the layer's output serves."""
     skip_forward: Launch
     reset_forward: Launch
-    update_forward: Variants
-    """By ``SKIP``."""
-    switch_forward: Variants | None
-    """Reset, candidates and update in one, by ``SKIP``; None where the library's product serves better."""
+    update_forward: Launch
+    switch_forward: Launch | None
+    """Reset, candidates and update in one; None where the library's product serves better."""
     update_backward: Variants
     """By ``OUT`` and ``MORE``."""
     reset_backward: Variants
@@ -98,8 +97,8 @@ def plan_layer(
         keep_sums=keep and keeps_sums(dtype),
         skip_forward=one_pass("skip_forward", 2 * pairs, features),
         reset_forward=one_pass("reset_forward", pairs, 2 * features, **fast),
-        update_forward=Variants(("SKIP",), partial(one_pass, "update_forward", *update, **flags)),
-        switch_forward=None if blocks is None else Variants(("SKIP",), partial(_switch, blocks, *update, **flags)),
+        update_forward=one_pass("update_forward", *update, **flags),
+        switch_forward=None if blocks is None else _switch(blocks, *update, **flags),
         update_backward=Variants(("OUT", "MORE"), partial(one_pass, "update_backward", *update, **update_summing)),
         reset_backward=Variants(
             ("ADD", "MORE", "PRODUCT", "SKIP", "COPY"),

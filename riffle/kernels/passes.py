@@ -17,7 +17,6 @@ from torch import Tensor
 
 from riffle.kernels.launches import (
     Kept,
-    NextRead,
     SkipGradient,
     Workspace,
     aligned,
@@ -62,24 +61,16 @@ def forward(
         cells = Cells(saved.inputs[0], plan.regions, _saved_regions(plan, saved) if plan.keep else ())
         workspace = Workspace(cells.enter(plan, xs_BND))
         seeds, kept = _seeds(plan, seed), _kept(plan, saved)
-        stored: dict[str, Any] = {}
         for index, layer in enumerate(plan.layers):
             step = layer.step
             cells.copy(step.before)
             # Where the result is all that its region holds, the layer can allocate it when it is needed.
             target = step.target.region
             late = plan.large and cells.regions[target] is None and step.target.rows == plan.regions[target]
-            stores = {}
-            if layer.next_read:
-                following = plan.layers[index + 1]
-                read_CD = workspace(f"read {index % 2}", step.target.rows, plan.features)
-                scale = weights[following.unit].skip_scale
-                stores = {"next_read": NextRead(cells.rows(following.skip[0]), scale, read_CD)}
             out_CD = kernels.forward_layer(
                 layer.plan, cells.rows(step.source), cells.join(layer.skip), weights[layer.unit], seeds[index],
-                workspace, kept=kept[index], out_CD=None if late else cells.room(step.target), **stored, **stores,
+                workspace, kept=kept[index], out_CD=None if late else cells.room(step.target),
             )  # fmt: skip
-            stored = {"read_CD": stores["next_read"].read} if stores else {}
             if late:
                 cells.regions[target] = out_CD
             cells.copy(step.after)

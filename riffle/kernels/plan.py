@@ -55,8 +55,6 @@ class LayerStep(NamedTuple):
     step: Step
     skip: tuple[Piece, ...]
     """The rows that the skip connection adds; empty without one."""
-    next_read: bool
-    """Whether this layer stores what the next one reads, since that is its output plus a skip connection."""
     kept: int
     """The first pair of this layer among those of all layers."""
     last: tuple[int, ...]
@@ -105,8 +103,6 @@ class NetworkPlan(NamedTuple):
     """Whether some batch is shorter than the width at which it runs."""
     direct: bool
     """Whether the only batch is the first layer's input as it lies, and is kept as such for the backward pass."""
-    small: bool
-    """Whether starting its kernels takes longer than running them."""
     large: bool
     """Whether a layer's cells take so much memory that it is worth time to allocate late and to let go early."""
     eager: bool
@@ -125,6 +121,11 @@ class NetworkPlan(NamedTuple):
     def cells(self) -> int:
         """Of all batches at the widths at which they run."""
         return self.regions[INPUT]
+
+    @property
+    def small(self) -> bool:
+        """Whether starting its kernels takes longer than running them."""
+        return self.cells * self.features <= SMALL_WORK
 
 
 @lru_cache(maxsize=256)
@@ -153,7 +154,6 @@ def plan_network(
     spans = [(layer.first, layer.end) for layer in merged]
     offsets = (0, *accumulate(sizes))
     placed = place(spans, sizes)
-    kernels, small = KERNELS[form.kind], sum(sizes) * features <= SMALL_WORK
     keep = what_to_keep(keep, batches, lengths, features, device, form, dtype)
     layers, pairs = [], 0
     skips = [_skip_pieces(index, merged, placed.steps, offsets) for index in range(len(merged))]
@@ -163,7 +163,7 @@ def plan_network(
     for index, (layer, step) in enumerate(zip(merged, placed.steps, strict=True)):
         span = slice(layer.first, layer.end)
         unit = form.units.index(layer.unit)
-        plan = kernels.plan_layer(
+        plan = KERNELS[form.kind].plan_layer(
             tuple(sequences[span]),
             tuple(groups[span]),
             tuple(dropout / k for k in ks[span]),
@@ -175,15 +175,7 @@ def plan_network(
             keep=keep == KEEP_GATES,
         )
         last = tuple(region for region, reader in last_reader.items() if reader == index)
-        following = placed.steps[index + 1] if index + 1 < len(merged) else None
-        next_read = (
-            small
-            and kernels.next_read
-            and following is not None
-            and (step.after, following.before, following.source) == ((), (), step.target)
-            and [piece.rows for piece in skips[index + 1]] == [step.target.rows]
-        )
-        layers.append(LayerStep(plan, unit, step, tuple(skips[index]), next_read, pairs, last))
+        layers.append(LayerStep(plan, unit, step, tuple(skips[index]), pairs, last))
         pairs += plan.pairs
     large = sum(sizes) * features * dtype.itemsize >= LARGE_BYTES
     back, back_regions = _plan_backward(merged, spans, sizes, layers)
@@ -200,10 +192,9 @@ def plan_network(
         used_units(form, tuple(ks)),
         padded=tuple(widths) != lengths,
         direct=eager and len(batches) == 1 and x_dtype == dtype and widths[0] == lengths[0],
-        small=small,
         large=large,
         eager=eager,
-        separate=eager and not small,
+        separate=eager and sum(sizes) * features > SMALL_WORK,
         layers=tuple(layers),
         regions=placed.regions,
         backward=back,

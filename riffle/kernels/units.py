@@ -30,8 +30,6 @@ class UnitKernels:
     plan_layer: Callable[..., Any]
     forward_layer: Callable[..., Any]
     backward_layer: Callable[..., None]
-    next_read: bool
-    """Whether a layer can store what the next one reads, see :class:`~riffle.kernels.launches.NextRead`."""
     weights: Callable[..., Any]
     """From matrices, biases and the vector, in the order of the parameters."""
     gradients: Callable[..., Any]
@@ -46,7 +44,6 @@ def _residual(norm: Norm) -> UnitKernels:
         plan_layer=partial(residual.plan_layer, norm=norm),
         forward_layer=residual.forward_layer,
         backward_layer=residual.backward_layer,
-        next_read=False,
         weights=residual.ResidualUnitWeights,
         gradients=residual.unit_gradients,
     )
@@ -60,7 +57,6 @@ KERNELS = {
         plan_layer=layer_plan.plan_layer,
         forward_layer=launches.forward_layer,
         backward_layer=launches.backward_layer,
-        next_read=True,
         weights=launches.unit_weights,
         gradients=launches.unit_gradients,
     ),
