@@ -42,7 +42,7 @@ def at_own_padded_length(run: RunBatches, x_BN: Tensor, lengths: Tensor | Sequen
     sizes = checked_lengths(lengths, batch, longest, shortest=0)
     widths = [padded_length(max(1, size), pad) for size in sizes]
     groups = sorted(set(widths))
-    counts = [widths.count(width) for width in groups]
+    counts = [sum(other == width for other in widths) for width in groups]
     order = sorted(range(batch), key=lambda row: widths[row])
     ends_B, order_B = torch.tensor([sizes, order], device=x_BN.device)
     mask_BN = torch.arange(longest, device=x_BN.device) < ends_B[:, None]
