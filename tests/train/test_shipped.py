@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from riffle.tasks import TASKS, get_task
+from riffle.tasks.families import families
 from riffle.train.card import model_card
 from riffle.train.checkpoint import dequantize, quantize, quantized_bits, read_checkpoint
 from riffle.train.evaluate import evaluate
@@ -38,9 +39,11 @@ def test_a_shipped_run(name: str) -> None:
     assert environment["commit"]
     assert environment["command"][0] == "riffle"
     promised = json.loads((run.folder / "evaluation.json").read_text())["scores"]
+    task = get_task(name)
+    assert {score["split"] for score in promised} <= {"uniform", *task.splits, *families(task)}
     trained = run.config.data.longest_input
     for length in (16, trained):
-        (score,) = evaluate(run.model(), get_task(name), [length], examples=64, trained_length=trained)
+        (score,) = evaluate(run.model(), task, [length], examples=64, trained_length=trained)
         (card_score,) = (s for s in promised if s["split"] == "uniform" and s["length"] == length)
         # Some answers are one symbol, so that of 64 a wrong one is more than 0.015.
         assert score.symbol_accuracy >= card_score["symbol_accuracy"] - 0.02
