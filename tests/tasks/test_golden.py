@@ -53,7 +53,7 @@ def examples(name: str) -> dict[int, list[tuple[list[int], list[int]]]]:
 
 def test_every_task_of_the_authors_is_here() -> None:
     assert sorted(AUTHORS_NAMES.values()) == sorted(GOLDEN)
-    assert set(TASKS) - set(AUTHORS_NAMES) == {"rotate", "memory-index"}
+    assert set(AUTHORS_NAMES) <= set(TASKS)
 
 
 @pytest.mark.parametrize("name", AUTHORS_NAMES)
