@@ -4,8 +4,8 @@
     python tests/matrix.py --torch 2.10.0 --python python3.12    # one combination
     python tests/matrix.py --oldest --cpu                        # what continuous integration runs
 
-Wheels without CUDA are taken from PyTorch's own index where it can be reached. Those of the package index bring CUDA
-along: an environment then takes some 6 GB and three minutes to install. --cpu leaves such a combination out.
+PyTorch's own index has wheels without CUDA: name it in PIP_EXTRA_INDEX_URL. Those of the package index bring CUDA along:
+an environment then takes some 6 GB and three minutes to install. --cpu leaves such a combination out.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ MATRIX = (("python3.11", OLDEST), ("python3.13", PINNED), ("python3.13", "2.15.0
 """The oldest torch; the pinned one, which the whole suite runs with under Python 3.11; the newest that was tried."""
 SUITE = ("tests/nn", "tests/kernels", "tests/models/test_contract.py", "tests/train/test_loop.py", "tests/cli")
 PACKAGES = ("pytest", "pytest-timeout", "hypothesis", "onnx", "onnxscript", "onnxruntime")
-CPU_WHEELS = ("--retries", "0", "--extra-index-url", "https://download.pytorch.org/whl/cpu")
 
 
 def main() -> None:
@@ -51,7 +50,7 @@ def run_suite(python: str, torch: str, cpu: bool) -> str:
             subprocess.run([python, "-m", "venv", "--clear", folder], check=True)
         except (OSError, subprocess.CalledProcessError) as error:
             return f"error: {error}"
-        pip = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *CPU_WHEELS]
+        pip = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         wheel = f"torch=={torch}+cpu" if cpu else f"torch=={torch}"
         if cpu and subprocess.run([*pip, "--dry-run", "--no-deps", wheel], capture_output=True, check=False).returncode:
             return f"left out: no wheel of torch {torch} without CUDA can be reached"
