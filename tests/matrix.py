@@ -4,8 +4,8 @@
     python tests/matrix.py --torch 2.10.0 --python python3.12    # one combination
     python tests/matrix.py --oldest --cpu                        # what continuous integration runs
 
-PyTorch's own index has wheels without CUDA: name it in PIP_EXTRA_INDEX_URL. Those of the package index bring CUDA along:
-an environment then takes some 6 GB and three minutes to install. --cpu leaves such a combination out.
+Wheels without CUDA are taken where PIP_EXTRA_INDEX_URL names an index that has them. Those of the package index bring
+CUDA along: an environment then takes some 6 GB and three minutes to install. --cpu leaves such a combination out.
 """
 
 from __future__ import annotations
