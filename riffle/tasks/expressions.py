@@ -131,9 +131,7 @@ def _fill_short(rows_BN: Tensor, lengths_B: Tensor, generator: torch.Generator) 
     bracketed_BN = before_BN + after_BN >= 2
     numbers_BN = randint(1, MODULUS + 1, rows_BN.shape, generator)
     outer_BN = torch.where(before_BN == 0, OPEN, torch.where(after_BN == 0, CLOSE, MINUS))
-    short_BN = torch.where(
-        after_BN == bracketed_BN.long(), numbers_BN, torch.where(bracketed_BN, outer_BN, MINUS)
-    )
+    short_BN = torch.where(after_BN == bracketed_BN.long(), numbers_BN, torch.where(bracketed_BN, outer_BN, MINUS))
     return torch.where(outside_BN, rows_BN, short_BN)
 
 
