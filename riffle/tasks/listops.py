@@ -5,7 +5,8 @@ Digits 0 to 9 are the symbols 1 to 10, the operators that open a list 11 to 14, 
 any length.
 """
 
-# B = batch, N = width of the padded rows, U = N // 2 units of two cells, V = nodes of many trees on one level, W = lists among them, T = trees, D = digits
+# B = batch, N = width of the padded rows, U = N // 2 units of two cells
+# V = nodes of many trees on one level, W = lists among them, T = trees, D = digits
 from __future__ import annotations
 
 import statistics
