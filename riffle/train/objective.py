@@ -17,7 +17,7 @@ from riffle.config import ModelConfig, Precision, RunConfig
 from riffle.models.base import SymbolModel, Trainable
 from riffle.models.build import build
 from riffle.tasks import get_task
-from riffle.tasks.task import Batch
+from riffle.tasks.task import BLANK, Batch
 from riffle.train.data import held_out, move_right, sample_bin
 from riffle.train.distributed import SINGLE_PROCESS, RankGroup
 from riffle.train.evaluate import count_correct_symbols, evaluate, symbol_loss
@@ -66,19 +66,23 @@ class SymbolObjective:
     def sample(self, generator: torch.Generator) -> list[tuple[Batch, Tensor]]:
         """A batch of every bin, and the weight of each of its positions in the loss.
 
-        Bins have equal weight, and so have the examples of a bin that are not held out and the positions of an example.
-        Every rank samples the examples of all ranks, which are equal on all, and keeps its own rows.
+        Bins have equal weight, and so have the examples of a bin that are not held out and the positions of an example,
+        but for those whose target is blank, see ``train.blank_weight``. Every rank samples the examples of all ranks,
+        which are equal on all, and keeps its own rows.
         """
-        data, size = self.config.data, self.ranks.size
+        data, size, blank = self.config.data, self.ranks.size, self.config.train.blank_weight
 
         def one_bin(index: int) -> tuple[Batch, Tensor]:
             batch = sample_bin(self.task, data, index, data.batch * size, generator=generator)
-            trained_B = (~held_out(batch.inputs)).float()
-            weights_B = trained_B * size / (trained_B.sum().clamp(min=1) * (data.bins[index] * len(data.bins)))
+            # Examples that are drawn once are none of those that are held out.
+            trained_B = torch.ones_like(batch.inputs[:, 0]) if data.examples else ~held_out(batch.inputs)
             if data.offset:
                 batch = move_right(batch, data.offset, generator=generator)
-            inputs_BN, targets_BN, own_B = self.ranks.shard_rows(*batch, weights_B)
-            return Batch(inputs_BN, targets_BN), own_B[:, None].expand(inputs_BN.shape)
+            weights_BN = trained_B.float()[:, None].expand(batch.targets.shape)
+            weights_BN = weights_BN if blank == 1 else torch.where(batch.targets == BLANK, blank, 1.0) * weights_BN
+            weights_BN = weights_BN * (size / len(data.bins)) / weights_BN.sum().clamp(min=1)
+            inputs_BN, targets_BN, own_BN = self.ranks.shard_rows(*batch, weights_BN)
+            return Batch(inputs_BN, targets_BN), own_BN
 
         return on_parallel_streams([partial(one_bin, index) for index in range(len(data.bins))], generator.device)
 
