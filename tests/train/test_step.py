@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -52,6 +53,19 @@ def test_only_matrices_decay(kind: str) -> None:
         matrix = "weight" in name and parameter.dim() > 1 and name not in embeddings
         factor = 1 - 0.1 * 0.5 if matrix else 1.0
         torch.testing.assert_close(parameter.detach(), factor * before[name], msg=f"{name} {factor}")
+
+
+@pytest.mark.parametrize("offset", [0.0, 0.5])
+def test_cells_whose_target_is_blank_weigh_less(offset: float) -> None:
+    data, train = replace(CONFIG.data, batch=40, offset=offset), replace(CONFIG.train, blank_weight=0.25)
+    config = replace(CONFIG, task="parity", data=data, train=train)
+    for batch, weights_BN in SymbolObjective(config).sample(torch.Generator().manual_seed(0)):
+        trained_B1 = weights_BN.amax(dim=1, keepdim=True) > 0
+        blank_BN = batch.targets == 0
+        answer = weights_BN[trained_B1 & ~blank_BN].unique()
+        assert len(answer) == 1
+        torch.testing.assert_close(weights_BN[trained_B1 & blank_BN].unique(), answer / 4)
+        torch.testing.assert_close(weights_BN.sum(), torch.tensor(0.5), msg="two bins of equal weight")
 
 
 def test_every_parameter_is_optimised_once() -> None:
