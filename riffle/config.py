@@ -157,6 +157,8 @@ class TrainConfig:
     """Standard deviation of Gaussian gradient noise, as a multiple of the learning rate."""
     label_smoothing: Share = 0.0
     """Label smoothing: the probability that is spread over all classes."""
+    blank_weight: Share = 1.0
+    """Weight in the loss of cells whose target is blank, others have 1; small where most of an answer is blank."""
     average: Annotated[float, Range(ge=0, lt=1)] = 0.0
     """Decay of an exponential moving average of the weights, which is evaluated and kept; 0 for none."""
     keep: Literal["last", "best"] = "last"

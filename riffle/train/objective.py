@@ -1,6 +1,6 @@
 """Objectives: the examples, the loss and the evaluation of a run, which the training loop is independent of."""
 
-# S = steps, B = batch, N = padded length of a bin, C = classes, X = symbols of all bins
+# S = steps, B = batch, R = rows of S batches, N = padded length of a bin, C = classes, X = symbols of all bins
 from __future__ import annotations
 
 import contextlib
@@ -17,6 +17,7 @@ from riffle.config import ModelConfig, Precision, RunConfig
 from riffle.models.base import SymbolModel, Trainable
 from riffle.models.build import build
 from riffle.tasks import get_task
+from riffle.tasks.task import BLANK
 from riffle.train.data import held_out, move_right, sample_bin
 from riffle.train.distributed import SINGLE_PROCESS, RankGroup
 from riffle.train.evaluate import count_correct_symbols, evaluate, symbol_loss
@@ -59,21 +60,24 @@ class SymbolObjective:
     def draw(self, steps: int, generator: torch.Generator) -> Examples:
         """Inputs, targets and weights in the loss of a batch of every bin, one bin after the other, ``[S, X]``.
 
-        Bins have equal weight, and so have the examples of a bin that are not held out and the positions of an example.
-        Every rank draws the examples of all ranks, which are equal on all, and keeps its own rows.
+        Bins have equal weight, and so have the examples of a bin that are not held out and the positions of an example,
+        but for those whose target is blank, see ``train.blank_weight``. Every rank draws the examples of all ranks,
+        which are equal on all, and keeps its own rows.
         """
-        data, size = self.config.data, self.ranks.size
+        data, size, blank = self.config.data, self.ranks.size, self.config.train.blank_weight
 
         def one_bin(index: int) -> tuple[Tensor, ...]:
             batch = sample_bin(self.task, data, index, steps * data.batch * size, generator=generator)
-            trained_SB = (~held_out(batch.inputs)).float().view(steps, -1)
-            trained_S1 = trained_SB.sum(dim=1, keepdim=True).clamp(min=1)
-            weights_SB1 = (trained_SB * size / (trained_S1 * (data.bins[index] * len(data.bins)))).unsqueeze(-1)
+            # Examples that are drawn once are none of those that are held out.
+            trained_R = torch.ones_like(batch.inputs[:, 0]) if data.examples else ~held_out(batch.inputs)
             if data.offset:
                 batch = move_right(batch, data.offset, generator=generator)
-            inputs_SBN, targets_SBN = (rows.view(steps, -1, data.bins[index]) for rows in batch)
-            parts = (inputs_SBN, targets_SBN, weights_SB1.expand(inputs_SBN.shape))
-            return tuple(self.ranks.shard(part, dim=1).flatten(1) for part in parts)
+            weights_RN = trained_R.float()[:, None].expand(batch.targets.shape)
+            weights_RN = weights_RN if blank == 1 else torch.where(batch.targets == BLANK, blank, 1.0) * weights_RN
+            inputs_SBN, targets_SBN, weights_SBN = (x_RN.unflatten(0, (steps, -1)) for x_RN in (*batch, weights_RN))
+            total_S11 = weights_SBN.sum(dim=(1, 2), keepdim=True).clamp(min=1)
+            weights_SBN = weights_SBN * (size / len(data.bins)) / total_S11
+            return tuple(self.ranks.shard(x, dim=1).flatten(1) for x in (inputs_SBN, targets_SBN, weights_SBN))
 
         bins = on_parallel_streams([partial(one_bin, index) for index in range(len(data.bins))], generator.device)
         return tuple(torch.cat(parts, dim=1) for parts in zip(*bins, strict=True))

@@ -61,6 +61,21 @@ def test_only_matrices_decay(kind: str) -> None:
         torch.testing.assert_close(parameter.detach(), factor * before[name], msg=f"{name} {factor}")
 
 
+@pytest.mark.parametrize("offset", [0.0, 0.5])
+def test_cells_whose_target_is_blank_weigh_less(offset: float) -> None:
+    data, train = replace(CONFIG.data, batch=40, offset=offset), replace(CONFIG.train, blank_weight=0.25)
+    config = replace(CONFIG, task="parity", data=data, train=train)
+    _, *columns = SymbolObjective(config).draw(3, torch.Generator().manual_seed(0))
+    sizes = [data.batch * length for length in data.bins]
+    for length, targets_SX, weights_SX in zip(data.bins, *(x.split(sizes, dim=1) for x in columns), strict=True):
+        blank_BN, weights_BN = targets_SX[2].view(-1, length) == 0, weights_SX[2].view(-1, length)
+        trained_B1 = weights_BN.amax(dim=1, keepdim=True) > 0
+        answer = weights_BN[trained_B1 & ~blank_BN].unique()
+        assert len(answer) == 1
+        torch.testing.assert_close(weights_BN[trained_B1 & blank_BN].unique(), answer / 4)
+        torch.testing.assert_close(weights_BN.sum(), torch.tensor(0.5), msg="two bins of equal weight")
+
+
 def test_every_parameter_is_optimised_once() -> None:
     model = SequenceModel(12, 12, 8, 2)
     groups = make_optimizer(model, CONFIG.train, torch.tensor(0.1)).param_groups
