@@ -94,18 +94,20 @@ class SymbolObjective:
         return loss, lambda: count_correct_symbols(logits_XC.detach().argmax(dim=-1), targets_X)
 
     def evaluate(self, model: SymbolModel) -> dict[str, float]:
-        """Symbol accuracy by length; with structured examples those, too, and first the mean of all."""
+        """Symbol accuracy by length, in training's precision; with structured examples those, too, first the mean."""
         data, lengths = self.config.data, self.config.train.evaluate_lengths
         splits = ["uniform", "structured"] if data.structure else ["uniform"]
-        scores = evaluate(
-            model,
-            self.task,
-            lengths,
-            splits=splits,
-            examples=EVALUATION_EXAMPLES,
-            trained_length=data.longest_input,
-            part="selection",
-        )
+        device = next(model.parameters()).device
+        with autocast(self.config.train.precision, device):
+            scores = evaluate(
+                model,
+                self.task,
+                lengths,
+                splits=splits,
+                examples=EVALUATION_EXAMPLES,
+                trained_length=data.longest_input,
+                part="selection",
+            )
         names = {"uniform": "{}", "structured": "structured/{}"}
         accuracy = {names[score.split].format(score.length): score.symbol_accuracy for score in scores}
         return {"mean": sum(accuracy.values()) / len(accuracy), **accuracy} if data.structure else accuracy
