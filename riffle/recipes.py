@@ -100,7 +100,7 @@ def robust(task: str) -> RunConfig:
         data = replace(data, bins=(8, 16, 32, 64, 128), longest=64, batch=32, full=0.3, shorter=0.3)
         train = replace(train, steps=6_000)
     if task == "sort":
-        model, train = replace(model, unit="swap-gate"), replace(train, steps=7_000)
+        model, train = replace(model, unit="swap-gate"), replace(train, steps=10_000)
         data = replace(data, bins=(8, 16, 32, 64), batch=64, full=0.5, shorter=0.2, structure=0.6)
     if task in (*SUMS, *MOVES) and task != "duplicate":
         model = replace(model, features=128, blocks=2)
