@@ -61,6 +61,8 @@ class ModelConfig:
     """Whether the fused kernels recompute the gates in the backward pass: a fifth of the memory, for long inputs."""
     layers: Depth | None = None
     """Layers of a transformer (6) or a recurrent network (2), steps of a Universal Transformer (6, 12 with halting)."""
+    reads_first: bool = False
+    """Whether a recurrent network reads all of the input, in one direction, and then answers at blanks after it."""
     heads: Width | None = None
     """Attention heads; by default one for every 64 features."""
     halting: bool = False

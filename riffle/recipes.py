@@ -150,7 +150,7 @@ def chomsky(task: str) -> RunConfig:
     if task in ("stack", "reverse-bits", "duplicate-bits", "missing-duplicate", "odds-first"):
         data = replace(data, full=0.2, shorter=0.2, above=0.3, offset=0.3)
     else:
-        data = replace(data, structure=0.5)
+        data = replace(data, structure=0.2 if task == "modular-arithmetic" else 0.5)
     if task == "duplicate-bits":
         data = replace(data, cropped=0.3)
     train = TrainConfig(
