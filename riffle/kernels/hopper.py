@@ -1,15 +1,14 @@
 """The gated switch layer as one launch, for GPUs with warpgroup matrix products (sm_90), in Triton's Gluon.
 
-The gates never leave the chip: a layer reads its cells once more for the copied value and writes them once. A program
-stays on its multiprocessor and takes tile after tile of ``GROUPS`` times 64 pairs. Each group of four warps has 64 pairs
-of its own; one more warp copies the weights, which all groups share, through a ring of ``STAGES`` places in shared
-memory. A weight's place is known when the kernel is compiled: for each of the two cells, the products are
+The gates never leave the chip. A program stays on its multiprocessor and takes tile after tile of ``GROUPS`` times 64
+pairs. Each group of four warps has 64 pairs of its own; one more warp copies the weights, which all groups share,
+through a ring of ``STAGES`` places in shared memory. For each of the two cells of a pair the products are
 
     reset gates, E // CHUNK chunks of CHUNK columns, whose products r * a with the pairs stay in registers, then
     D // OUT chunks of OUT columns of the candidates, from r * a, and of the update gates, from a,
 
-and a place holds CHUNK rows of weights by E // SPLIT columns: those of a chunk of reset gates, or OUT rows of candidates
-and OUT rows of update gates. While a product runs, the group does what follows on the one before it.
+and a place holds CHUNK rows of weights by E // SPLIT columns: those of a chunk of reset gates, or OUT rows each of
+candidates and update gates. While a product runs, the group does what follows the one before it.
 
 Sigmoids are halves of a tanh, which is one instruction: the candidates are formed from 2 r * a, and halved with it.
 docs/kernels.md has the figures.
@@ -36,7 +35,8 @@ from riffle.kernels.launches import Launch
 mbarrier, tma = hopper.mbarrier, hopper.tma
 ROWS = 64
 """Pairs of a group of four warps: the rows of a warpgroup's product."""
-PRODUCER_REGISTERS = 24
+PRODUCER = gl.constexpr(24)
+"""Registers of a thread of the warp that copies weights."""
 
 
 @gluon.jit(do_not_specialize=["n_pairs"])
@@ -73,29 +73,28 @@ def layer_forward(
         columns = c * OUT + gl.arange(0, OUT, layout=line)[None, :]
         s_bias.index(c).store(0.5 * gl.load(p_gates_bias + 2 * E + columns).to(gl.float32))
         s_bias.index(E // OUT + c).store(gl.load(p_bias + columns).to(gl.float32))
-    ring, biases, groups = (s_ring, full, empty), (s_reset_bias, s_bias), (starts, lengths, rates)
-    pairs = (p_state, p_skip, p_scale, p_kept, p_out, p_seed, s_read, n_pairs)
+    ring = (s_ring, full, empty)
+    pairs = (p_state, p_skip, p_scale, p_kept, p_out, p_seed, n_pairs, s_read)
+    layer = (pairs, (starts, lengths, rates), ring, (s_reset_bias, s_bias))
+    # In full each time: the language loses what is constant when a tuple gets a name.
     if GROUPS == 1:
         gl.warp_specialize([
-            (_consume, (0, pairs, groups, ring, biases, D, SHUFFLE, SWAP, DROPOUT, SKIP, KEEP, GROUPS, STAGES, SPLIT, CHUNK, OUT, SHARED)),
+            (_consume, (0, layer, D, SHUFFLE, SWAP, DROPOUT, SKIP, KEEP, GROUPS, STAGES, SPLIT, CHUNK, OUT, SHARED)),
             (_produce, (d_gates, d_update, d_candidates, ring, n_pairs, D, GROUPS, STAGES, SPLIT, CHUNK, OUT)),
         ], [1], [PRODUCER])  # fmt: skip
     elif GROUPS == 2:
         gl.warp_specialize([
-            (_consume, (0, pairs, groups, ring, biases, D, SHUFFLE, SWAP, DROPOUT, SKIP, KEEP, GROUPS, STAGES, SPLIT, CHUNK, OUT, SHARED)),
-            (_consume, (1, pairs, groups, ring, biases, D, SHUFFLE, SWAP, DROPOUT, SKIP, KEEP, GROUPS, STAGES, SPLIT, CHUNK, OUT, SHARED)),
+            (_consume, (0, layer, D, SHUFFLE, SWAP, DROPOUT, SKIP, KEEP, GROUPS, STAGES, SPLIT, CHUNK, OUT, SHARED)),
+            (_consume, (1, layer, D, SHUFFLE, SWAP, DROPOUT, SKIP, KEEP, GROUPS, STAGES, SPLIT, CHUNK, OUT, SHARED)),
             (_produce, (d_gates, d_update, d_candidates, ring, n_pairs, D, GROUPS, STAGES, SPLIT, CHUNK, OUT)),
         ], [4, 1], [REGISTERS, PRODUCER])  # fmt: skip
     else:
         gl.warp_specialize([
-            (_consume, (0, pairs, groups, ring, biases, D, SHUFFLE, SWAP, DROPOUT, SKIP, KEEP, GROUPS, STAGES, SPLIT, CHUNK, OUT, SHARED)),
-            (_consume, (1, pairs, groups, ring, biases, D, SHUFFLE, SWAP, DROPOUT, SKIP, KEEP, GROUPS, STAGES, SPLIT, CHUNK, OUT, SHARED)),
-            (_consume, (2, pairs, groups, ring, biases, D, SHUFFLE, SWAP, DROPOUT, SKIP, KEEP, GROUPS, STAGES, SPLIT, CHUNK, OUT, SHARED)),
+            (_consume, (0, layer, D, SHUFFLE, SWAP, DROPOUT, SKIP, KEEP, GROUPS, STAGES, SPLIT, CHUNK, OUT, SHARED)),
+            (_consume, (1, layer, D, SHUFFLE, SWAP, DROPOUT, SKIP, KEEP, GROUPS, STAGES, SPLIT, CHUNK, OUT, SHARED)),
+            (_consume, (2, layer, D, SHUFFLE, SWAP, DROPOUT, SKIP, KEEP, GROUPS, STAGES, SPLIT, CHUNK, OUT, SHARED)),
             (_produce, (d_gates, d_update, d_candidates, ring, n_pairs, D, GROUPS, STAGES, SPLIT, CHUNK, OUT)),
         ], [4, 4, 1], [REGISTERS, REGISTERS, PRODUCER])  # fmt: skip
-
-
-PRODUCER = gl.constexpr(PRODUCER_REGISTERS)
 
 
 @gluon.jit
@@ -137,19 +136,20 @@ def _round(use, i, USES: gl.constexpr, STAGES: gl.constexpr):
 
 @gluon.jit
 def _consume(
-    group, pairs, groups, ring, biases,
+    group, layer,
     D: gl.constexpr, SHUFFLE: gl.constexpr, SWAP: gl.constexpr, DROPOUT: gl.constexpr, SKIP: gl.constexpr,
     KEEP: gl.constexpr, GROUPS: gl.constexpr, STAGES: gl.constexpr, SPLIT: gl.constexpr, CHUNK: gl.constexpr,
     OUT: gl.constexpr, SHARED: gl.constexpr,
 ):  # fmt: skip
     """The layer on a group's pairs of tile after tile."""
+    pairs, groups, ring, biases = layer
+    p_state, p_skip, p_scale, p_kept, p_out, p_seed, n_pairs, s_read = pairs
     PARTS: gl.constexpr = 2 * D // CHUNK
     LAST: gl.constexpr = D // OUT
-    n_pairs = pairs[7]
     for tile in range(gl.program_id(0), gl.cdiv(n_pairs, 64 * GROUPS), gl.num_programs(0)):
         first = (tile * GROUPS + group).to(gl.int64) * 64
         inside = gl.minimum(n_pairs - first, 64).to(gl.int32)
-        read = _read(pairs, group, first, inside, D, SKIP, CHUNK, SHARED)
+        read = _read(p_state, p_skip, p_scale, s_read, group, first, inside, D, SKIP, CHUNK, SHARED)
         for i in range(2):
             products = ()
             reset = _start(read, ring, n_pairs, i, 0, 0, CHUNK, D, STAGES, SPLIT, CHUNK, OUT, SHARED)
@@ -161,14 +161,17 @@ def _consume(
                     update = _start(read, ring, n_pairs, i, PARTS, OUT, OUT, D, STAGES, SPLIT, CHUNK, OUT, SHARED)
                 b_sum = hopper.warpgroup_mma_wait(PARTS, deps=(ready,))
                 _release(ring, j, STAGES, SPLIT)
-                products += (_product(b_sum, read, j, i, pairs, biases, first, inside, D, KEEP, CHUNK, SHARED),)
+                b_product = _product(b_sum, read, j, i, p_kept, biases, first, inside, D, KEEP, CHUNK, SHARED)
+                products += (b_product,)  # type: ignore[assignment]  # tuples grow here
             for c in gl.static_range(LAST):
                 candidate = _start(products, ring, n_pairs, i, PARTS + c, 0, OUT, D, STAGES, SPLIT, CHUNK, OUT, False)
-                b_copied = _load_copied(pairs, c, i, first, inside, D, SWAP, OUT)
+                b_copied = _load_copied(p_state, c, i, first, inside, D, SWAP, OUT)
                 b_sum_update = hopper.warpgroup_mma_wait(PARTS, deps=(update,))
-                b_update = _update(b_sum_update, c, i, pairs, biases, first, inside, D, KEEP, OUT)
+                b_update = _update(b_sum_update, c, i, p_kept, biases, first, inside, D, KEEP, OUT)
                 if c + 1 < LAST:
-                    update = _start(read, ring, n_pairs, i, PARTS + c + 1, OUT, OUT, D, STAGES, SPLIT, CHUNK, OUT, SHARED)
+                    update = _start(
+                        read, ring, n_pairs, i, PARTS + c + 1, OUT, OUT, D, STAGES, SPLIT, CHUNK, OUT, SHARED
+                    )
                     b_candidate = hopper.warpgroup_mma_wait(PARTS, deps=(candidate,))
                 else:
                     b_candidate = hopper.warpgroup_mma_wait(0, deps=(candidate,))
@@ -176,7 +179,7 @@ def _consume(
                 b_bias = biases[1].index((2 + i) * LAST + c).load(_sums(OUT))
                 b_candidate = _tanh(0.5 * b_candidate + b_bias, True)
                 b_out = b_candidate + b_update * (b_copied.to(gl.float32) - b_candidate)
-                _store(b_out, c, i, pairs, groups, first, inside, D, SHUFFLE, DROPOUT, OUT)
+                _store(p_out, p_seed, b_out, c, i, groups, first, inside, D, SHUFFLE, DROPOUT, OUT)
 
 
 @gluon.constexpr_function
@@ -199,15 +202,15 @@ def _lines(width):
 
 @gluon.jit
 def _read(
-    pairs, group, first, inside, D: gl.constexpr, SKIP: gl.constexpr, CHUNK: gl.constexpr, SHARED: gl.constexpr
+    p_state, p_skip, p_scale, s_read, group, first, inside,
+    D: gl.constexpr, SKIP: gl.constexpr, CHUNK: gl.constexpr, SHARED: gl.constexpr,
 ):  # fmt: skip
     """What gates and candidates read: chunks of columns, or shared memory and where the chunks begin there."""
-    p_state, p_skip, p_scale, p_kept, p_out, p_seed, s_read, n_pairs = pairs
     E: gl.constexpr = 2 * D
     layout: gl.constexpr = _lines(CHUNK) if SHARED else _sums(CHUNK)
     rows = gl.arange(0, 64, layout=gl.SliceLayout(1, layout))
     mask = (rows < inside)[:, None]
-    read = ()
+    chunks = ()
     for k in gl.static_range(E // CHUNK):
         columns = k * CHUNK + gl.arange(0, CHUNK, layout=gl.SliceLayout(0, layout))
         offsets = rows[:, None] * E + columns[None, :]
@@ -219,20 +222,19 @@ def _read(
         if SHARED:
             s_read.index(group * (E // CHUNK) + k).store(b_read)
         else:
-            read += (b_read,)
+            chunks += (b_read,)  # type: ignore[assignment]  # tuples grow here
     if SHARED:
         hopper.fence_async_shared()
-        read = (s_read, group * (E // CHUNK))
-    return read
+    return (s_read, group * (E // CHUNK)) if SHARED else chunks
 
 
 @gluon.jit
 def _start(
-    read, ring, n_pairs, i, use: gl.constexpr, row: gl.constexpr, WIDTH: gl.constexpr, D: gl.constexpr, STAGES: gl.constexpr,
-    SPLIT: gl.constexpr, CHUNK: gl.constexpr, OUT: gl.constexpr, SHARED: gl.constexpr,
+    read, ring, n_pairs, i, use: gl.constexpr, row: gl.constexpr, WIDTH: gl.constexpr, D: gl.constexpr,
+    STAGES: gl.constexpr, SPLIT: gl.constexpr, CHUNK: gl.constexpr, OUT: gl.constexpr, SHARED: gl.constexpr,
 ):  # fmt: skip
     """Start the product of what is read and ``WIDTH`` rows of the weights of a use, from ``row`` on."""
-    s_ring, full, empty = ring
+    s_ring, full, _ = ring
     BLOCKS: gl.constexpr = 2 * D // CHUNK // SPLIT
     USES: gl.constexpr = (2 * D // CHUNK + D // OUT) * SPLIT
     sums = gl.zeros((64, WIDTH), gl.float32, _sums(WIDTH))
@@ -262,12 +264,12 @@ def _release(ring, use: gl.constexpr, STAGES: gl.constexpr, SPLIT: gl.constexpr)
 
 @gluon.jit
 def _product(
-    b_sum, read, j: gl.constexpr, i, pairs, biases, first, inside,
+    b_sum, read, j: gl.constexpr, i, p_kept, biases, first, inside,
     D: gl.constexpr, KEEP: gl.constexpr, CHUNK: gl.constexpr, SHARED: gl.constexpr,
 ):  # fmt: skip
     """A chunk of 2 r^i * a."""
     if KEEP:
-        _store_gates(b_sum, i * (2 * D) + j * CHUNK, pairs, first, inside, D, CHUNK)
+        _store_gates(p_kept, b_sum, i * (2 * D) + j * CHUNK, first, inside, D, CHUNK)
     b_read = read[0].index(read[1] + j).load(_sums(CHUNK)) if SHARED else read[j]
     b_bias = biases[0].index(i * (2 * D // CHUNK) + j).load(_sums(CHUNK))
     CODE: gl.constexpr = RESET_BF16 if b_read.dtype == gl.bfloat16 else RESET_FP16
@@ -291,38 +293,37 @@ RESET_BF16 = gl.constexpr(_RESET.format(type="bf16", unpack="shl.b32 a0, $5, 16;
 RESET_FP16 = gl.constexpr(
     _RESET.format(type="f16", unpack=".reg .b16 h0, h1; mov.b32 {h0, h1}, $5; cvt.f32.f16 a0, h0; cvt.f32.f16 a1, h1;")
 )
-"""2 sigmoid(x + bias) a for two neighbours. The compiler would unpack a once for both cells and run out of registers."""
+"""2 sigmoid(x + bias) a for two neighbours. The compiler would unpack a once for both cells: too many registers."""
 
 
 @gluon.jit
 def _update(
-    b_sum, c: gl.constexpr, i, pairs, biases, first, inside, D: gl.constexpr, KEEP: gl.constexpr, OUT: gl.constexpr
+    b_sum, c: gl.constexpr, i, p_kept, biases, first, inside, D: gl.constexpr, KEEP: gl.constexpr, OUT: gl.constexpr
 ):  # fmt: skip
     """A chunk of the update gates."""
     if KEEP:
-        _store_gates(b_sum, (4 + i) * D + c * OUT, pairs, first, inside, D, OUT)
+        _store_gates(p_kept, b_sum, (4 + i) * D + c * OUT, first, inside, D, OUT)
     b_bias = biases[1].index(i * (D // OUT) + c).load(_sums(OUT))
     return 0.5 * _tanh(0.5 * b_sum + b_bias, True) + 0.5
 
 
 @gluon.jit
 def _load_copied(
-    pairs, c: gl.constexpr, i, first, inside, D: gl.constexpr, SWAP: gl.constexpr, OUT: gl.constexpr
+    p_state, c: gl.constexpr, i, first, inside, D: gl.constexpr, SWAP: gl.constexpr, OUT: gl.constexpr
 ):  # fmt: skip
     """A chunk of swapHalf(s)."""
     rows = gl.arange(0, 64, layout=gl.SliceLayout(1, _sums(OUT)))
     columns = c * OUT + gl.arange(0, OUT, layout=gl.SliceLayout(0, _sums(OUT)))
     offsets = rows[:, None] * (2 * D) + _copied(columns, i, D, SWAP)[None, :]
-    return gl.load(pairs[0] + first * (2 * D) + offsets, mask=(rows < inside)[:, None], other=0.0)
+    return gl.load(p_state + first * (2 * D) + offsets, mask=(rows < inside)[:, None], other=0.0)
 
 
 @gluon.jit
 def _store(
-    b_out, c: gl.constexpr, i, pairs, groups, first, inside,
+    p_out, p_seed, b_out, c: gl.constexpr, i, groups, first, inside,
     D: gl.constexpr, SHUFFLE: gl.constexpr, DROPOUT: gl.constexpr, OUT: gl.constexpr,
 ):  # fmt: skip
     """A chunk of the outputs to where the shuffle wants them."""
-    p_state, p_skip, p_scale, p_kept, p_out, p_seed, s_read, n_pairs = pairs
     starts, lengths, rates = groups
     if DROPOUT:
         rows = gl.arange(0, 64, layout=gl.SliceLayout(1, _sums(OUT)))
@@ -336,9 +337,8 @@ def _store(
 
 
 @gluon.jit
-def _store_gates(b_sum, column, pairs, first, inside, D: gl.constexpr, WIDTH: gl.constexpr):
+def _store_gates(p_kept, b_sum, column, first, inside, D: gl.constexpr, WIDTH: gl.constexpr):
     """A chunk of gates, before the sigmoid and without their bias."""
-    p_kept = pairs[3]
     rows = gl.arange(0, 64, layout=gl.SliceLayout(1, _lines(WIDTH)))
     columns = column + gl.arange(0, WIDTH, layout=gl.SliceLayout(0, _lines(WIDTH)))
     b_gates = gl.convert_layout(b_sum.to(p_kept.dtype.element_ty), _lines(WIDTH))

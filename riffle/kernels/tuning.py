@@ -142,7 +142,9 @@ def layer_form(pairs: int, features: int, dtype: torch.dtype, device: torch.devi
 @lru_cache
 def has_warpgroups(device: torch.device) -> bool:
     """Whether the chip has warpgroup products and Triton a language for them."""
-    return device.type == "cuda" and torch.cuda.get_device_capability(device) == (9, 0) and TRITON_VERSION >= (3, 6)
+    if device.type != "cuda" or not torch.cuda.is_available():
+        return False
+    return TRITON_VERSION >= (3, 6) and torch.cuda.get_device_capability(device) == (9, 0)
 
 
 @lru_cache
