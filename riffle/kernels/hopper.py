@@ -279,21 +279,17 @@ def _product(
 
 
 _RESET = """{{
-    .reg .f32 x0, x1, a0, a1;
+    .reg .f32 x0, x1;
+    .reg .b32 t;
     fma.rn.f32 x0, $1, 0f3F000000, $3;
     fma.rn.f32 x1, $2, 0f3F000000, $4;
     tanh.approx.f32 x0, x0;
     tanh.approx.f32 x1, x1;
-    {unpack}
-    fma.rn.f32 x0, x0, a0, a0;
-    fma.rn.f32 x1, x1, a1, a1;
-    cvt.rn.{type}x2.f32 $0, x1, x0;
+    cvt.rn.{type}x2.f32 t, x1, x0;
+    fma.rn.{type}x2 $0, t, $5, $5;
 }}"""
-RESET_BF16 = gl.constexpr(_RESET.format(type="bf16", unpack="shl.b32 a0, $5, 16; and.b32 a1, $5, 0xffff0000;"))
-RESET_FP16 = gl.constexpr(
-    _RESET.format(type="f16", unpack=".reg .b16 h0, h1; mov.b32 {h0, h1}, $5; cvt.f32.f16 a0, h0; cvt.f32.f16 a1, h1;")
-)
-"""2 sigmoid(x + bias) a for two neighbours. The compiler would unpack a once for both cells: too many registers."""
+RESET_BF16, RESET_FP16 = gl.constexpr(_RESET.format(type="bf16")), gl.constexpr(_RESET.format(type="f16"))
+"""2 sigmoid(x + bias) a = tanh((x + bias) / 2) a + a for two neighbours, the last step in 16 bits."""
 
 
 @gluon.jit
