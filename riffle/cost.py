@@ -117,7 +117,8 @@ class MemoryModel:
             shared = max(1, min(run, GRADIENT_PAIRS // max(1, rows // 2))) if self.features % 8 == 0 else 1
             part = 6 + 0.625 / self.dtype.itemsize + (shared > 1)
             return kept + shared * part + (6 if wide and not self.recompute else 7) + 3 * joined
-        if self.fused and layer_form(rows // 2, self.features, self.dtype, torch.device(self.device)) is not None:
+        device = torch.device(self.device)
+        if self.fused and layer_form(rows // 2, self.features, self.dtype, device, keep=False) is not None:
             return skipped + 3  # the input, a layer's input and its output
         if self.fused:
             # The input, a layer's input, and gates and output, or gates, what the candidates read and candidates where

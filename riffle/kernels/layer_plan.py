@@ -95,7 +95,7 @@ def plan_layer(
     update_summing = flags | summing
     blocks = switch_blocks(2 * pairs, features, dtype)
     update = (pairs, features, groups)
-    form = layer_form(pairs, features, dtype, device)
+    form = layer_form(pairs, features, dtype, device, keep=keep)
     layer_flags = {name: flag for name, flag in flags.items() if name != "FAST"}
     return LayerPlan(
         pairs,

@@ -115,27 +115,28 @@ class LayerForm(NamedTuple):
 
 
 LAYER_FORMS = {
-    32: LayerForm(groups=3, stages=2),
-    48: LayerForm(groups=3, stages=6),
     64: LayerForm(groups=3, stages=4),
     96: LayerForm(groups=2, stages=6),
-    128: LayerForm(groups=2, stages=4),
     192: LayerForm(groups=2, stages=4, split=2, shared=True),
 }
-"""By features, where one launch for a layer was faster than the library's product and ``switch_forward``."""
-FEWEST_LAYER_PAIRS = {192: 2**13}
-"""From here on, by features; 2,048 else."""
+"""By features, for many pairs."""
+FEWEST_LAYER_PAIRS = {
+    (64, False): 2**20,
+    (96, False): 2**13,
+    (96, True): 2**20,
+    (192, False): 2**14,
+}
+"""By features and whether the gates are kept: from here on, one launch was faster than the others together."""
 
 
 @lru_cache(maxsize=4096)
-def layer_form(pairs: int, features: int, dtype: torch.dtype, device: torch.device) -> LayerForm | None:
+def layer_form(pairs: int, features: int, dtype: torch.dtype, device: torch.device, *, keep: bool) -> LayerForm | None:
     """For the kernel that does a whole layer; None where the chip cannot run it or other kernels are faster."""
-    form = LAYER_FORMS.get(features)
-    if form is None or dtype == torch.float32 or not has_warpgroups(device):
-        return None
-    if pairs < FEWEST_LAYER_PAIRS.get(features, FEWEST_PAIRS):
+    fewest = FEWEST_LAYER_PAIRS.get((features, keep))
+    if fewest is None or pairs < fewest or dtype == torch.float32 or not has_warpgroups(device):
         return None
     # Rather one group on every multiprocessor than several on some.
+    form = LAYER_FORMS[features]
     return form._replace(groups=min(form.groups, -(-pairs // (64 * multiprocessors(device)))))
 
 

@@ -15,13 +15,23 @@ from riffle import ShuffleExchange
 from riffle.kernels import layer_plan, reference, tuning
 from riffle.kernels.launches import Kept, UnitWeights, Workspace, forward_layer, unit_weights
 from riffle.kernels.layer_plan import LayerPlan, plan_layer
+from riffle.kernels.plan import plan_network
 from riffle.kernels.reference import SwitchWeights
-from riffle.kernels.tuning import LAYER_FORMS, layer_form
+from riffle.kernels.tuning import LAYER_FORMS, LayerForm, layer_form
 from riffle.shuffle import riffle, unriffle
 
 WARPGROUPS = tuning.has_warpgroups(torch.device("cuda"))
 on_hopper = pytest.mark.skipif(not WARPGROUPS, reason="needs a GPU of compute capability 9.0 and Triton 3.6")
 SHUFFLES = {1: unriffle, -1: riffle, 0: lambda x_BND: x_BND}
+FORMS = {
+    32: LayerForm(groups=3, stages=2),
+    48: LayerForm(groups=3, stages=6),
+    64: LayerForm(groups=3, stages=4),
+    96: LayerForm(groups=2, stages=6),
+    128: LayerForm(groups=2, stages=4),
+    192: LayerForm(groups=2, stages=4, split=2, shared=True),
+} | LAYER_FORMS
+"""Those in use, and more widths that the kernel can do."""
 BINS = ((3, 512), (5, 62))
 """Sequences and cells of each: odd numbers of pairs, so that the last tile is not full."""
 
@@ -88,16 +98,20 @@ def _few_multiprocessors(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Programs take several tiles each, and layers of few pairs are done so."""
     for module in (tuning, layer_plan):
         monkeypatch.setattr(module, "multiprocessors", lambda device: 3)
-    monkeypatch.setattr(tuning, "FEWEST_LAYER_PAIRS", dict.fromkeys(LAYER_FORMS, 0))
-    layer_form.cache_clear()
+    fewest = {(features, keep): 0 for features in FORMS for keep in (False, True)}
+    monkeypatch.setattr(tuning, "FEWEST_LAYER_PAIRS", fewest)
+    monkeypatch.setattr(tuning, "LAYER_FORMS", FORMS)
+    for planned in (layer_form, plan_layer, plan_network):
+        planned.cache_clear()
     yield
-    layer_form.cache_clear()
+    for planned in (layer_form, plan_layer, plan_network):
+        planned.cache_clear()
 
 
 @pytest.mark.gpu
 @on_hopper
 @pytest.mark.usefixtures("_few_multiprocessors")
-@pytest.mark.parametrize("features", LAYER_FORMS)
+@pytest.mark.parametrize("features", FORMS)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize(("shuffle", "skip", "keep"), [(1, False, False), (-1, True, True), (0, True, False)])
 def test_as_exact_as_eager(features: int, dtype: torch.dtype, shuffle: int, skip: bool, keep: bool) -> None:
@@ -128,7 +142,7 @@ def test_dropout_drops_what_the_other_kernels_drop(features: int, monkeypatch: p
     for swap in (True, False):
         ours = run(plan_of(layer, BINS, shuffle=1, keep=False, rate=0.25, swap=swap), layer, seed=seed)
         with monkeypatch.context() as context:
-            context.setattr(layer_plan, "layer_form", lambda *shape: None)
+            context.setattr(layer_plan, "layer_form", lambda *shape, keep: None)
             plan = plan_of(layer, BINS, shuffle=1, keep=False, rate=0.25, swap=swap)
         theirs = run(plan, layer, seed=seed)
         assert plan.layer_forward is None
@@ -139,6 +153,7 @@ def test_dropout_drops_what_the_other_kernels_drop(features: int, monkeypatch: p
 
 @pytest.mark.gpu
 @on_hopper
+@pytest.mark.usefixtures("_few_multiprocessors")
 def test_beyond_two_to_the_31_numbers() -> None:
     features, pairs = 96, 2**24
     layer = draw_layer(features, 2, torch.bfloat16, skip=False)
@@ -159,9 +174,10 @@ def test_beyond_two_to_the_31_numbers() -> None:
 
 @pytest.mark.gpu
 @on_hopper
+@pytest.mark.usefixtures("_few_multiprocessors")
 @pytest.mark.parametrize("recompute", [False, True])
 def test_a_network_trains_as_on_the_reference(recompute: bool) -> None:
-    """Two blocks, so that layers add skip connections; enough pairs for the kernel to be chosen."""
+    """Two blocks, so that layers add skip connections."""
     options: dict[str, Any] = {"features": 96, "blocks": 2, "device": "cuda", "dtype": torch.bfloat16}
     ours = ShuffleExchange(backend="fused", recompute=recompute, **options)
     theirs = ShuffleExchange(backend="reference", **options)
@@ -169,7 +185,7 @@ def test_a_network_trains_as_on_the_reference(recompute: bool) -> None:
     exact = ShuffleExchange(backend="reference", **options | {"dtype": torch.float64})
     exact.load_state_dict(ours.state_dict())
     x_BND = (torch.rand(2, 4096, 96, device="cuda") * 2 - 1).bfloat16()
-    assert layer_form(4096, 96, torch.bfloat16, x_BND.device) is not None
+    assert layer_form(4096, 96, torch.bfloat16, x_BND.device, keep=not recompute) is not None
     grad_BND = torch.randn_like(x_BND)
     results = []
     for net in (ours, theirs, exact):
@@ -184,15 +200,15 @@ def test_a_network_trains_as_on_the_reference(recompute: bool) -> None:
 
 def test_other_chips_widths_and_dtypes_take_the_other_kernels() -> None:
     device = torch.device("cpu")
-    assert layer_form(2**20, 96, torch.bfloat16, device) is None
+    assert layer_form(2**20, 96, torch.bfloat16, device, keep=False) is None
     for features, dtype in ((100, torch.bfloat16), (96, torch.float32)):
-        assert layer_form(2**20, features, dtype, torch.device("cuda")) is None
+        assert layer_form(2**20, features, dtype, torch.device("cuda"), keep=False) is None
 
 
-@pytest.mark.parametrize("features", LAYER_FORMS)
+@pytest.mark.parametrize("features", FORMS)
 def test_the_forms_fit(features: int) -> None:
     """Places divide the products' weights, and what lies in shared memory fits into a multiprocessor's."""
-    form = LAYER_FORMS[features]
+    form = FORMS[features]
     options = form.options(features)
     parts, last = 2 * features // options["CHUNK"], features // options["OUT"]
     assert (parts + last) * form.split % form.stages == parts % form.split == 0
