@@ -114,13 +114,13 @@ class LayerForm(NamedTuple):
         }  # fmt: skip
 
 
-LAYER_FORMS = {
+LAYER_FORMS: dict[int, LayerForm] = {
     64: LayerForm(groups=3, stages=4),
     96: LayerForm(groups=2, stages=6),
     192: LayerForm(groups=2, stages=4, split=2, shared=True),
 }
 """By features, for many pairs."""
-FEWEST_LAYER_PAIRS = {
+FEWEST_LAYER_PAIRS: dict[tuple[int, bool], int] = {
     (64, False): 2**20,
     (96, False): 2**13,
     (96, True): 2**20,
