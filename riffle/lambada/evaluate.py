@@ -195,7 +195,7 @@ def ship_reader(run: Run, folder: Path, words: int | None = None) -> Run:
             f"{run.folder} has weights for each of its words: only runs on frozen vectors that point can be shipped"
         )
     kept = WordVectors(objective.vectors.words[:words], objective.vectors.table[:words])
-    vocabulary = Vocabulary(kept.words, oov_ids=objective.positions)
+    vocabulary = Vocabulary(kept.words, oov_ids=objective.vocabulary.oov_ids)
     weights = add_prefix(reader.model.state_dict(), "model.")
     weights["model.words.fingerprint"] = torch.tensor(vocabulary.fingerprint())
     # The path of the corpus means nothing on another machine.

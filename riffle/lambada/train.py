@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from riffle.config import LambadaRunConfig, ModelConfig
-from riffle.lambada.corpus import Corpus
+from riffle.lambada.corpus import POSITIONS, Corpus
 from riffle.lambada.matching import match_weights
 from riffle.lambada.pointing import (
     PassageBatch,
@@ -92,8 +92,8 @@ class PointerObjective:
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """The ids of the words."""
-        return Vocabulary(self.vectors.words, oov_ids=self.positions)
+        """The ids of the words, the same for up to 128 positions: such runs can start with each other's weights."""
+        return Vocabulary(self.vectors.words, oov_ids=max(self.positions, POSITIONS))
 
     def build(self, config: ModelConfig, **factory: Any) -> WordModel:
         """A model with initial weights."""

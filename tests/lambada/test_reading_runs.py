@@ -125,6 +125,15 @@ def test_consistency_adds_the_divergence_of_placements(synthetic_corpus: Path) -
     assert losses[1] - losses[0] == pytest.approx(0.999 * added, rel=1e-3)
 
 
+def test_a_run_starts_with_the_weights_of_one_with_fewer_positions(synthetic_corpus: Path, tmp_path: Path) -> None:
+    first = train(tmp_path / "first", config_of("shuffle-exchange", synthetic_corpus, "data.bins=16"))
+    changes = (f"train.start={first.folder}", "train.steps=1", "train.learning_rate=1e-12")
+    second = train(tmp_path / "second", config_of("shuffle-exchange", synthetic_corpus, "data.bins=32", *changes))
+    weights = [run.model().state_dict() for run in (first, second)]
+    for name, tensor in weights[0].items():
+        torch.testing.assert_close(weights[1][name], tensor, atol=1e-6, rtol=0)
+
+
 def test_consistency_needs_an_even_batch(synthetic_corpus: Path) -> None:
     config = config_of("shuffle-exchange", synthetic_corpus, "data.consistency=1", "data.batch=7")
     with pytest.raises(ValueError, match="must be even"):
