@@ -28,6 +28,7 @@ from riffle.train.checkpoint import add_prefix, quantize, write_checkpoint
 from riffle.train.run import Run, find_run
 from riffle.train.shipped import SHIPPED
 
+BOUND = "bound of choosing a word from the passage"
 PUBLISHED = {
     "random word of the passage": 0.016,
     "Gated-Attention Reader": 0.490,
@@ -36,7 +37,7 @@ PUBLISHED = {
     "Residual Shuffle-Exchange, 2021": 0.5434,
     "Dhingra et al., 2018": 0.5569,
     "Universal Transformer, dynamic halting": 0.5625,
-    "bound of choosing a word from the passage": 0.81,
+    BOUND: 0.81,
     "human": 0.860,
 }
 """Published accuracies on LAMBADA's test set, the lowest first."""

@@ -145,7 +145,11 @@ def class_shares(class_E: Tensor, classes: int, weights_E: Tensor | None = None)
 
 
 def fit_match(corpus: Corpus) -> dict[str, Any]:
-    """Fit the factors of a corpus that has a development set, write match.json, and return the shares for a report."""
+    """Fit the factors of a corpus that has a development set, write match.json, and return the shares for a report.
+
+    Shares are those before, with ``data.match`` 0.5 and with 1. The effective share of a split is that of as many
+    equally weighted passages as have the same variance: the square of the sum of weights over the sum of squares.
+    """
     stream_T = torch.from_numpy(corpus.tokens)
     likeness_V = None if corpus.likeness is None else torch.from_numpy(corpus.likeness)
     wanted = passage_values(corpus, corpus.examples(SPLIT), stream_T, likeness_V)
@@ -172,14 +176,15 @@ def fit_match(corpus: Corpus) -> dict[str, Any]:
         if LIKENESS in limits:  # apart from the others: it has a field of its own in the configuration
             factors |= rake(classes, {LIKENESS: wanted_shares[LIKENESS]})
         splits[split] = {name: factor_C.tolist() for name, factor_C in factors.items()}
-        weights_E = _product({name: factors[name] for name in LIMITS}, classes)
-        report[split] = {
-            "before": {name: share_C.tolist() for name, share_C in before.items()},
-            "after": {
-                name: class_shares(classes[name], len(of) + 1, weights_E).tolist() for name, of in limits.items()
-            },
-            "effective share": float(weights_E.sum() ** 2 / (weights_E**2).sum() / len(weights_E)),
-        }
+        report[split] = {"before": {name: share_C.tolist() for name, share_C in before.items()}, "effective share": {}}
+        for name, power in (("half", 0.5), ("full", 1.0)):
+            weights_E = _product({feature: factors[feature] ** power for feature in LIMITS}, classes)
+            report[split][name] = {
+                feature: class_shares(classes[feature], len(of) + 1, weights_E).tolist()
+                for feature, of in limits.items()
+            }
+            effective = weights_E.sum() ** 2 / (weights_E**2).sum() / len(weights_E)
+            report[split]["effective share"][name] = float(effective)
     write_json(corpus.folder / MATCH_FILE, Factors(likeness_limits=list(limits.get(LIKENESS, ())), splits=splits))
     return report
 

@@ -118,13 +118,16 @@ def test_weighted_passages_have_the_answers_of_the_development_set(corpus: Corpu
     apart = {}
     for name in ("mentions", "distance"):
         class_E, wanted = classify(values[name], LIMITS[name]), torch.tensor(report["development"][name]).double()
-        for key, weights in (("before", None), ("after", weights_E)):
+        for key, weights in (("before", None), ("full", weights_E)):
             shares_C = class_shares(class_E, len(wanted), weights)
             apart[name, key] = float((shares_C - wanted).abs().sum())
             torch.testing.assert_close(shares_C, torch.tensor(report["train"][key][name]).double())
-        assert apart[name, "after"] < 0.5 * apart[name, "before"]
+        assert apart[name, "full"] < 0.5 * apart[name, "before"]
     half_E = match_weights(corpus, "train", examples, stream_T, 0.5, 0.0)
     torch.testing.assert_close(half_E**2, weights_E)
+    effective = report["train"]["effective share"]
+    assert effective["full"] == pytest.approx(float(weights_E.sum() ** 2 / (weights_E**2).sum() / len(weights_E)))
+    assert effective["full"] < effective["half"] < 1
 
 
 def test_likeness_has_a_power_of_its_own(corpus: Corpus) -> None:
