@@ -50,6 +50,8 @@ SCORED_AT_ONCE = 1024
 FILE_BYTES = 15_000_000
 STEP_BATCHES = (512, 1024)
 TEXT = ["data.flatten=0", "data.match=0.5", "data.likeness=0.3"]
+SHORTER = ["data.bins=96", "model.pad=even"]
+"""A quarter less to compute; 96% of the development set's passages have no more than 96 words."""
 SMALL = ["model.features=192", "train.steps=1500", "train.warmup=150"]
 QUIET = ["train.log_every=100", "train.evaluate_every=0", "train.checkpoint_every=1000000"]
 
@@ -73,8 +75,8 @@ PLANS = {
             "match fully": [*SMALL, *TEXT, "data.match=1"],
             "mentions": [*SMALL, *TEXT, "data.mentions=true"],
             "consistency": [*SMALL, *TEXT, "data.consistency=0.5"],
-            "occurrences added up": [*SMALL, *TEXT, "data.label=sum"],
             "half inside sentences": [*SMALL, *TEXT, "data.within=0.5"],
+            "96 positions": [*SMALL, *TEXT, *SHORTER],
         }
     ),
     "long": Plan({"long": ["train.steps=16000", *TEXT, "data.mentions=true", "data.within=0.5"]}, keep=True),
@@ -83,6 +85,7 @@ PLANS = {
             "gated-attention-reader": ["model=gated-attention-reader", "train.steps=3000", *TEXT],
             "universal-transformer": ["model=universal-transformer", "train.steps=3000", *TEXT],
             "universal-reader": ["model=universal-reader", "train.steps=3000", *TEXT],
+            "universal-reader, halting": ["model=universal-reader", "model.halting=true", "train.steps=3000", *TEXT],
             "shuffle-exchange": ["train.steps=3000", "train.warmup=300", *TEXT],
         }
     ),
@@ -237,10 +240,10 @@ def join(out: Path, corpus: Path, folder: Path) -> Run:
 def run_plan(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     """Train and score the runs of a plan, each in a process of its own; what came of them, by their names."""
     plan, stop_at = PLANS[name], time.perf_counter() + arguments.seconds
-    only = arguments.only.split(",") if arguments.only else list(plan.trials)
+    only = arguments.only or list(plan.trials)
     folders = {}
     for trial in only:
-        folder = arguments.folder / trial.replace(" ", "-")
+        folder = arguments.folder / trial.replace(",", "").replace(" ", "-")
         if not (folder / "config.json").exists():
             run = Run.create(folder, trial_config([*plan.trials[trial], *arguments.change], arguments.corpus))
             assert run.lock is not None
@@ -298,7 +301,7 @@ def main() -> None:
         plan.add_argument("folder", type=Path)
         plan.add_argument("--seconds", type=float, default=float("inf"), help="When all training ends.")
         plan.add_argument("--out", type=Path)
-        plan.add_argument("--only", help="Names of runs, separated by commas.")
+        plan.add_argument("--only", action="append", choices=PLANS[name].trials, help="A run; can be repeated.")
         plan.add_argument("--set", dest="change", action="append", default=[], metavar="KEY=VALUE")
         plan.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     one = commands.add_parser("run")
