@@ -32,7 +32,7 @@ def benchmark() -> Any:
 
 def test_every_trial_is_a_configuration(benchmark: Any, synthetic_corpus: Path) -> None:
     for plan in benchmark.PLANS.values():
-        for name, changes in plan.trials.items():
+        for changes in plan.trials.values():
             config = benchmark.trial_config([*changes, *TINY], synthetic_corpus)
             assert config.train.steps == 30, "what is given last wins"
             assert changes[0].removeprefix("model=") in (config.model.kind, changes[0])
