@@ -43,7 +43,7 @@ from riffle.train.loop import Interrupted, train
 from riffle.train.objective import autocast
 from riffle.train.optim import clip_and_perturb
 from riffle.train.run import Run, read_metrics
-from riffle.train.step import TrainStep
+from riffle.train.step import DRAWN_STEPS, TrainStep
 
 PLACEMENTS = (1, 16)
 SCORED_AT_ONCE = 1024
@@ -167,20 +167,20 @@ def time_step(config: LambadaRunConfig) -> dict[str, float]:
     step = TrainStep(config, model, objective)
     for _ in range(10):
         step()
-    batch, _ = objective.sample(step.generator)
+    ids_BN = objective.draw(1, step.generator)[0][0]
     with autocast(config.train.precision, device):
-        cells_BND = model.words(batch.ids).detach().requires_grad_()
+        cells_BND = model.words(ids_BN).detach().requires_grad_()
 
     def words() -> None:
         with autocast(config.train.precision, device):
-            model.words(batch.ids).float().sum().backward()
+            model.words(ids_BN).float().sum().backward()
 
     def reader() -> None:
         with autocast(config.train.precision, device):
             model.reader.forward_cells(cells_BND).float().sum().backward()
 
     parts: dict[str, Any] = {
-        "sample": lambda: objective.sample(step.generator),
+        f"draw, {DRAWN_STEPS} steps": lambda: objective.draw(DRAWN_STEPS, step.generator),
         "words": words,
         "reader": reader,
         "clip": lambda: clip_and_perturb(model, config.train, step.learning_rate, step.generator),

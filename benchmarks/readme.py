@@ -286,18 +286,13 @@ def beside_others(path: Path = OWN_LOOP) -> str:
 
 
 def chomsky() -> str:
-    """The fifteen tasks of Delétang et al.: published scores and ours, in percent; trials until all runs are there."""
-    finished, trials = (
-        chomsky_figure.CHOMSKY.read(ROOT / "results"),
-        _read(ROOT / "results" / "trials" / "chomsky.json"),
-    )
-    results = finished or [*trials["runs"], *trials["small"]]
+    """The fifteen tasks of Delétang et al.: published scores and ours, in percent."""
+    results = chomsky_figure.CHOMSKY.read(ROOT / "results")
     heads, rows = chomsky_figure.table(results)
-    columns = list(zip(*rows, strict=True))
     shown = [
         (head, column)
-        for head, column in zip(heads, columns, strict=True)
-        if any(value is not None for value in column) and (finished or not head.endswith("mean"))
+        for head, column in zip(heads, zip(*rows, strict=True), strict=True)
+        if any(value is not None for value in column)
     ]
     lines = [
         [f"`{task}`", *(_percent(column[row]) for _, column in shown)]
@@ -306,15 +301,7 @@ def chomsky() -> str:
     known = [[value for value in column if value is not None] for _, column in shown]
     lines.append(["solved", *(str(sum(value >= 100 * chomsky_figure.SOLVED for value in values)) for values in known)])
     lines.append(["mean", *(_percent(mean(values) if len(values) == len(rows) else None) for values in known)])
-    table = _table(["task", *(head for head, _ in shown)], lines)
-    if finished:
-        return table
-    steps = sorted(run["steps"] for run in trials["runs"])
-    small = ", ".join(f"`{run['group'].split(', ')[0]}`" for run in trials["small"])
-    return (
-        f"First trials, one seed, stopped after {steps[0]:,} to {steps[-1]:,} of the 8,000 steps: on an H200, and "
-        f"{small} on a CPU with 32 or 48 maps ([chomsky.json](../results/trials/chomsky.json)).\n\n{table}"
-    )
+    return _table(["task", *(head for head, _ in shown)], lines)
 
 
 def listops() -> str:

@@ -61,6 +61,8 @@ class ModelConfig:
     """Whether the fused kernels recompute the gates in the backward pass: a fifth of the memory, for long inputs."""
     layers: Depth | None = None
     """Layers of a transformer (6) or a recurrent network (2), steps of a Universal Transformer (6, 12 with halting)."""
+    reads_first: bool = False
+    """Whether a recurrent network reads all of the input, in one direction, and then answers at blanks after it."""
     heads: Width | None = None
     """Attention heads; by default one for every 64 features."""
     halting: bool = False
@@ -165,6 +167,8 @@ class TrainConfig:
     """Standard deviation of Gaussian gradient noise, as a multiple of the learning rate."""
     label_smoothing: Share = 0.0
     """Label smoothing: the probability that is spread over all classes."""
+    blank_weight: Share = 1.0
+    """Weight in the loss of cells whose target is blank, others have 1; small where most of an answer is blank."""
     average: Annotated[float, Range(ge=0, lt=1)] = 0.0
     """Decay of an exponential moving average of the weights, which is evaluated and kept; 0 for none."""
     keep: Literal["last", "best"] = "last"

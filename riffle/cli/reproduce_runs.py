@@ -106,7 +106,7 @@ def train_runs(figure: LearningFigure, options: ReproduceOptions) -> int:
     hardware = [device_name(torch.device(device)) for device in devices]
     origin = {**provenance, "hardware": hardware, "steps": sum(progress.steps_left.values())}
     time_record = record_time(options.results / figure.name / "time.json", origin, progress.ended)
-    with time_record, multi_process_service(on_gpu and at_once > 1) as variables, progress.bar:
+    with time_record, multi_process_service(at_once if on_gpu else 0) as variables, progress.bar:
         stopped = run_jobs(
             jobs,
             devices * at_once,  # devices in turn, so that few runs are spread over all of them

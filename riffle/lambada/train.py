@@ -3,7 +3,7 @@
 Importing this module registers them with :mod:`riffle.train`; whatever opens a run on LAMBADA has to import it.
 """
 
-# B = passages, N = positions, V = known words, W = distinct words of a dataset
+# S = steps, B = passages, N = positions, V = known words, W = distinct words of a dataset
 from __future__ import annotations
 
 import math
@@ -34,7 +34,7 @@ from riffle.lambada.vocabulary import FrozenWords, LearnedWords, Vocabulary, cho
 from riffle.models.build import build_reader
 from riffle.models.pointer import MentionCounts, PointerModel, WordModel
 from riffle.train.distributed import SINGLE_PROCESS, RankGroup
-from riffle.train.objective import OBJECTIVES, CountCorrect, autocast
+from riffle.train.objective import OBJECTIVES, CountCorrect, Examples, autocast
 
 VOCABULARY_FILE = "words.safetensors"
 """The file of a run with its vocabulary and word vectors."""
@@ -112,10 +112,33 @@ class PointerObjective:
         mentions = MentionCounts(config.features, **factory) if data.mentions else None
         return {"word_dropout": data.word_dropout, "mentions": mentions}
 
-    def loss(self, model: WordModel, generator: torch.Generator) -> tuple[Tensor, CountCorrect]:
-        """The loss of a fresh batch of passages."""
-        batch, weights_B = self.sample(generator)
-        with autocast(self.config.train.precision, generator.device):
+    def draw(self, steps: int, generator: torch.Generator) -> Examples:
+        """Random passages, a fraction of which end inside a sentence: a :class:`PassageBatch`, and weights in the loss.
+
+        Passages that have a target have equal weight. Every rank draws the passages of all ranks and keeps its own.
+        """
+        data, size = self.config.data, self.ranks.size
+        placements = 2 if data.consistency else 1
+        rows = data.batch * size
+        inside = round(data.within * rows / placements) * placements
+        parts = []
+        for split, count in (("train", rows - inside), ("within", inside)):
+            if count:
+                drawn = self.dataset(split).sample(
+                    steps * count, forget=data.forget, placements=placements, generator=generator
+                )
+                parts.append([column.unflatten(0, (steps, count)) for column in drawn])
+        columns = [torch.cat(column, dim=1) for column in zip(*parts, strict=True)]
+        trained_SB = self.has_target(PassageBatch(*(column.flatten(0, 1) for column in columns))).float()
+        trained_SB = trained_SB.view(steps, rows)
+        weights_SB = trained_SB * size / trained_SB.sum(dim=1, keepdim=True).clamp(min=1)
+        return tuple(self.ranks.shard(column, dim=1) for column in (*columns, weights_SB))
+
+    def loss(self, model: WordModel, examples: Examples) -> tuple[Tensor, CountCorrect]:
+        """The loss of a batch of passages."""
+        *columns, weights_B = examples
+        batch = PassageBatch(*columns)
+        with autocast(self.config.train.precision, weights_B.device):
             logits_BN = model(batch.ids)
         loss_B = pointer_loss(logits_BN, batch, self.config.train.label_smoothing, self.config.data.label)
         if self.config.data.consistency:
@@ -130,25 +153,6 @@ class PointerObjective:
             return right_B1.sum(), (weights_B > 0).sum()
 
         return loss, count_correct
-
-    def sample(self, generator: torch.Generator) -> tuple[PassageBatch, Tensor]:
-        """Random passages, a fraction of which end inside a sentence, and their weights in the loss, ``[B]``.
-
-        Passages that have a target have equal weight. Every rank samples the passages of all ranks and keeps its own.
-        """
-        data, size = self.config.data, self.ranks.size
-        placements = 2 if data.consistency else 1
-        rows = data.batch * size
-        inside = round(data.within * rows / placements) * placements
-        parts = [
-            self.dataset(split).sample(count, forget=data.forget, placements=placements, generator=generator)
-            for split, count in (("train", rows - inside), ("within", inside))
-            if count
-        ]
-        batch = PassageBatch(*(torch.cat(column) for column in zip(*parts, strict=True)))
-        trained_B = self.has_target(batch).float()
-        *own, weights_B = self.ranks.shard_rows(*batch, trained_B * size / trained_B.sum().clamp(min=1))
-        return PassageBatch(*own), weights_B
 
     def has_target(self, batch: PassageBatch) -> Tensor:
         """Which passages can be trained on: those with an occurrence of the answer among the positions."""
@@ -220,10 +224,11 @@ class WordObjective(PointerObjective):
         reader = build_reader(config, ReaderAlphabets(classes=len(self.vocabulary.known)), **factory)
         return WordModel(self.build_embedding(config, **factory), reader, **self.word_options(config, **factory))
 
-    def loss(self, model: WordModel, generator: torch.Generator) -> tuple[Tensor, CountCorrect]:
+    def loss(self, model: WordModel, examples: Examples) -> tuple[Tensor, CountCorrect]:
         """Cross entropy over the known words, averaged over the passages whose answer is one of them."""
-        batch, weights_B = self.sample(generator)
-        with autocast(self.config.train.precision, generator.device):
+        *columns, weights_B = examples
+        batch = PassageBatch(*columns)
+        with autocast(self.config.train.precision, weights_B.device):
             logits_BV = model(batch.ids)
         class_B = self._classes(self._lookup)[batch.answers.long()]
         smoothing = self.config.train.label_smoothing

@@ -53,7 +53,7 @@ def _universal(config: ModelConfig, task: Alphabets) -> dict[str, Any]:
 
 
 def _recurrent(config: ModelConfig, task: Alphabets) -> dict[str, Any]:
-    return {"cell": config.kind, "layers": config.layers or 2}
+    return {"cell": config.kind, "layers": config.layers or 2, "reads_first": config.reads_first}
 
 
 MODELS: dict[str, ModelEntry] = {
@@ -67,8 +67,8 @@ MODELS: dict[str, ModelEntry] = {
     "transformer": ModelEntry(
         Transformer, ("layers", "heads"), lambda config, task: {"layers": config.layers or 6, "heads": config.heads}
     ),
-    "lstm": ModelEntry(Recurrent, ("layers",), _recurrent),
-    "gru": ModelEntry(Recurrent, ("layers",), _recurrent),
+    "lstm": ModelEntry(Recurrent, ("layers", "reads_first"), _recurrent),
+    "gru": ModelEntry(Recurrent, ("layers", "reads_first"), _recurrent),
     "gated-attention-reader": ModelEntry(
         GatedAttentionReader, ("layers",), lambda config, task: {"hops": config.layers or 3}, symbols=False
     ),

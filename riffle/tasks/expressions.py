@@ -4,7 +4,7 @@ Numbers 0 to 4 are the symbols 1 to 5. An expression with brackets is a number o
 4 symbols), or two expressions with a + or - between them in brackets.
 """
 
-# B = batch, N = width of the padded rows
+# B = batch, N = width of the padded rows, M = N + 1 cells, Q = expressions of a row to divide
 from __future__ import annotations
 
 import torch
@@ -91,35 +91,48 @@ OPEN, CLOSE, UNKNOWN, EQUALS = 8, 9, 10, 11
 def draw_expressions(lengths_B: Tensor, width: int, generator: torch.Generator) -> Tensor:
     """Expressions with brackets of exactly the given lengths, blank-padded to ``[B, width]``.
 
-    One of 5 symbols or more is two in brackets, the first of which has 1 to ``length - 4`` symbols, each as likely. All
-    expressions of a batch are divided at once. Some few would have more than a few times log2(width) inside each other:
-    from there on they are divided in the middle, so that the number of rounds is known.
+    One of 5 symbols or more is two in brackets, the first of which has 1 to ``length - 4`` symbols, each as likely.
+    Such expressions of a row wait in a queue, and the next ones of all rows are divided at once.
     """
-    shape, rounds = (len(lengths_B), width), width.bit_length()
-    numbers_BN = randint(1, MODULUS + 1, shape, generator)
+    shape, batch, queue = (len(lengths_B), width), len(lengths_B), (width - 1) // 4
+    shares_QB = rand((queue, batch), generator)
+    start_QB, size_QB = torch.zeros(2, queue + 1, batch, dtype=torch.int64, device=lengths_B.device)
+    size_QB[0] = lengths_B
+    first_QB, waiting_B = torch.zeros_like(start_QB), torch.ones_like(lengths_B)
+    for place in range(queue):
+        start_B, size_B = start_QB[place], size_QB[place]
+        first_B = first_QB[place] = 1 + torch.minimum((shares_QB[place] * (size_B - 4)).long(), size_B - 5)
+        for begin_B, part_B in ((start_B + 1, first_B), (start_B + first_B + 2, size_B - first_B - 3)):
+            long_B = (size_B >= 5) & (part_B >= 5)
+            place_1B = torch.where(long_B, waiting_B, queue)[None]  # the last place is for what does not wait
+            start_QB.scatter_(0, place_1B, begin_B[None])
+            size_QB.scatter_(0, place_1B, part_B[None])
+            waiting_B += long_B
+    rows_BM = torch.zeros(batch, width + 1, dtype=torch.int64, device=lengths_B.device)
     signs_BN = randint(PLUS, MINUS + 1, shape, generator)
-    column_BN = columns(numbers_BN).expand(shape)
-    # The expression that a cell belongs to, while it is not known what the cell holds.
-    start_BN, size_BN = torch.zeros_like(numbers_BN), lengths_B[:, None].expand(shape)
-    rows_BN, shares_BN = torch.zeros_like(numbers_BN), rand(shape, generator)  # no two expressions start at one cell
-    for number in range(4 * rounds):
-        share_BN = take(shares_BN, start_BN) if number < 3 * rounds else 0.5
-        long_BN = (size_BN >= 5) & (rows_BN == BLANK)
-        first_BN = 1 + torch.minimum((share_BN * (size_BN - 4)).long(), size_BN - 5)
-        place_BN = column_BN - start_BN
-        end_BN = place_BN == size_BN - 1
-        middle_BN = place_BN == first_BN + 1
-        symbol_BN = torch.where(place_BN == 0, OPEN, torch.where(end_BN, CLOSE, torch.where(middle_BN, signs_BN, 0)))
-        rows_BN = torch.where(long_BN, symbol_BN, rows_BN)
-        second_BN = place_BN > first_BN + 1
-        start_BN = torch.where(long_BN, start_BN + torch.where(second_BN, first_BN + 2, 1), start_BN)
-        rest_BN = torch.where(second_BN, size_BN - first_BN - 3, first_BN)
-        size_BN = torch.where(long_BN, rest_BN, size_BN)
-    place_BN = column_BN - start_BN
-    number_BN = place_BN == torch.where(size_BN > 2, size_BN - 2, size_BN - 1)
-    outer_BN = torch.where(place_BN == 0, OPEN, torch.where(place_BN == size_BN - 1, CLOSE, MINUS))
-    short_BN = torch.where(number_BN, numbers_BN, torch.where(size_BN > 2, outer_BN, MINUS))
-    return crop(torch.where(rows_BN == BLANK, short_BN, rows_BN), lengths_B)
+    divided_QB = size_QB[:queue] >= 5
+    start_QB, size_QB, first_QB = start_QB[:queue], size_QB[:queue], first_QB[:queue]
+    for column_QB, symbols in (
+        (start_QB, OPEN),
+        (start_QB + size_QB - 1, CLOSE),
+        (start_QB + first_QB + 1, signs_BN[:, :queue]),
+    ):
+        column_BQ = torch.where(divided_QB, column_QB, width).T
+        rows_BM = rows_BM.scatter(1, column_BQ, symbols)
+    return _fill_short(crop(rows_BM[:, :width], lengths_B), lengths_B, generator)
+
+
+def _fill_short(rows_BN: Tensor, lengths_B: Tensor, generator: torch.Generator) -> Tensor:
+    """Expressions of 1 to 4 symbols in the gaps between the others: ``d``, ``-d``, ``(d)`` or ``(-d)``."""
+    column_N, width = columns(rows_BN), rows_BN.shape[1]
+    outside_BN = (rows_BN != BLANK) | (column_N >= lengths_B[:, None])
+    before_BN = column_N - 1 - last_column_so_far(outside_BN)
+    after_BN = width - 1 - last_column_so_far(outside_BN.flip(1)).flip(1) - column_N - 1
+    bracketed_BN = before_BN + after_BN >= 2
+    numbers_BN = randint(1, MODULUS + 1, rows_BN.shape, generator)
+    outer_BN = torch.where(before_BN == 0, OPEN, torch.where(after_BN == 0, CLOSE, MINUS))
+    short_BN = torch.where(after_BN == bracketed_BN.long(), numbers_BN, torch.where(bracketed_BN, outer_BN, MINUS))
+    return torch.where(outside_BN, rows_BN, short_BN)
 
 
 def negated(rows_BN: Tensor) -> Tensor:

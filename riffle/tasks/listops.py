@@ -5,11 +5,13 @@ Digits 0 to 9 are the symbols 1 to 10, the operators that open a list 11 to 14, 
 any length.
 """
 
-# B = batch, N = width of the padded rows, U = N // 2 units of two cells, V = nodes of many trees on one level
+# B = batch, N = width of the padded rows, U = N // 2 units of two cells
+# V = nodes of many trees on one level, W = lists among them, T = trees, D = digits
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -28,8 +30,6 @@ ARENA_DEPTH, ARENA_ARGUMENTS, ARENA_LISTS = 10, 10, 0.25
 """Largest depth, most arguments, and how often an argument is a list, in the Arena's examples."""
 TREES = 4096
 """Trees that are drawn at once."""
-PART = 512
-"""Examples that are evaluated at once."""
 
 
 def is_operator(rows_BN: Tensor) -> Tensor:
@@ -112,66 +112,90 @@ class ListOps(ClassTask):
         """
         if width < ARENA_LENGTHS[-1]:
             raise ValueError(f"these examples have up to {ARENA_LENGTHS[-1]} symbols, and the bin has {width} cells")
-        rows = draw_trees(width, generator)
-        while len(rows) < examples:
-            rows = torch.cat([rows, draw_trees(width, generator)])
-        inputs, targets = rows[:examples], torch.zeros_like(rows[:examples])
-        values = [self.evaluate(part.long(), ARENA_DEPTH) for part in inputs.split(PART)]
-        targets[:, 0] = torch.cat(values) + 1
+        parts = [draw_trees(width, generator)]
+        while sum(len(part.inputs) for part in parts) < examples:
+            parts.append(draw_trees(width, generator))
+        inputs, targets = (torch.cat(rows)[:examples] for rows in zip(*parts, strict=True))
         return Batch(inputs, targets)
 
 
-def reduce_counts(counts_BND: Tensor, operator_BN: Tensor) -> Tensor:
-    """The value of every list from how often it has each digit, int64 ``[B, N]``."""
-    below_BND = counts_BND.cumsum(dim=2)
-    total_BN = below_BND[:, :, -1]
+def reduce_counts(counts_D: Tensor, operator: Tensor) -> Tensor:
+    """The value of every list from how often it has each digit, ``[..., 10]``, in the shape of its operator."""
+    below_D = counts_D.cumsum(dim=-1)
+    total = below_D[..., -1]
 
-    def ranked(rank_BN: Tensor) -> Tensor:
+    def ranked(rank: Tensor) -> Tensor:
         """The digit of a rank, from 1 on."""
-        return (below_BND < rank_BN[:, :, None]).sum(dim=2)
+        return (below_D < rank[..., None]).sum(dim=-1)
 
-    middle_BN = (ranked((total_BN + 1) // 2) + ranked(total_BN // 2 + 1)) // 2
-    sum_BN = (counts_BND * torch.arange(DIGITS, device=counts_BND.device)).sum(dim=2)
-    value_BN = torch.where(operator_BN == MIN, ranked(torch.ones_like(total_BN)), ranked(total_BN))
-    value_BN = torch.where(operator_BN == MEDIAN, middle_BN, value_BN)
-    return torch.where(operator_BN == SUM, sum_BN % DIGITS, value_BN)
+    middle = (ranked((total + 1) // 2) + ranked(total // 2 + 1)) // 2
+    digit_sum = (counts_D * torch.arange(DIGITS, device=counts_D.device)).sum(dim=-1)
+    value = torch.where(operator == MIN, ranked(torch.ones_like(total)), ranked(total))
+    value = torch.where(operator == MEDIAN, middle, value)
+    return torch.where(operator == SUM, digit_sum % DIGITS, value)
 
 
-def draw_trees(width: int, generator: torch.Generator) -> Tensor:
-    """Draw :data:`TREES` trees level by level, and write those of the Arena's lengths as rows, uint8 ``[B, width]``."""
-    device = generator.device
-    counts_V = randint(2, ARENA_ARGUMENTS + 1, (TREES,), generator)  # arguments of a node, 0 for a digit
-    tree_V = torch.arange(TREES, device=device)
-    levels = []
-    for depth in range(2, ARENA_DEPTH + 2):
-        parent_V = torch.arange(len(counts_V), device=device).repeat_interleave(counts_V)
-        levels.append((tree_V, counts_V, parent_V))
-        tree_V = tree_V[parent_V]
-        arguments_V = randint(2, ARENA_ARGUMENTS + 1, (len(parent_V),), generator)
-        is_list_V = bernoulli(ARENA_LISTS if depth < ARENA_DEPTH else 0.0, (len(parent_V),), generator)
-        counts_V = torch.where(is_list_V, arguments_V, 0)
+def draw_trees(width: int, generator: torch.Generator) -> Batch:
+    """Draw :data:`TREES` trees level by level; those of the Arena's lengths as rows and their values, uint8."""
+    levels = _grow(generator)
+    # From the deepest level up: the symbols that a node takes, and its value.
     sizes: list[Tensor] = []
-    size_V = counts_V.new_empty(0)
-    for _, counts_V, parent_V in reversed(levels):
-        inside_V = torch.zeros_like(counts_V).index_add(0, parent_V, size_V)
-        size_V = torch.where(counts_V > 0, inside_V + 2, 1)
+    size_V = value_V = levels[0].counts.new_empty(0)
+    for level in reversed(levels):
+        list_W = level.counts.nonzero()[:, 0]  # one node in five
+        number_V = torch.repeat_interleave(level.counts[list_W])  # the list of each node below
+        inside_W = torch.zeros_like(list_W).index_add(0, number_V, size_V)
+        digits_WD = torch.bincount(number_V * DIGITS + value_V, minlength=len(list_W) * DIGITS).view(-1, DIGITS)
+        size_V, value_V = torch.ones_like(level.counts), level.symbols - 1
+        size_V[list_W] = inside_W + 2
+        value_V[list_W] = reduce_counts(digits_WD, level.symbols[list_W])
         sizes.append(size_V)
     kept_T = (size_V >= ARENA_LENGTHS[0]) & (size_V <= ARENA_LENGTHS[-1])
     row_T = kept_T.cumsum(dim=0) - 1
-    rows_BN = torch.zeros(int(kept_T.sum()), width, dtype=torch.uint8, device=device)
+    rows_BN = torch.zeros(int(kept_T.sum()), width, dtype=torch.uint8, device=kept_T.device)
+    targets_BN = torch.zeros_like(rows_BN)
+    targets_BN[:, 0] = (value_V[kept_T] + 1).to(torch.uint8)
     start_V = torch.zeros_like(size_V)
-    for (tree_V, counts_V, parent_V), size_V, below in zip(
-        levels, reversed(sizes), [*sizes[-2::-1], None], strict=True
-    ):
-        shape = (len(counts_V),)
-        symbol_V = torch.where(counts_V > 0, randint(MIN, CLOSE, shape, generator), randint(1, MIN, shape, generator))
-        for place_V, value_V, here_V in (
-            (start_V, symbol_V, kept_T[tree_V]),
-            (start_V + size_V - 1, torch.full_like(symbol_V, CLOSE), kept_T[tree_V] & (counts_V > 0)),
+    for level, size_V, below in zip(levels, reversed(sizes), [*sizes[-2::-1], None], strict=True):
+        for place_V, symbol_V, here_V in (
+            (start_V, level.symbols, kept_T[level.trees]),
+            (start_V + size_V - 1, torch.full_like(level.symbols, CLOSE), kept_T[level.trees] & (level.counts > 0)),
         ):
-            rows_BN[row_T[tree_V[here_V]], place_V[here_V]] = value_V[here_V].to(torch.uint8)
+            rows_BN[row_T[level.trees[here_V]], place_V[here_V]] = symbol_V[here_V].to(torch.uint8)
         if below is not None:
             first_V = below.cumsum(dim=0) - below  # where a node would start if all followed each other
-            offset_V = counts_V.cumsum(dim=0) - counts_V
-            start_V = start_V[parent_V] + 1 + first_V - first_V[offset_V[parent_V]]
-    return rows_BN
+            offset_V = level.counts.cumsum(dim=0) - level.counts
+            start_V = start_V[level.parents] + 1 + first_V - first_V[offset_V[level.parents]]
+    return Batch(rows_BN, targets_BN)
+
+
+class Level(NamedTuple):
+    """The nodes of all trees on one level, in order, and the parents of those on the next one."""
+
+    trees: Tensor
+    """The tree of each node, ``[V]``."""
+    symbols: Tensor
+    """Its operator or digit, ``[V]``."""
+    counts: Tensor
+    """Its arguments, 0 for a digit, ``[V]``."""
+    parents: Tensor
+    """The node above each node of the next level."""
+
+
+def _grow(generator: torch.Generator) -> list[Level]:
+    """The levels of :data:`TREES` trees; one that is too long already is not grown any further."""
+    device = generator.device
+    tree_V = torch.arange(TREES, device=device)
+    is_list_V, nodes_T = torch.ones_like(tree_V, dtype=torch.bool), torch.zeros_like(tree_V)
+    levels = []
+    for depth in range(1, ARENA_DEPTH + 1):
+        shape = (len(tree_V),)
+        nodes_T = nodes_T.index_add(0, tree_V, torch.ones_like(tree_V))
+        is_list_V &= nodes_T[tree_V] <= ARENA_LENGTHS[-1]
+        symbol_V = torch.where(is_list_V, randint(MIN, CLOSE, shape, generator), randint(1, MIN, shape, generator))
+        counts_V = torch.where(is_list_V, randint(2, ARENA_ARGUMENTS + 1, shape, generator), 0)
+        parent_V = torch.arange(len(tree_V), device=device).repeat_interleave(counts_V)
+        levels.append(Level(tree_V, symbol_V, counts_V, parent_V))
+        tree_V = tree_V[parent_V]
+        is_list_V = bernoulli(ARENA_LISTS if depth + 1 < ARENA_DEPTH else 0.0, (len(parent_V),), generator)
+    return levels

@@ -22,6 +22,8 @@ ALWAYS_TRAINED = 12
 """Examples with fewer symbols are never held out: there are too few different ones."""
 TRAINING_SET = 0
 """Seed of a fixed training set."""
+DRAWN_AT_ONCE = 2**14
+"""Examples of a fixed training set that are drawn at once, which bounds the memory that takes."""
 Part = Literal["selection", "test"]
 """Held-out examples that choose weights, and those whose accuracy is reported."""
 
@@ -50,11 +52,22 @@ def sample_bin(task: Task, data: DataConfig, index: int, batch: int, *, generato
 
 @functools.cache
 def training_set(task: Task, data: DataConfig, index: int, device: torch.device) -> Batch:
-    """The fixed training set of a bin, the same in every run: what the task prescribes, or examples drawn once."""
+    """The fixed training set of a bin, the same in every run: what the task prescribes, or examples drawn once.
+
+    Where held-out examples are drawn, others stand a second time in their place.
+    """
     generator = torch.Generator(device).manual_seed(TRAINING_SET)
-    batch = task.data_set(data.examples, data.bins[index], generator=generator)
-    batch = batch or sample_bin(task, replace(data, examples=0), index, data.examples, generator=generator)
     smallest = torch.uint8 if max(task.symbols, task.classes) <= 256 else torch.int64
+    batch = task.data_set(data.examples, data.bins[index], generator=generator)
+    if batch is None:
+        fresh, parts = replace(data, examples=0), []
+        for start in range(0, data.examples, DRAWN_AT_ONCE):
+            rows = min(DRAWN_AT_ONCE, data.examples - start)
+            drawn = sample_bin(task, fresh, index, rows, generator=generator)
+            own_B = (~held_out(drawn.inputs)).nonzero()[:, 0]
+            own_B = own_B[torch.arange(rows, device=device) % len(own_B)]
+            parts.append([part[own_B].to(smallest) for part in drawn])
+        batch = Batch(*(torch.cat(each) for each in zip(*parts, strict=True)))
     return Batch(*(part.to(smallest) for part in batch))
 
 

@@ -104,12 +104,12 @@ class RankGroup:
         if not self.is_rank0:
             torch.manual_seed(seed + SEED_STRIDE * self.rank)
 
-    def shard_rows(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """This rank's rows of tensors that hold the rows of all ranks.
+    def shard(self, tensor: Tensor, dim: int = 0) -> Tensor:
+        """This rank's rows of a tensor that holds the rows of all ranks along ``dim``.
 
         Row weights must be multiplied by :attr:`size` beforehand: then the mean of all ranks' losses is the loss.
         """
-        return tuple(tensor.chunk(self.size)[self.rank] for tensor in tensors) if self.size > 1 else tensors
+        return tensor.chunk(self.size, dim)[self.rank] if self.size > 1 else tensor
 
     @torch.no_grad()
     def all_reduce_mean(self, tensors: Sequence[Tensor]) -> None:

@@ -1,6 +1,6 @@
 """Objectives: the examples, the loss and the evaluation of a run, which the training loop is independent of."""
 
-# B = batch, N = padded length of a bin, C = classes, X = symbols of all bins
+# S = steps, B = batch, R = rows of S batches, N = padded length of a bin, C = classes, X = symbols of all bins
 from __future__ import annotations
 
 import contextlib
@@ -17,13 +17,15 @@ from riffle.config import ModelConfig, Precision, RunConfig
 from riffle.models.base import SymbolModel, Trainable
 from riffle.models.build import build
 from riffle.tasks import get_task
-from riffle.tasks.task import Batch
+from riffle.tasks.task import BLANK
 from riffle.train.data import held_out, move_right, sample_bin
 from riffle.train.distributed import SINGLE_PROCESS, RankGroup
 from riffle.train.evaluate import count_correct_symbols, evaluate, symbol_loss
 
 EVALUATION_EXAMPLES = 256
 """Examples of each length in an evaluation during training."""
+Examples = tuple[Tensor, ...]
+"""The examples of a step, or of several steps with these as first dimension."""
 CountCorrect = Callable[[], tuple[Tensor, Tensor]]
 """Counts the correct answers of a batch, and all answers."""
 Result = TypeVar("Result")
@@ -35,8 +37,11 @@ class Objective(Protocol):
     def build(self, config: ModelConfig, **factory: Any) -> Trainable:
         """A model with initial weights."""
 
-    def loss(self, model: Any, generator: torch.Generator) -> tuple[Tensor, CountCorrect]:
-        """The loss of a fresh batch; part of a captured CUDA graph, so it must not wait for the device."""
+    def draw(self, steps: int, generator: torch.Generator) -> Examples:
+        """Fresh examples for so many steps; captured in a CUDA graph, so it must not wait for the device."""
+
+    def loss(self, model: Any, examples: Examples) -> tuple[Tensor, CountCorrect]:
+        """The loss of the examples of one step; captured as well."""
 
     def evaluate(self, model: Any) -> dict[str, float]:
         """Accuracy on held-out examples, by the name under which it is logged."""
@@ -52,49 +57,57 @@ class SymbolObjective:
         """A model with initial weights."""
         return build(config, self.task, **factory)
 
-    def loss(self, model: SymbolModel, generator: torch.Generator) -> tuple[Tensor, CountCorrect]:
-        """The loss of a fresh batch of every bin."""
-        examples = self.sample(generator)
-        with autocast(self.config.train.precision, generator.device):
-            logits = model.forward_batches([batch.inputs for batch, _ in examples])
+    def draw(self, steps: int, generator: torch.Generator) -> Examples:
+        """Inputs, targets and weights in the loss of a batch of every bin, one bin after the other, ``[S, X]``.
+
+        Bins have equal weight, and so have the examples of a bin that are not held out and the positions of an example,
+        but for those whose target is blank, see ``train.blank_weight``. Every rank draws the examples of all ranks,
+        which are equal on all, and keeps its own rows.
+        """
+        data, size, blank = self.config.data, self.ranks.size, self.config.train.blank_weight
+
+        def one_bin(index: int) -> tuple[Tensor, ...]:
+            batch = sample_bin(self.task, data, index, steps * data.batch * size, generator=generator)
+            # Examples that are drawn once are none of those that are held out.
+            trained_R = torch.ones_like(batch.inputs[:, 0]) if data.examples else ~held_out(batch.inputs)
+            if data.offset:
+                batch = move_right(batch, data.offset, generator=generator)
+            weights_RN = trained_R.float()[:, None].expand(batch.targets.shape)
+            weights_RN = weights_RN if blank == 1 else torch.where(batch.targets == BLANK, blank, 1.0) * weights_RN
+            inputs_SBN, targets_SBN, weights_SBN = (x_RN.unflatten(0, (steps, -1)) for x_RN in (*batch, weights_RN))
+            total_S11 = weights_SBN.sum(dim=(1, 2), keepdim=True).clamp(min=1)
+            weights_SBN = weights_SBN * (size / len(data.bins)) / total_S11
+            return tuple(self.ranks.shard(x, dim=1).flatten(1) for x in (inputs_SBN, targets_SBN, weights_SBN))
+
+        bins = on_parallel_streams([partial(one_bin, index) for index in range(len(data.bins))], generator.device)
+        return tuple(torch.cat(parts, dim=1) for parts in zip(*bins, strict=True))
+
+    def loss(self, model: SymbolModel, examples: Examples) -> tuple[Tensor, CountCorrect]:
+        """The loss of a batch of every bin."""
+        inputs_X, targets_X, weights_X = examples
+        data = self.config.data
+        parts = inputs_X.split([data.batch * length for length in data.bins])
+        with autocast(self.config.train.precision, inputs_X.device):
+            logits = model.forward_batches([part_X.view(data.batch, -1) for part_X in parts])
         logits_XC = torch.cat([logits_BNC.flatten(0, 1) for logits_BNC in logits])
-        targets_X = torch.cat([batch.targets.flatten() for batch, _ in examples])
-        weights_X = torch.cat([weights_BN.flatten() for _, weights_BN in examples])
         loss = (symbol_loss(logits_XC, targets_X, self.config.train.label_smoothing) * weights_X).sum()
         return loss, lambda: count_correct_symbols(logits_XC.detach().argmax(dim=-1), targets_X)
 
-    def sample(self, generator: torch.Generator) -> list[tuple[Batch, Tensor]]:
-        """A batch of every bin, and the weight of each of its positions in the loss.
-
-        Bins have equal weight, and so have the examples of a bin that are not held out and the positions of an example.
-        Every rank samples the examples of all ranks, which are equal on all, and keeps its own rows.
-        """
-        data, size = self.config.data, self.ranks.size
-
-        def one_bin(index: int) -> tuple[Batch, Tensor]:
-            batch = sample_bin(self.task, data, index, data.batch * size, generator=generator)
-            trained_B = (~held_out(batch.inputs)).float()
-            weights_B = trained_B * size / (trained_B.sum().clamp(min=1) * (data.bins[index] * len(data.bins)))
-            if data.offset:
-                batch = move_right(batch, data.offset, generator=generator)
-            inputs_BN, targets_BN, own_B = self.ranks.shard_rows(*batch, weights_B)
-            return Batch(inputs_BN, targets_BN), own_B[:, None].expand(inputs_BN.shape)
-
-        return on_parallel_streams([partial(one_bin, index) for index in range(len(data.bins))], generator.device)
-
     def evaluate(self, model: SymbolModel) -> dict[str, float]:
-        """Symbol accuracy by length; with structured examples those, too, and first the mean of all."""
+        """Symbol accuracy by length, in training's precision; with structured examples those, too, first the mean."""
         data, lengths = self.config.data, self.config.train.evaluate_lengths
         splits = ["uniform", "structured"] if data.structure else ["uniform"]
-        scores = evaluate(
-            model,
-            self.task,
-            lengths,
-            splits=splits,
-            examples=EVALUATION_EXAMPLES,
-            trained_length=data.longest_input,
-            part="selection",
-        )
+        device = next(model.parameters()).device
+        with autocast(self.config.train.precision, device):
+            scores = evaluate(
+                model,
+                self.task,
+                lengths,
+                splits=splits,
+                examples=EVALUATION_EXAMPLES,
+                trained_length=data.longest_input,
+                part="selection",
+            )
         names = {"uniform": "{}", "structured": "structured/{}"}
         accuracy = {names[score.split].format(score.length): score.symbol_accuracy for score in scores}
         return {"mean": sum(accuracy.values()) / len(accuracy), **accuracy} if data.structure else accuracy
@@ -130,8 +143,7 @@ def set_matrix_precision(precision: Precision) -> None:
 def on_parallel_streams(calls: Sequence[Callable[[], Result]], device: torch.device) -> list[Result]:
     """The results of all calls, which on a GPU run on parallel streams (parallel branches of a CUDA graph).
 
-    Sampling examples takes dozens of launches that occupy a few multiprocessors for a microsecond or two each; bins
-    sampled one after the other would take longer than the network.
+    Drawing examples takes dozens of launches that occupy a few multiprocessors for a microsecond or two each.
     """
     if device.type != "cuda":
         return [call() for call in calls]

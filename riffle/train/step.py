@@ -1,7 +1,8 @@
-"""One training step: a fresh batch, a backward pass, an update; run eagerly or as one CUDA graph."""
+"""One training step: fresh examples, a backward pass, an update; run eagerly or as one CUDA graph."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -13,12 +14,14 @@ from riffle.models.base import Trainable
 from riffle.train.checkpoint import add_prefix, select_prefix
 from riffle.train.distributed import SINGLE_PROCESS, RankGroup
 from riffle.train.ema import EMA, BestWeights
-from riffle.train.objective import CountCorrect, Objective, on_parallel_streams
+from riffle.train.objective import CountCorrect, Examples, Objective, on_parallel_streams
 from riffle.train.optim import base_learning_rate, clip_and_perturb, gradients, make_optimizer
 from riffle.train.schedule import LR_SCHEDULES
 
 EAGER_STEPS = 3
 """Steps before a graph is captured, in which the libraries initialise themselves."""
+DRAWN_STEPS = 16
+"""Steps whose examples are drawn together: drawing takes hundreds of launches, however many examples there are."""
 
 
 class StepMetrics(NamedTuple):
@@ -34,9 +37,9 @@ class StepMetrics(NamedTuple):
 class TrainStep:
     """The state of training; calling it makes one step.
 
-    Everything a step needs lives on the device: the step count, the learning rate, the random generator and the sums
-    behind :meth:`pop_metrics`. So a step can be captured once and replayed without the host. If several ranks train
-    together, all of them make every call.
+    Everything a step needs lives on the device: the step count, the learning rate, the examples of the next steps, the
+    random generator and the sums behind :meth:`pop_metrics`. So a step can be captured once and replayed without the
+    host. If several ranks train together, all of them make every call.
     """
 
     def __init__(
@@ -60,27 +63,51 @@ class TrainStep:
         self.best = BestWeights() if config.train.keep == "best" else None
         self.first_non_finite = torch.full((), -1, dtype=torch.int64, device=device)
         self.sums = torch.zeros(4, dtype=torch.float64, device=device)
+        self.examples: Examples = ()
+        """Those of :data:`DRAWN_STEPS` steps."""
+        self.before_draw = self.generator.get_state()
+        """The state of the generator before these were drawn."""
         self.use_graph = graph and device.type == "cuda"
         self.graph: torch.cuda.CUDAGraph | None = None
+        self.draw_graph: torch.cuda.CUDAGraph | None = None
         self.calls = 0
+        self.drawn = 0
+        """Steps for which examples are left."""
 
     def __call__(self) -> None:
         """Make one step."""
         self.calls += 1
-        if not self.use_graph:
-            self._step()
-        elif self.calls <= EAGER_STEPS:
-            on_side_stream(self._step)
+        if self.use_graph and self.calls > EAGER_STEPS and self.graph is None:
+            self.optimizer.zero_grad(set_to_none=True)
+            self.draw_graph, _ = capture(self._draw, warm_up=0, generators=[self.generator])
+            self.graph, _ = capture(self._step, warm_up=0, generators=[self.generator])
+        if not self.drawn:
+            self.before_draw = self.generator.get_state()
+            self._run(self._draw, self.draw_graph)
+            self.drawn = DRAWN_STEPS
+        self._run(self._step, self.graph)
+        self.drawn -= 1
+
+    def _run(self, call: Callable[[], None], graph: torch.cuda.CUDAGraph | None) -> None:
+        if graph:
+            graph.replay()
+        elif self.use_graph:
+            on_side_stream(call)
         else:
-            if self.graph is None:
-                self.optimizer.zero_grad(set_to_none=True)
-                self.graph, _ = capture(self._step, warm_up=0, generators=[self.generator])
-            self.graph.replay()
+            call()
+
+    def _draw(self) -> None:
+        examples = self.objective.draw(DRAWN_STEPS, self.generator)
+        if not self.examples:
+            self.examples = examples
+        for kept, fresh in zip(self.examples, examples, strict=True):
+            kept.copy_(fresh)
 
     def _step(self) -> None:
         self.lr_schedule.before_step(self.step)
         self.optimizer.zero_grad(set_to_none=True)
-        loss, count_correct = self.objective.loss(self.model, self.generator)
+        index = (self.step % DRAWN_STEPS).view(1)
+        loss, count_correct = self.objective.loss(self.model, tuple(x.index_select(0, index)[0] for x in self.examples))
         total, loss = loss + self.model.extra_loss(), loss.detach()
         on_parallel_streams([total.backward, lambda: self._add_metrics(loss, count_correct)], self.step.device)
         self.ranks.all_reduce_mean([loss, *self.model.step_statistics(), *gradients(self.model)])
@@ -120,7 +147,7 @@ class TrainStep:
 
     def shared_state(self) -> dict[str, Tensor]:
         """The part of the state that is equal on all ranks."""
-        tensors = {"step": self.step, "random.sample": self.generator.get_state()}
+        tensors = {"step": self.step, "random.sample": self.generator.get_state(), "random.drawn": self.before_draw}
         for index, slots in self.optimizer.state_dict()["state"].items():
             tensors |= add_prefix(slots, f"optimizer.{index}.")
         if self.ema:
@@ -145,6 +172,11 @@ class TrainStep:
             self.best.load_state(tensors)
         for name, tensor in self.lr_schedule.state().items():
             tensor.copy_(tensors[f"schedule.{name}"])
+        self.drawn = -int(self.step) % DRAWN_STEPS
+        if self.drawn:  # draw the same examples again
+            self.before_draw = tensors.get("random.drawn", tensors["random.sample"]).cpu()
+            self.generator.set_state(self.before_draw)
+            self._draw()
         self.generator.set_state(tensors["random.sample"].cpu())
         torch.set_rng_state(tensors["random.cpu"].cpu())
         if self.step.is_cuda and "random.cuda" in tensors:

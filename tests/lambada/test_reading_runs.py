@@ -14,7 +14,7 @@ from train.tiny import assert_finite, assert_same_run, resume, train, train_unti
 from riffle.config import LambadaRunConfig, ModelConfig, override
 from riffle.lambada import tokenise
 from riffle.lambada.evaluate import TrainedReader
-from riffle.lambada.pointing import placement_divergence
+from riffle.lambada.pointing import PassageBatch, placement_divergence
 from riffle.lambada.train import make_lambada_objective
 from riffle.models.build import MODELS
 from riffle.recipes import LAMBADA_BASELINES, lambada, small, with_model
@@ -118,8 +118,10 @@ def test_consistency_adds_the_divergence_of_placements(synthetic_corpus: Path) -
         for weight in (0.001, 1)
     ]
     model = objectives[0].build(objectives[0].config.model).eval()
-    losses = [each.loss(model, torch.Generator().manual_seed(0))[0].item() for each in objectives]
-    batch, weights_B = objectives[0].sample(torch.Generator().manual_seed(0))
+    *columns, weights_B = examples = tuple(part[0] for part in objectives[0].draw(1, torch.Generator().manual_seed(0)))
+    losses = [each.loss(model, examples)[0].item() for each in objectives]
+    batch = PassageBatch(*columns)
+    assert torch.equal(batch.answers[::2], batch.answers[1::2])
     added = (placement_divergence(model(batch.ids), batch).repeat_interleave(2) * weights_B).sum().item()
     assert added > 0
     assert losses[1] - losses[0] == pytest.approx(0.999 * added, rel=1e-3)

@@ -221,7 +221,7 @@ def test_metrics_are_thinned_to_200_lines() -> None:
 
 def test_the_multi_process_service_is_started_and_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with multi_process_service(True) as variables:
+    with multi_process_service(6) as variables:
         assert variables == {}, "it is not installed"
     # A stand-in that keeps a diary, and answers once it was started.
     script = tmp_path / MPS_CONTROL
@@ -230,13 +230,14 @@ def test_the_multi_process_service_is_started_and_ended(tmp_path: Path, monkeypa
         f'case "$1$said" in -d) : > {tmp_path}/started ;; get*) [ -e {tmp_path}/started ] ;; esac\n'
     )
     script.chmod(0o755)
-    with multi_process_service(False) as variables:
+    with multi_process_service(1) as variables:
         assert variables == {}
-    with multi_process_service(True) as variables:
-        assert set(variables) == {"CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"}
+    share = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+    with multi_process_service(2) as variables:
+        assert set(variables) == {"CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY", share}
     assert (tmp_path / "diary").read_text().split() == ["get_server_list", "get_server_list", "-d", "quit"]
-    with multi_process_service(True) as variables:
-        assert variables == {}, "somebody else's is left alone"
+    with multi_process_service(20) as variables:
+        assert variables == {share: "25"}, "somebody else's is left alone"
     assert (tmp_path / "diary").read_text().split()[-1] == "get_server_list"
 
 

@@ -9,7 +9,15 @@ import torch
 
 from riffle.config import DataConfig
 from riffle.tasks import TASKS, Batch, get_task
-from riffle.train.data import ALWAYS_TRAINED, held_out, move_right, sample_bin, sample_held_out, sample_lengths
+from riffle.train.data import (
+    ALWAYS_TRAINED,
+    held_out,
+    move_right,
+    sample_bin,
+    sample_held_out,
+    sample_lengths,
+    training_set,
+)
 
 BINS = (8, 16, 32)
 
@@ -256,6 +264,15 @@ def test_a_fixed_training_set_is_the_same_in_every_run() -> None:
     assert rows[0] == rows[1]
     assert len(rows[0]) == 5
     assert all(torch.equal(batch.targets, task.answer(batch.inputs)) for batch in drawn)
+
+
+def test_a_fixed_training_set_has_no_held_out_example() -> None:
+    task, data = get_task("reverse"), DataConfig(bins=(8, 32), examples=3000)
+    batch = training_set(task, data, 1, torch.device("cpu"))
+    assert len(batch.inputs) == 3000
+    assert not held_out(batch.inputs.long()).any()
+    assert torch.equal(batch.targets.long(), task.answer(batch.inputs.long()))
+    assert batch.inputs.unique(dim=0).shape[0] > 2700, "one in sixteen stands twice"
 
 
 def test_rows_without_room_for_their_answer_are_no_longer_than_the_longest() -> None:

@@ -98,7 +98,7 @@ def test_one_process_is_as_without_ranks(tmp_path: Path) -> None:
     together(1, train, tmp_path / "alone", tiny.TINY)
     tiny.assert_same_run(tmp_path / "plain", tmp_path / "alone")
     rows_BN = torch.zeros(4, 2)
-    assert SINGLE_PROCESS.shard_rows(rows_BN)[0] is rows_BN
+    assert SINGLE_PROCESS.shard(rows_BN) is rows_BN
 
 
 def test_ranks_drop_different_features() -> None:
@@ -112,9 +112,9 @@ def test_ranks_drop_different_features() -> None:
 
 def test_every_rank_takes_its_own_rows() -> None:
     inputs_BN = torch.arange(12).view(6, 2)
-    owned = [RankGroup(rank, 3).shard_rows(inputs_BN, -inputs_BN) for rank in range(3)]
-    for sign, parts in zip((1, -1), zip(*owned, strict=True), strict=True):
-        assert torch.equal(torch.cat(parts), sign * inputs_BN)
+    for dim, rows in ((0, inputs_BN), (1, inputs_BN.t())):
+        owned = [RankGroup(rank, 3).shard(rows, dim) for rank in range(3)]
+        assert torch.equal(torch.cat(owned, dim), rows)
 
 
 def test_resumed_by_another_number_of_processes(tmp_path: Path) -> None:

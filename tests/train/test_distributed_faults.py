@@ -72,7 +72,7 @@ def test_kills_at_random_moments(undisturbed: Path, tmp_path: Path) -> None:
 
 def test_a_rank_that_hangs_is_reported(undisturbed: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    with started(2, train, folder, CONFIG, timeout=2) as processes:
+    with started(2, train, folder, CONFIG, timeout=4) as processes:
         wait_for_steps(folder, 20)
         pid = processes.ranks[1].pid
         assert pid is not None
@@ -82,7 +82,7 @@ def test_a_rank_that_hangs_is_reported(undisturbed: Path, tmp_path: Path) -> Non
         lost = processes.pipes[0].recv()
     assert isinstance(lost, RankLost)
     assert "another rank hangs, it has not answered within the --timeout" in str(lost)
-    assert 1.5 < time.monotonic() - begun < 20
+    assert 3.5 < time.monotonic() - begun < 20
     together(2, train, folder, CONFIG)
     assert_same_run(undisturbed, folder)
 

@@ -146,6 +146,20 @@ def test_operations_grow_as_they_should() -> None:
     assert 3.9 < growth["transformer"] <= 4
 
 
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_a_recurrent_network_that_reads_first_answers_as_if_blanks_followed(kind: str) -> None:
+    torch.manual_seed(0)
+    model = build(ModelConfig(kind=kind, features=8, reads_first=True, dropout=0.0), TASK).eval()
+    cells_BND = torch.randn(2, 5, 8)
+    state_BND = torch.cat([cells_BND, torch.zeros(2, 5, 8)], dim=1)
+    for layer in model.layers:  # type: ignore[union-attr]  # a module list
+        assert not layer.bidirectional
+        state_BND, _ = layer(state_BND)
+    torch.testing.assert_close(model.forward_cells(cells_BND), model.output(state_BND[:, 5:]))  # type: ignore[operator]
+    both_ways = build(ModelConfig(kind=kind, features=8), TASK)
+    assert model.operations(64) > 2 * both_ways.operations(64), "twice the positions, twice the features of a direction"
+
+
 def test_what_is_quick_is_not_estimated() -> None:
     model = build(ModelConfig(kind="dngpu", features=24), TASK).eval()
     assert evaluate_module.estimate_seconds(model, [8, 64], 4) == 0

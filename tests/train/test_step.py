@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -16,9 +17,9 @@ from riffle.recipes import paper
 from riffle.tasks import get_task
 from riffle.train import objective as objective_module
 from riffle.train.evaluate import count_correct, symbol_loss
-from riffle.train.objective import CountCorrect, SymbolObjective
+from riffle.train.objective import CountCorrect, Examples, SymbolObjective
 from riffle.train.optim import base_learning_rate, make_optimizer
-from riffle.train.step import TrainStep
+from riffle.train.step import DRAWN_STEPS, TrainStep
 
 CONFIG = RunConfig(
     task="reverse",
@@ -26,12 +27,18 @@ CONFIG = RunConfig(
     data=DataConfig(bins=(4, 16), batch=6),
     train=TrainConfig(steps=10, weight_decay=0.5),
 )
+LONGER = replace(CONFIG, train=replace(CONFIG.train, steps=1000))
 TASK = get_task("reverse")
 
 
 def make_step(config: RunConfig = CONFIG) -> TrainStep:
     torch.manual_seed(0)
     return TrainStep(config, build(config.model, TASK), SymbolObjective(config))
+
+
+def one_step(step: TrainStep) -> Examples:
+    """The examples of one step."""
+    return tuple(part[0] for part in step.objective.draw(1, step.generator))
 
 
 @pytest.mark.parametrize("kind", SYMBOL_MODELS)
@@ -52,6 +59,21 @@ def test_only_matrices_decay(kind: str) -> None:
         matrix = "weight" in name and parameter.dim() > 1 and name not in embeddings
         factor = 1 - 0.1 * 0.5 if matrix else 1.0
         torch.testing.assert_close(parameter.detach(), factor * before[name], msg=f"{name} {factor}")
+
+
+@pytest.mark.parametrize("offset", [0.0, 0.5])
+def test_cells_whose_target_is_blank_weigh_less(offset: float) -> None:
+    data, train = replace(CONFIG.data, batch=40, offset=offset), replace(CONFIG.train, blank_weight=0.25)
+    config = replace(CONFIG, task="parity", data=data, train=train)
+    _, *columns = SymbolObjective(config).draw(3, torch.Generator().manual_seed(0))
+    sizes = [data.batch * length for length in data.bins]
+    for length, targets_SX, weights_SX in zip(data.bins, *(x.split(sizes, dim=1) for x in columns), strict=True):
+        blank_BN, weights_BN = targets_SX[2].view(-1, length) == 0, weights_SX[2].view(-1, length)
+        trained_B1 = weights_BN.amax(dim=1, keepdim=True) > 0
+        answer = weights_BN[trained_B1 & ~blank_BN].unique()
+        assert len(answer) == 1
+        torch.testing.assert_close(weights_BN[trained_B1 & blank_BN].unique(), answer / 4)
+        torch.testing.assert_close(weights_BN.sum(), torch.tensor(0.5), msg="two bins of equal weight")
 
 
 def test_every_parameter_is_optimised_once() -> None:
@@ -78,17 +100,36 @@ def test_learning_rate_falls_linearly_to_zero() -> None:
     assert step.optimizer.param_groups[0]["lr"] is step.learning_rate, "the optimiser has another learning rate"
 
 
-def test_the_learning_rate_reaches_the_optimiser_after_loading() -> None:
-    first, second = make_step(), make_step()
-    for _ in range(3):
+@pytest.mark.parametrize("done", [3, DRAWN_STEPS, DRAWN_STEPS + 1])
+def test_a_loaded_step_goes_on_as_before(done: int) -> None:
+    """With the same examples, whether some are left of those drawn together, and at the same learning rate."""
+    first, second = make_step(LONGER), make_step(LONGER)
+    for _ in range(done):
         first()
     second.model.load_state_dict(first.model.state_dict())
     second.load_state({name: tensor.clone() for name, tensor in first.state().items()})
-    first()
-    second()
+    for _ in range(DRAWN_STEPS + 1):
+        first()
+        second()
     assert float(second.learning_rate) == float(first.learning_rate)
     for a, b in zip(first.model.parameters(), second.model.parameters(), strict=True):
         assert torch.equal(a, b)
+
+
+def test_every_step_has_examples_of_its_own() -> None:
+    step = make_step(LONGER)
+    seen = []
+    original = step.objective.loss
+
+    def noting(model: SymbolModel, examples: Examples) -> tuple[Tensor, CountCorrect]:
+        seen.append(examples[0])
+        return original(model, examples)
+
+    step.objective.loss = noting  # type: ignore[method-assign]
+    for _ in range(2 * DRAWN_STEPS):
+        step()
+    assert len(seen[0]) == 6 * (4 + 16)
+    assert len({tuple(inputs_X.tolist()) for inputs_X in seen}) == 2 * DRAWN_STEPS
 
 
 def test_loss_is_the_mean_over_bins_of_what_is_not_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +141,7 @@ def test_loss_is_the_mean_over_bins_of_what_is_not_held_out(monkeypatch: pytest.
         return torch.arange(len(inputs_BN)) % 2 == 1
 
     monkeypatch.setattr(objective_module, "held_out", every_other)
-    loss, _ = step.objective.loss(step.model, step.generator)
+    loss, _ = step.objective.loss(step.model, one_step(step))
     assert [tuple(inputs_BN.shape) for inputs_BN in asked] == [(6, 4), (6, 16)]
     expected = []
     for inputs_BN in asked:
@@ -112,7 +153,7 @@ def test_loss_is_the_mean_over_bins_of_what_is_not_held_out(monkeypatch: pytest.
 def test_held_out_examples_teach_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     step = make_step()
     monkeypatch.setattr(objective_module, "held_out", lambda inputs_BN: torch.ones(len(inputs_BN), dtype=torch.bool))
-    step.objective.loss(step.model, step.generator)[0].backward()
+    step.objective.loss(step.model, one_step(step))[0].backward()
     assert all((parameter.grad == 0).all() for parameter in step.model.parameters())
 
 
@@ -121,8 +162,8 @@ def test_read_gives_means_and_begins_anew() -> None:
     losses = []
     original = step.objective.loss
 
-    def noting(model: SymbolModel, generator: torch.Generator) -> tuple[Tensor, CountCorrect]:
-        loss, count = original(model, generator)
+    def noting(model: SymbolModel, examples: Examples) -> tuple[Tensor, CountCorrect]:
+        loss, count = original(model, examples)
         losses.append(float(loss.detach()))
         return loss, count
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from riffle.models.base import BaselineModel, CellModel
 from riffle.nn.hub import HubMixin
+from riffle.nn.lengths import pad_to
 from riffle.tasks.rows import row_lengths
 from riffle.tasks.task import BLANK
 
@@ -20,13 +21,15 @@ QUERY_WORDS = 32
 
 
 class Recurrent(BaselineModel, tags=["recurrent"]):
-    r"""Map a sequence of symbols to scores over the output alphabet by a bidirectional recurrent network.
+    r"""Map a sequence of symbols to scores over the output alphabet by a recurrent network, by default bidirectional.
 
     Args:
         symbols, classes: See :class:`~riffle.models.base.BaselineModel`.
         features: Features per position, an even number: half of them for each direction.
         cell: "lstm" or "gru".
-        layers: Bidirectional layers.
+        layers: Layers.
+        reads_first: Whether it reads all of the input, in one direction, and then answers at as many blanks after it,
+            as recurrent networks do that count what they have read.
         dropout: Dropout rate of every layer's input.
 
     Examples::
@@ -44,6 +47,7 @@ class Recurrent(BaselineModel, tags=["recurrent"]):
         *,
         cell: Cell = "lstm",
         layers: int = 2,
+        reads_first: bool = False,
         dropout: float = 0.0,
         device: Any = None,
         dtype: Any = None,
@@ -56,17 +60,26 @@ class Recurrent(BaselineModel, tags=["recurrent"]):
         _check_even(features)
         factory = {"device": device, "dtype": dtype}
         self.embedding = nn.Embedding(symbols, features, **factory)
+        self.reads_first, hidden = reads_first, features if reads_first else features // 2
         # One module per layer: the dropout between them is then nn.Dropout, which a captured training step can replay.
         self.layers = nn.ModuleList(
-            CELLS[cell](features, features // 2, batch_first=True, bidirectional=True, **factory) for _ in range(layers)
+            CELLS[cell](features, hidden, batch_first=True, bidirectional=not reads_first, **factory)
+            for _ in range(layers)
         )
         self.dropout = nn.Dropout(dropout)
         self.output = nn.Linear(features, classes, **factory)
 
     def forward_cells(self, x_BND: Tensor) -> Tensor:
+        length = x_BND.shape[1]
+        if self.reads_first:
+            x_BND = pad_to(x_BND, 2 * length)
         for layer in self.layers:
             x_BND, _ = layer(self.dropout(x_BND))
-        return self.output(x_BND)
+        return self.output(x_BND[:, -length:])
+
+    def operations(self, length: int) -> float:
+        """Additions and multiplications for one sequence, and for the blanks at which it answers."""
+        return super().operations(2 * length if self.reads_first else length)
 
 
 class BidirectionalGRU(nn.Module):

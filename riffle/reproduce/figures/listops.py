@@ -68,6 +68,7 @@ def _spec(variant: str) -> RunSpec:
             warmup=500,
             weight_decay=0.1,
             clip=1.0,
+            blank_weight=0.0001,  # one cell of 2,048 has an answer
             precision="bf16",
             evaluate_every=0,
         ),
