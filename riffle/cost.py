@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from riffle.kernels.tuning import CHUNK_PAIRS, CHUNK_PAIRS_DEVICE, GRADIENT_PAIRS, switch_blocks
+from riffle.kernels.tuning import CHUNK_PAIRS, CHUNK_PAIRS_DEVICE, GRADIENT_PAIRS, layer_form, switch_blocks
 from riffle.shuffle import PADS, Pad, bits, padded_length
 
 # FLOPs
@@ -90,9 +90,9 @@ class MemoryModel:
     def largest_length(self, free: float, shapes: Sequence[Shape]) -> int | None:
         """The largest power of two, below the longest asked for, to which sequences can be cut to fit into ``free``.
 
-        >>> net = MemoryModel(192, blocks=1, skips=False, benes=True, dtype=torch.bfloat16, fused=True, training=False)
-        >>> net.largest_length(3e9, [(1, 2**22)])
-        1048576
+        >>> net = MemoryModel(192, blocks=1, skips=False, benes=True, dtype=torch.float32, fused=True, training=False)
+        >>> net.largest_length(6e9, [(1, 2**22)])
+        524288
         """
         k = bits(max(cells for _, cells in shapes)) - 1
         while k > 0 and SLACK * sum(self.bytes(batch, min(cells, 2**k)) for batch, cells in shapes) > free:
@@ -117,6 +117,9 @@ class MemoryModel:
             shared = max(1, min(run, GRADIENT_PAIRS // max(1, rows // 2))) if self.features % 8 == 0 else 1
             part = 6 + 0.625 / self.dtype.itemsize + (shared > 1)
             return kept + shared * part + (6 if wide and not self.recompute else 7) + 3 * joined
+        device = torch.device(self.device)
+        if self.fused and layer_form(rows // 2, self.features, self.dtype, device, keep=False) is not None:
+            return skipped + 3  # the input, a layer's input and its output
         if self.fused:
             # The input, a layer's input, and gates and output, or gates, what the candidates read and candidates where
             # the library computes their product. Skip connections keep a block's inputs and read a sum of two buffers.

@@ -313,13 +313,19 @@ def _of_group(pair, starts, values):
 @triton.jit
 def _keep(p_seed, first, i, columns, starts, rates, D: tl.constexpr, BLOCK_P: tl.constexpr):
     """What dropout multiplies outputs by, 0 or 1 / (1 - rate): the same for the same seed, forward and backward."""
+    return _keep_rows(p_seed, first, tl.arange(0, BLOCK_P), i, columns, starts, rates, D)
+
+
+@triton.jit
+def _keep_rows(p_seed, first, rows, i, columns, starts, rates, D: tl.constexpr):
+    """The same for the pairs ``first + rows``."""
     # Numbers of elements are 32 bits wide: the high part of a pair's number goes into the seed.
     seed = _scramble((tl.load(p_seed) + first // 1048576).to(tl.uint32))
-    pairs = (first % 1048576).to(tl.uint32) + tl.arange(0, BLOCK_P).to(tl.uint32)
+    pairs = (first % 1048576).to(tl.uint32) + rows.to(tl.uint32)
     element = pairs[:, None] * (2 * D) + (i * D + columns).to(tl.uint32)[None, :]
     # A counter scrambled twice is random enough for dropout and costs a tenth of a cryptographic cipher's rounds.
     random = (_scramble(_scramble(element) + seed) >> 8).to(tl.float32) * 5.9604644775390625e-08  # 2**-24
-    rate = _of_group(first + tl.arange(0, BLOCK_P)[:, None], starts, rates)
+    rate = _of_group(first + rows[:, None], starts, rates)
     return tl.where(random >= rate, 1.0 / (1.0 - rate), 0.0)
 
 

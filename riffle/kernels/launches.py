@@ -178,8 +178,8 @@ class Launch:
         self.compiled: Any = None
         self.trailing: tuple[Any, ...] = ()
 
-    def __call__(self, *tensors: Tensor | None) -> None:
-        """Launch it on these tensors, where there is anything to do."""
+    def __call__(self, *tensors: Any) -> None:
+        """Launch it on these tensors or descriptors of tensors or None, where there is anything to do."""
         if self.grid[0] == 0:
             return
         compiled = self.compiled
@@ -192,7 +192,7 @@ class Launch:
             return
         stream = torch._C._cuda_getCurrentRawStream(torch._C._cuda_getDevice())
         # Addresses instead of tensors: of those the launcher would ask the driver.
-        addresses = [None if tensor is None else tensor.data_ptr() for tensor in tensors]
+        addresses = [tensor.data_ptr() if isinstance(tensor, Tensor) else tensor for tensor in tensors]
         compiled.run(
             *self.grid, stream, compiled.function, compiled.packed_metadata, None, None, None,
             *addresses, *self.trailing,
@@ -231,6 +231,13 @@ def forward_layer(
     """
     pairs, features = plan.pairs, plan.features
     state_PE = x_CD.view(pairs, 2 * features)
+    if plan.layer_forward is not None:
+        out_CD = torch.empty_like(x_CD) if out_CD is None else out_CD
+        plan.layer_forward[skip_CD is not None, kept is not None](
+            weights.gates, weights.candidates, weights.gates_bias, weights.candidates_bias, state_PE, skip_CD,
+            weights.skip_scale, None if kept is None else kept.gates, out_CD, seed,
+        )  # fmt: skip
+        return out_CD
     read_PE = _add_skip(plan, state_PE, skip_CD, weights, workspace)
     gates = workspace("gates", pairs, 6 * features) if kept is None else kept.gates
     torch.mm(read_PE, weights.gates_t, out=gates)

@@ -14,6 +14,9 @@ from riffle.kernels.tuning import (
     GRADIENT_PAIRS,
     PASS_ROWS,
     Blocks,
+    LayerForm,
+    layer_form,
+    multiprocessors,
     pass_blocks,
     summing_rows,
     switch_blocks,
@@ -46,6 +49,8 @@ class LayerPlan(NamedTuple):
     update_forward: Launch
     switch_forward: Launch | None
     """Reset, candidates and update in one; None where the library's product serves better."""
+    layer_forward: Variants | None
+    """The whole layer in one, by ``SKIP`` and ``KEEP``; None where the chip cannot or others serve better."""
     update_backward: Variants
     """By ``OUT`` and ``MORE``."""
     reset_backward: Variants
@@ -90,6 +95,8 @@ def plan_layer(
     update_summing = flags | summing
     blocks = switch_blocks(2 * pairs, features, dtype)
     update = (pairs, features, groups)
+    form = layer_form(pairs, features, dtype, device, keep=keep)
+    layer_flags = {name: flag for name, flag in flags.items() if name != "FAST"}
     return LayerPlan(
         pairs,
         features,
@@ -99,6 +106,7 @@ def plan_layer(
         reset_forward=one_pass("reset_forward", pairs, 2 * features, **fast),
         update_forward=one_pass("update_forward", *update, **flags),
         switch_forward=None if blocks is None else _switch(blocks, *update, **flags),
+        layer_forward=form and Variants(("SKIP", "KEEP"), partial(_layer, form, device, *update, **layer_flags)),
         update_backward=Variants(("OUT", "MORE"), partial(one_pass, "update_backward", *update, **update_summing)),
         reset_backward=Variants(
             ("ADD", "MORE", "PRODUCT", "SKIP", "COPY"),
@@ -159,6 +167,15 @@ def _switch(blocks: Blocks, pairs: int, features: int, groups: tuple[Any, ...], 
         **blocks.options,
         **flags,
     )
+
+
+def _layer(
+    form: LayerForm, device: torch.device, pairs: int, features: int, groups: tuple[Any, ...], **flags: Any
+) -> Launch:
+    from riffle.kernels.hopper import ROWS, HopperLaunch
+
+    programs = min(_ceil_div(pairs, form.groups * ROWS), multiprocessors(device))
+    return HopperLaunch("layer_forward", (programs,), pairs, *groups, D=features, **form.options(features), **flags)
 
 
 class GradientShare(NamedTuple):

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from riffle.kernels import TRITON_VERSION
+
 CHUNK_PAIRS = {"cpu": 4096}
 """Pairs that go through a unit at once, so that a CPU's cache holds what they need."""
 CHUNK_PAIRS_DEVICE = 2**18
@@ -87,6 +89,69 @@ def switch_blocks(cells: int, features: int, dtype: torch.dtype) -> Blocks | Non
             "maxnreg": most,
         },
     )
+
+
+class LayerForm(NamedTuple):
+    """How the kernel that does a whole layer cuts up its work (:mod:`riffle.kernels.hopper`)."""
+
+    groups: int
+    """Warpgroups of a program, each with 64 pairs."""
+    stages: int
+    """Places for weights in shared memory."""
+    split: int = 1
+    """Places that the weights of one product take."""
+    shared: bool = False
+    """Whether the pairs lie in shared memory instead of registers."""
+
+    def options(self, features: int) -> dict[str, Any]:
+        """What the launch takes."""
+        chunk = 64 if features % 32 == 0 else 32
+        # Registers of a thread in the groups, and in all warps together when the program starts.
+        registers, start = {1: (240, 256), 2: (240, 168), 3: (160, 128)}[self.groups]
+        return {
+            "GROUPS": self.groups, "STAGES": self.stages, "SPLIT": self.split, "SHARED": self.shared, "CHUNK": chunk,
+            "OUT": chunk // 2, "REGISTERS": registers, "num_warps": 4, "maxnreg": start,
+        }  # fmt: skip
+
+
+LAYER_FORMS: dict[int, LayerForm] = {
+    64: LayerForm(groups=3, stages=4),
+    96: LayerForm(groups=2, stages=6),
+    192: LayerForm(groups=2, stages=4, split=2, shared=True),
+}
+"""By features, for many pairs."""
+FEWEST_LAYER_PAIRS: dict[tuple[int, bool], int] = {
+    (64, False): 2**20,
+    (96, False): 2**13,
+    (96, True): 2**20,
+    (192, False): 2**14,
+}
+"""By features and whether the gates are kept: from here on, one launch was faster than the others together."""
+
+
+@lru_cache(maxsize=4096)
+def layer_form(pairs: int, features: int, dtype: torch.dtype, device: torch.device, *, keep: bool) -> LayerForm | None:
+    """For the kernel that does a whole layer; None where the chip cannot run it or other kernels are faster."""
+    fewest = FEWEST_LAYER_PAIRS.get((features, keep))
+    if fewest is None or pairs < fewest or dtype == torch.float32 or not has_warpgroups(device):
+        return None
+    # Rather one group on every multiprocessor than several on some.
+    form = LAYER_FORMS[features]
+    return form._replace(groups=min(form.groups, -(-pairs // (64 * multiprocessors(device)))))
+
+
+@lru_cache
+def has_warpgroups(device: torch.device) -> bool:
+    """Whether the chip has warpgroup products and Triton a language for them."""
+    if device.type != "cuda" or not torch.cuda.is_available():
+        return False
+    return TRITON_VERSION >= (3, 6) and torch.cuda.get_device_capability(device) == (9, 0)
+
+
+@lru_cache
+def multiprocessors(device: torch.device) -> int:
+    """How many programs run side by side where each takes a whole multiprocessor."""
+    return torch.cuda.get_device_properties(device).multi_processor_count
 
 
 def _divisor(width: int, most: int) -> int:
