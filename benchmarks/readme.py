@@ -18,7 +18,7 @@ from typing import Any
 
 from riffle.bench.record import format_time
 from riffle.config import RunConfig
-from riffle.lambada.evaluate import PUBLISHED
+from riffle.lambada.evaluate import BOUND, PUBLISHED
 from riffle.quantities import DASH, format_bytes, format_length, format_milliseconds, format_percent, format_share
 from riffle.reproduce.claims import SIMPLE, format_paper
 from riffle.reproduce.figures import chomsky as chomsky_figure
@@ -424,9 +424,11 @@ def lambada(
     The short table has models alone, and of ours those in the package.
     """
     published = list(PUBLISHED.items())[1:-2] if short else PUBLISHED.items()  # the lowest is no model, nor the highest
-    rows = [(accuracy, model, format_percent(accuracy), DASH) for model, accuracy in published]
-    test = _read(folder / "test-set.json")["accuracy"]
-    development = _read(shipped / "evaluation.json")["splits"]["development"]["passages"]["all"]["position"]
+    test, scores = _read(folder / "test-set.json")["accuracy"], _read(shipped / "evaluation.json")["splits"]
+    passages = scores["development"]["passages"]
+    bounds = {BOUND: format_percent(passages["answer in passage"]["passages"] / passages["all"]["passages"])}
+    rows = [(accuracy, model, format_percent(accuracy), bounds.get(model, DASH)) for model, accuracy in published]
+    development = passages["all"]["position"]
     of_shipped = {"1 placement": format_percent(development)}
     for places in ("1 placement", "16 placements"):
         accuracy = test[places]["position"]
@@ -440,6 +442,40 @@ def lambada(
             rows.append((accuracy, name, DASH, format_percent(accuracy)))
     rows.sort(key=lambda row: (row[2] == DASH, row[0]))  # those without a test figure last
     return _table(["model", "test set", "development set"], [row[1:] for row in rows])
+
+
+SHOWN_CLASSES: dict[str, dict[str, int | None]] = {
+    "rank": {"to 300": 300, "to 1,000": 1_000, "to 4,000": 4_000, "to 16,000": 16_000, "rarer": None},
+    "distance": {"to 10": 11, "to 25": 26, "to 50": 51, "further": None},
+    "mentions": {"one": 2, "two": 3, "more": None},
+    "speech": {"no quotation mark": 1, "after a closing one": 2, "after an opening one": None},
+}
+"""Features of passages that the page shows, and the upper limits of their classes."""
+
+
+def match(path: Path = ROOT / "results" / "lambada" / "match.json") -> str:
+    """How passages are distributed in the development set and in training, before and after they are weighted."""
+    about = _read(path)
+    columns = [about["match"]["development"]] + [
+        about["match"][split][key] for split in ("train", "within") for key in ("before", "half", "full")
+    ]
+    rows = []
+    for feature, classes in SHOWN_CLASSES.items():
+        limits, begin = about["match"]["limits"][feature], 0
+        for name, limit in classes.items():
+            end = len(limits) + 1 if limit is None else limits.index(limit) + 1
+            shares = [format_percent(sum(column[feature][begin:end])) for column in columns]
+            rows.append([f"{feature}: {name}", *shares])
+            begin = end
+    for feature in about["match"]["limits"]:
+        wanted, *others = (column[feature] for column in columns)
+        apart = [sum(abs(a - b) for a, b in zip(wanted, other, strict=True)) / 2 for other in others]
+        rows.append([f"apart in {feature}", DASH, *map(format_percent, apart)])
+    effective = [about["match"][split]["effective share"] for split in ("train", "within")]
+    shares = [cell for each in effective for cell in ("100%", *map(format_percent, (each["half"], each["full"])))]
+    rows.append(["effective share", DASH, *shares])
+    ends = [f"{where}, {how}" for where in ("ends", "inside") for how in ("all", "0.5", "1")]
+    return _table(["", "development", *ends], rows)
 
 
 def reading_speed(path: Path = ROOT / "results" / "lambada" / "adamw-seed0.json") -> str:
@@ -504,7 +540,13 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "docs/speed.md": {"speed": speed, "even": even_speed, "cpu": cpu},
     "docs/training.md": {"even": even_accuracy},
     "docs/using.md": {"own-loop": own_loop},
-    "docs/lambada.md": {"lambada": lambada, "reading-speed": reading_speed, "levers": levers, "compared": compared},
+    "docs/lambada.md": {
+        "match": match,
+        "lambada": lambada,
+        "reading-speed": reading_speed,
+        "levers": levers,
+        "compared": compared,
+    },
     "docs/rivals.md": {
         "rivals": rivals,
         "timing-addition": partial(timing, "timing-addition"),

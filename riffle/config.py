@@ -131,6 +131,14 @@ class PassageDataConfig(DataConfig):
     """Training target: probability spread evenly over the answer's occurrences, or only their sum."""
     flatten: Share = 0.0
     """How much frequent answers are sampled less: 0 by their frequency, 1 all equally often."""
+    match: Share = 0.0
+    """How far passages are sampled as the development set's classes of them occur: 0 not at all, 1 fully."""
+    likeness: Share = 0.0
+    """How far passages are sampled by the likeness of their words to LAMBADA's own novels."""
+    mentions: bool = False
+    """Whether the network is told how often each word occurs in the passage, before its place and after."""
+    consistency: NotNegative = 0.0
+    """Weight of the divergence between two placements of each passage; with 0, each passage is placed once."""
 
 
 @dataclass(frozen=True, kw_only=True)

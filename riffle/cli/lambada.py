@@ -13,7 +13,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from riffle.cli.display import Device, Json, choose_device, errors, output, print_json, progress_bar, titled_table
-from riffle.cli.lambada_prepare import prepare
+from riffle.cli.lambada_prepare import pack, prepare, unpack
 from riffle.cli.train import (
     Features,
     Graph,
@@ -48,6 +48,8 @@ app.command(
     "--lambada; word vectors, for --vectors: wiki-news-300d-1M.vec from fasttext.cc or glove.6B.300d.txt from "
     "nlp.stanford.edu/projects/glove.",
 )(prepare)
+app.command()(pack)
+app.command()(unpack)
 
 
 @app.command()

@@ -109,6 +109,40 @@ def prepare(
     print_next(f"riffle lambada train --corpus {out}")
 
 
+def pack(
+    corpus: Annotated[Path, typer.Argument(help="Folder that riffle lambada prepare made.", metavar="CORPUS")],
+    out: Annotated[Path, typer.Argument(help="Folder to make.", metavar="FOLDER")],
+    megabytes: Annotated[float, typer.Option(help="Most megabytes of a part.", min=1)] = 12,
+    workers: Annotated[int, typer.Option(help="Processes; each takes about 1 GB of memory.", min=1, max=64)] = 1,
+) -> None:
+    """Write a corpus as a few compressed files, to be moved in parts: about one byte a token.
+
+    The novels most like the ready-made passages come first, so that the first parts are a corpus without the others.
+    """
+    from riffle.lambada.corpus import Corpus
+    from riffle.lambada.packing import pack as pack_corpus
+
+    parts = pack_corpus(Corpus(corpus), out, round(megabytes * 1e6), workers)["parts"]
+    total, tokens = (sum(part[name] for part in parts) for name in ("bytes", "tokens"))
+    output.print(f"{len(parts)} parts, {total / 1e6:.1f} MB, {tokens:,} tokens", highlight=False)
+    print_next(f"riffle lambada unpack {out} {corpus}")
+
+
+def unpack(
+    folder: Annotated[Path, typer.Argument(help="Folder that riffle lambada pack made.", metavar="FOLDER")],
+    out: Annotated[Path, typer.Argument(help="Folder to make.", metavar="CORPUS")],
+    workers: Annotated[int | None, typer.Option(help="Processes.", show_default="one for each core, up to 8")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a corpus that is there.")] = False,
+) -> None:
+    """Make a corpus again of the parts that have arrived, after checking them."""
+    from riffle.lambada.packing import unpack as unpack_corpus
+
+    corpus = unpack_corpus(folder, out, overwrite=overwrite, workers=workers or min(os.cpu_count() or 1, 8))
+    sizes = ", ".join(f"{size:,} {split}" for split, size in corpus.about["splits"].items())
+    output.print(f"{len(corpus.tokens):,} tokens; passages: {sizes}", highlight=False)
+    print_next(f"riffle lambada train --corpus {out}")
+
+
 def _print_report(report: dict[str, Any]) -> None:
     rate = f"{report['words per second'] / 1e6:.2f} million words a second"
     output.print(f"{report['books']:,} books, {report['words read']:,} words in {report['seconds']:.0f} s: {rate}")

@@ -4,7 +4,10 @@
     words.txt          the distinct words, most common first
     counts.npy         how often each occurs in the novels
     tokens.npy         the token stream, memory-mapped: int32 indices into words.txt
+    books.npy          where every novel begins in the stream, and where the last one ends
     SPLIT.npy          the examples of a split: train, validation, development, ...
+    likeness.npy       how typical each word is of the ready-made passages, see riffle.lambada.matching
+    match.json         sampling weights that match the development set
 
 Every word has an index, however rare; which of them a model knows is up to :class:`riffle.lambada.Vocabulary`.
 """
@@ -30,12 +33,14 @@ from riffle.lambada.passages import EXAMPLE_DTYPE
 from riffle.quantities import quote
 from riffle.schema import Range
 
-FORMAT = "riffle-lambada-1"
+FORMAT = "riffle-lambada-2"
 AGAIN = "prepare the corpus again"
 POSITIONS = 128
 """Positions of the paper's model, which reads the last 127 tokens before the answer."""
 RANK_CLASSES = {"1-100": 100, "101-1,000": 1_000, "1,001-10,000": 10_000, "10,001-100,000": 100_000, "rarer": 1 << 62}
 """Frequency classes of words: the largest rank of each."""
+STORED_DTYPE = np.dtype([("start", "<u4"), ("length", "<u2"), ("target", "<u2")])
+"""Examples on disk; in memory they are wide enough to count with."""
 _TOKENS_AT_ONCE, _EXAMPLES_AT_ONCE = 1 << 22, 1 << 15
 
 
@@ -90,16 +95,36 @@ class Corpus:
     @cached_property
     def tokens(self) -> NDArray[np.int32]:
         """The token stream, memory-mapped."""
-        tokens = self._load("tokens.npy", np.dtype(np.int32), mmap_mode="r")
+        tokens = self._load("tokens.npy", np.dtype(np.int32), mmap_mode="c")  # torch wants to be able to write
         if len(tokens) and not 0 <= tokens.min() <= tokens.max() < len(self.counts):
             raise ValueError(f"{self.folder}/tokens.npy has tokens outside words.txt: {AGAIN}")
         return tokens
+
+    @cached_property
+    def books(self) -> NDArray[np.int64]:
+        """The first token of every novel, in the order of the stream, and the end of the last one."""
+        return self._load("books.npy", np.dtype(np.int64))
+
+    @cached_property
+    def likeness(self) -> NDArray[np.float32] | None:
+        """How typical each word is of the ready-made passages; None where there were none."""
+        if not (self.folder / "likeness.npy").exists():
+            return None
+        return self._load("likeness.npy", np.dtype(np.float32))
+
+    def rank(self, word: str) -> int:
+        """The index of a word, -2 if the corpus does not have it; -1 stands for no word."""
+        return self._ranks.get(word, -2)
+
+    @cached_property
+    def _ranks(self) -> dict[str, int]:
+        return {word: rank for rank, word in enumerate(self.words)}
 
     def examples(self, split: str) -> NDArray[np.void]:
         """The examples of a split, as :data:`~riffle.lambada.passages.EXAMPLE_DTYPE`."""
         if split not in self.about["splits"]:
             raise ValueError(f"{self.folder} has no split {split!r}; it has {', '.join(self.splits)}")
-        examples = self._load(f"{split}.npy", EXAMPLE_DTYPE)
+        examples = self._load(f"{split}.npy", STORED_DTYPE).astype(EXAMPLE_DTYPE)
         start, length, target = (examples[name] for name in ("start", "length", "target"))
         inside = (start >= 0) & (length > 0) & (start <= len(self.tokens) - length) & (target >= 0) & (target < length)
         if len(examples) != self.about["splits"][split] or not inside.all():
@@ -198,7 +223,7 @@ class CorpusWriter:
             file.seek(0)
             assert self._write_header() == self._begin, "numpy leaves room for any length"
         write_atomically(self.folder / "words.txt", "".join(f"{words[id_]}\n" for id_ in order).encode())
-        _save_array(self.folder / "counts.npy", counts[order])
+        save_array(self.folder / "counts.npy", counts[order])
 
     def _write_header(self) -> int:
         """Write the header of an array of the present length; returns where its data begins."""
@@ -210,12 +235,16 @@ class CorpusWriter:
 def write_examples(folder: Path, splits: Mapping[str, NDArray[np.void]], about: Mapping[str, Any]) -> None:
     """Write the examples of every split and, last, ``corpus.json``."""
     for split, examples in splits.items():
-        _save_array(folder / f"{split}.npy", examples)
+        for name in STORED_DTYPE.names or ():
+            if len(examples) and examples[name].max() > (most := np.iinfo(STORED_DTYPE[name]).max):
+                raise ValueError(f"a passage of {split} has a {name} of more than {most:,} tokens: give shorter ones")
+        save_array(folder / f"{split}.npy", examples.astype(STORED_DTYPE))
     sizes = {split: len(examples) for split, examples in splits.items()}
     write_json(folder / "corpus.json", {"format": FORMAT, "splits": sizes, **about})
 
 
-def _save_array(path: Path, array: NDArray[Any]) -> None:
+def save_array(path: Path, array: NDArray[Any]) -> None:
+    """Write an array as ``.npy``, atomically."""
     content = io.BytesIO()  # to a file, numpy writes past Python, and a full disk would be an error without a name
     np.save(content, array)
     write_atomically(path, content.getvalue())

@@ -54,7 +54,7 @@ class PassageDataset:
     """Passages in a stream of corpus tokens on a device, sampled at random or taken by index.
 
     Of a passage longer than the network's ``positions`` the last words are kept. Examples are sampled with weight
-    (frequency of their answer) ** -flatten: 0 for uniformly, 1 for every answer equally often.
+    (frequency of their answer) ** -flatten, 0 for uniformly, 1 for every answer equally often, times ``weights_E``.
     """
 
     def __init__(
@@ -66,6 +66,7 @@ class PassageDataset:
         positions: int,
         *,
         flatten: float = 0.0,
+        weights_E: Tensor | None = None,
     ) -> None:
         self.stream_T, self.lookup_V, self.vocabulary, self.positions = stream_T, lookup_V, vocabulary, positions
         device = stream_T.device
@@ -73,7 +74,8 @@ class PassageDataset:
         context = np.minimum(examples["length"] - 1, positions - 1).astype(np.int64)
         self.context_E = torch.from_numpy(context).to(device)
         answers_E = stream_T[self.answer_at_E]
-        weights_E = answers_E.bincount()[answers_E].double() ** -flatten
+        flattened_E = answers_E.bincount()[answers_E].double() ** -flatten
+        weights_E = flattened_E if weights_E is None else flattened_E * weights_E
         self.cumulative_weights_E = weights_E.cumsum(0) / weights_E.sum()
 
     @classmethod
@@ -88,10 +90,17 @@ class PassageDataset:
     def __len__(self) -> int:
         return len(self.context_E)
 
-    def sample(self, batch: int, *, forget: float = 0.0, generator: torch.Generator) -> PassageBatch:
-        """Random examples at random positions, a share ``forget`` of their rarer words OOV; fit for a CUDA graph."""
+    def sample(
+        self, batch: int, *, forget: float = 0.0, placements: int = 1, generator: torch.Generator
+    ) -> PassageBatch:
+        """Random examples at random positions, a share ``forget`` of their rarer words OOV; fit for a CUDA graph.
+
+        Each example comes as ``placements`` rows, one after the other, that differ in position and forgotten words.
+        """
         random_2B = torch.rand(2, batch, generator=generator, device=generator.device, dtype=torch.float64)
         example_B, offset_B = random_2B.unbind()
+        if placements > 1:
+            example_B = example_B[: batch // placements].repeat_interleave(placements)
         rows_B = torch.searchsorted(self.cumulative_weights_E, example_B).clamp(max=len(self) - 1)
         offsets_B = self.positions - self.context_E[rows_B]  # how many there are to choose from
         before_B = (offset_B * offsets_B).long().minimum(offsets_B - 1)
@@ -134,6 +143,17 @@ def pointer_loss(score_BN: Tensor, batch: PassageBatch, label_smoothing: float =
     return (1 - label_smoothing) * loss_B - label_smoothing * (_uniform(batch.pointable) * log_BN).sum(dim=1)
 
 
+def placement_divergence(score_BN: Tensor, batch: PassageBatch) -> Tensor:
+    """How far apart the answers to two placements of a passage are, ``[B / 2]``: rows of a passage lie side by side.
+
+    The mean of the Kullback-Leibler divergences both ways (R-Drop, Liang et al. 2021), word by word from the mask back.
+    """
+    log_BN, inside_BN, _ = _aligned(_log_probability(score_BN, batch.pointable), batch)
+    first_HN, second_HN = log_BN.unflatten(0, (-1, 2)).unbind(1)
+    apart_HN = (first_HN.exp() - second_HN.exp()) * (first_HN - second_HN)
+    return torch.where(inside_BN[::2], apart_HN, 0).sum(dim=1) / 2
+
+
 class ContextProbabilities(NamedTuple):
     """The probabilities of the context's words, ``[B, N - 1]``, backwards: the word just before the answer first."""
 
@@ -169,15 +189,12 @@ def context_probabilities(
     model: nn.Module, dataset: PassageDataset, rows_B: Tensor, placements: int = 1
 ) -> ContextProbabilities:
     """The probabilities of the words of some examples, averaged over evenly spaced placements among the positions."""
-    back_N = torch.arange(1, dataset.positions, device=rows_B.device)
-    by_position_BN = torch.zeros(len(rows_B), len(back_N), device=rows_B.device)
+    by_position_BN = torch.zeros(len(rows_B), dataset.positions - 1, device=rows_B.device)
     for number in range(placements):
         batch = dataset.batch(rows_B, (number + 0.5) / placements)
-        log_BN = _log_probability(model(batch.ids), batch.pointable)
-        at_BN = batch.mask_position[:, None] - back_N
-        inside_BN = (at_BN >= 0) & batch.pointable.gather(1, at_BN.clamp(min=0))
-        by_position_BN += torch.where(inside_BN, log_BN.gather(1, at_BN.clamp(min=0)).exp(), 0) / placements
-    words_BN = torch.where(inside_BN, batch.words.gather(1, at_BN.clamp(min=0)), NO_WORD)
+        log_BN, inside_BN, at_BN = _aligned(_log_probability(model(batch.ids), batch.pointable), batch)
+        by_position_BN += torch.where(inside_BN, log_BN.exp(), 0) / placements
+    words_BN = torch.where(inside_BN, batch.words.gather(1, at_BN), NO_WORD)
     same_BNN = words_BN[:, :, None] == words_BN[:, None, :]
     by_word_BN = (same_BNN * by_position_BN[:, None, :]).sum(dim=2)
     return ContextProbabilities(words_BN, by_position_BN, by_word_BN, batch.answers)
@@ -219,6 +236,13 @@ def predict_answers(
 
 def _log_probability(score_BN: Tensor, pointable_BN: Tensor) -> Tensor:
     return score_BN.float().masked_fill(~pointable_BN, MASKED_SCORE).log_softmax(dim=1)
+
+
+def _aligned(value_BN: Tensor, batch: PassageBatch) -> tuple[Tensor, Tensor, Tensor]:
+    """Values of positions counted back from the mask, whether a word is there, and its position, ``[B, N - 1]``."""
+    at_BN = batch.mask_position[:, None] - torch.arange(1, value_BN.shape[1], device=value_BN.device)
+    inside_BN, at_BN = at_BN >= 0, at_BN.clamp(min=0)
+    return value_BN.gather(1, at_BN), inside_BN & batch.pointable.gather(1, at_BN), at_BN
 
 
 def _uniform(chosen_BN: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from riffle.lambada.books import can_be_answer, parse_books
-from riffle.lambada.corpus import Corpus, CorpusWriter, atomic_folder, corpus_statistics, write_examples
+from riffle.lambada.corpus import Corpus, CorpusWriter, atomic_folder, corpus_statistics, save_array, write_examples
 from riffle.lambada.passages import (
     EXAMPLE_DTYPE,
     BookPassages,
@@ -102,7 +102,8 @@ def prepare(config: PrepareConfig, on_progress: Progress = lambda consumed, word
         given = [passage for path in config.passages for text in source_texts(path) for passage in read_passages(text)]
         given = _filter_passages(given, ngrams, config.filters, counts)
         splits = _split_by_book(books, config.validation)
-        splits["train"] = np.concatenate([splits["train"], _add_passages(writer, given, counted=True)])
+        given_examples = _add_passages(writer, given, counted=True)
+        splits["train"] = np.concatenate([splits["train"], given_examples])
         if not len(splits["train"]):
             raise ValueError(f"no training passage was found in {len(books)} books: give more text or loosen filters")
         for split, passages in evaluation.items():
@@ -116,6 +117,7 @@ def prepare(config: PrepareConfig, on_progress: Progress = lambda consumed, word
         about = {"settings": config.settings()}
         write_examples(folder, splits, about)
         corpus = Corpus(folder)  # the report is made from the files, as a reader sees them
+        match = _match(corpus, given_examples)
         if config.vectors:
             table = set(load_vectors(config.vectors, folder / "vectors.safetensors", config.workers).words)
             known_V = np.array([word in table for word in corpus.words], dtype=np.bool_)
@@ -128,6 +130,7 @@ def prepare(config: PrepareConfig, on_progress: Progress = lambda consumed, word
             "books": len(books),
             "ready-made passages": len(given),
             "sentences and targets": dict(counts),
+            "match": match,
             "words read": words,
             "seconds": seconds,
             "words per second": words / seconds,
@@ -154,12 +157,13 @@ def _add_novels(
     config: PrepareConfig, ngrams: NgramIndex, writer: CorpusWriter, on_progress: Progress
 ) -> tuple[list[tuple[str, BookPassages]], int, Counter[str]]:
     """Write the tokens of all novels; return the passages of each, the number of words, and what was left out."""
-    books = []
+    books, begins = [], []
     counts: Counter[str] = Counter()
     words, bytes_before = 0, 0
     for path in config.novels:
         for consumed, book in parse_books(novel_texts(path), config.filters, ngrams, config.workers):
             begin = writer.append(book.words, book.tokens)
+            begins.append(begin)
             book.passages.examples["start"] += begin
             book.passages.mid_sentence["start"] += begin
             books.append((book.name, book.passages))
@@ -169,6 +173,7 @@ def _add_novels(
         bytes_before += source_bytes(path)
     if config.novels and not books:
         raise ValueError(f"there are no novels (.txt, .txt.xz, .tar.xz) in {', '.join(map(str, config.novels))}")
+    save_array(writer.folder / "books.npy", np.array([*begins, writer.length], dtype=np.int64))
     return books, words, counts
 
 
@@ -177,6 +182,17 @@ def _add_passages(writer: CorpusWriter, passages: TokenisedPassages, *, counted:
     words, tokens_T, examples = index_passages(passages)
     examples["start"] += writer.append(words, tokens_T, counted=counted)
     return examples
+
+
+def _match(corpus: Corpus, given: NDArray[np.void]) -> dict[str, Any] | None:
+    """Fit the sampling weights and write their files; the given passages lie side by side in the stream."""
+    from riffle.lambada.matching import LIKENESS_FILE, SPLIT, fit_match, word_likeness  # torch takes seconds to import
+
+    if len(given):
+        begin, end = int(given["start"][0]), int(given["start"][-1] + given["length"][-1])
+        given_V = np.bincount(corpus.tokens[begin:end], minlength=len(corpus.counts))
+        save_array(corpus.folder / LIKENESS_FILE, word_likeness(given_V, corpus.counts))
+    return fit_match(corpus) if SPLIT in corpus.held_out else None
 
 
 def _filter_passages(

@@ -17,12 +17,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from riffle.config import LambadaRunConfig, ModelConfig
-from riffle.lambada.corpus import Corpus
+from riffle.lambada.corpus import POSITIONS, Corpus
+from riffle.lambada.matching import match_weights
 from riffle.lambada.pointing import (
     PassageBatch,
     PassageDataset,
     Predictions,
     context_probabilities,
+    placement_divergence,
     pointer_loss,
     predict_answers,
     predict_by_pointing,
@@ -30,7 +32,7 @@ from riffle.lambada.pointing import (
 from riffle.lambada.vectors import WordVectors, load_vectors, write_vectors
 from riffle.lambada.vocabulary import FrozenWords, LearnedWords, Vocabulary, choose_vocabulary
 from riffle.models.build import build_reader
-from riffle.models.pointer import PointerModel, WordModel
+from riffle.models.pointer import MentionCounts, PointerModel, WordModel
 from riffle.train.distributed import SINGLE_PROCESS, RankGroup
 from riffle.train.objective import OBJECTIVES, CountCorrect, Examples, autocast
 
@@ -67,7 +69,9 @@ class PointerObjective:
         if len(bins) != 1:
             raise ValueError(f"data.bins must be one number of positions where passages are read, got {list(bins)}")
         self.positions = bins[0]
-        self._datasets: dict[tuple[str, float], PassageDataset] = {}
+        if config.data.consistency and config.data.batch % 2:
+            raise ValueError(f"data.consistency takes passages in pairs: data.batch={config.data.batch} must be even")
+        self._datasets: dict[str, PassageDataset] = {}
 
     @cached_property
     def corpus(self) -> Corpus:
@@ -88,13 +92,13 @@ class PointerObjective:
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """The ids of the words."""
-        return Vocabulary(self.vectors.words, oov_ids=self.positions)
+        """The ids of the words, the same for up to 128 positions: such runs can start with each other's weights."""
+        return Vocabulary(self.vectors.words, oov_ids=max(self.positions, POSITIONS))
 
     def build(self, config: ModelConfig, **factory: Any) -> WordModel:
         """A model with initial weights."""
         reader = build_reader(config, ReaderAlphabets(), **factory)
-        return PointerModel(self.build_embedding(config, **factory), reader, word_dropout=self.config.data.word_dropout)
+        return PointerModel(self.build_embedding(config, **factory), reader, **self.word_options(config, **factory))
 
     def build_embedding(self, config: ModelConfig, **factory: Any) -> FrozenWords | LearnedWords:
         """The word embedding of a model."""
@@ -102,18 +106,27 @@ class PointerObjective:
             return FrozenWords(self.vocabulary, self.vectors, config.features, **factory)
         return LearnedWords(self.vocabulary, config.features, **factory)
 
+    def word_options(self, config: ModelConfig, **factory: Any) -> dict[str, Any]:
+        """What the model does to its words besides embedding them."""
+        data = self.config.data
+        mentions = MentionCounts(config.features, **factory) if data.mentions else None
+        return {"word_dropout": data.word_dropout, "mentions": mentions}
+
     def draw(self, steps: int, generator: torch.Generator) -> Examples:
         """Random passages, a fraction of which end inside a sentence: a :class:`PassageBatch`, and weights in the loss.
 
         Passages that have a target have equal weight. Every rank draws the passages of all ranks and keeps its own.
         """
         data, size = self.config.data, self.ranks.size
+        placements = 2 if data.consistency else 1
         rows = data.batch * size
-        inside = round(data.within * rows)
+        inside = round(data.within * rows / placements) * placements
         parts = []
         for split, count in (("train", rows - inside), ("within", inside)):
             if count:
-                drawn = self.dataset(split, data.flatten).sample(steps * count, forget=data.forget, generator=generator)
+                drawn = self.dataset(split).sample(
+                    steps * count, forget=data.forget, placements=placements, generator=generator
+                )
                 parts.append([column.unflatten(0, (steps, count)) for column in drawn])
         columns = [torch.cat(column, dim=1) for column in zip(*parts, strict=True)]
         trained_SB = self.has_target(PassageBatch(*(column.flatten(0, 1) for column in columns))).float()
@@ -128,6 +141,9 @@ class PointerObjective:
         with autocast(self.config.train.precision, weights_B.device):
             logits_BN = model(batch.ids)
         loss_B = pointer_loss(logits_BN, batch, self.config.train.label_smoothing, self.config.data.label)
+        if self.config.data.consistency:
+            divergence_B = placement_divergence(logits_BN, batch).repeat_interleave(2)
+            loss_B = loss_B + self.config.data.consistency * divergence_B
         # Without an occurrence of the answer the loss may be any number, so a weight of 0 is not enough.
         loss = torch.where(weights_B > 0, loss_B * weights_B, 0).sum()
         logits_BN = logits_BN.detach().masked_fill(~batch.pointable, -torch.inf)
@@ -166,24 +182,35 @@ class PointerObjective:
         """Passages given as tokens, the answer last, on the device."""
         return PassageDataset.from_tokens(passages, self.vocabulary, self.positions, self.device)
 
-    def dataset(self, split: str, flatten: float = 0.0) -> PassageDataset:
-        """The passages of a split, on the device."""
-        if (split, flatten) not in self._datasets:
-            examples = self.corpus.examples(split)
-            if split not in self.corpus.held_out:
-                examples = examples[: math.ceil(self.config.data.share * len(examples))]
+    def dataset(self, split: str) -> PassageDataset:
+        """The passages of a split, on the device; those that are trained on with their sampling weights."""
+        if split not in self._datasets:
+            data, examples = self.config.data, self.corpus.examples(split)
+            weighted = split not in self.corpus.held_out
+            if weighted:
+                examples = examples[: math.ceil(data.share * len(examples))]
             if not len(examples):
                 raise ValueError(f"{self.corpus.folder} has no passages in {split!r}: prepare it with other filters")
             if split == "validation":
                 examples = examples[:: max(1, len(examples) // EVALUATION_PASSAGES)]
-            self._datasets[split, flatten] = PassageDataset(
-                self._stream, examples, self.vocabulary, self._lookup, self.positions, flatten=flatten
+            weights_E = None
+            if weighted and (data.match or data.likeness):
+                weights_E = match_weights(self.corpus, split, examples, self._stream, data.match, data.likeness)
+            flatten = data.flatten if weighted else 0.0
+            self._datasets[split] = PassageDataset(
+                self._stream,
+                examples,
+                self.vocabulary,
+                self._lookup,
+                self.positions,
+                flatten=flatten,
+                weights_E=weights_E,
             )
-        return self._datasets[split, flatten]
+        return self._datasets[split]
 
     @cached_property
     def _stream(self) -> Tensor:
-        return torch.from_numpy(self.corpus.tokens.copy()).to(self.device)
+        return torch.from_numpy(self.corpus.tokens).to(self.device)
 
     @cached_property
     def _lookup(self) -> Tensor:
@@ -195,7 +222,7 @@ class WordObjective(PointerObjective):
 
     def build(self, config: ModelConfig, **factory: Any) -> WordModel:
         reader = build_reader(config, ReaderAlphabets(classes=len(self.vocabulary.known)), **factory)
-        return WordModel(self.build_embedding(config, **factory), reader, word_dropout=self.config.data.word_dropout)
+        return WordModel(self.build_embedding(config, **factory), reader, **self.word_options(config, **factory))
 
     def loss(self, model: WordModel, examples: Examples) -> tuple[Tensor, CountCorrect]:
         """Cross entropy over the known words, averaged over the passages whose answer is one of them."""

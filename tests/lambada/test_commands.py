@@ -22,7 +22,7 @@ from riffle.lambada.vectors import WordVectors, write_vectors
 from .novels import write_novels
 from .test_sources import official
 
-COMMANDS = ("prepare", "train", "eval", "solve", "report", "ship")
+COMMANDS = ("prepare", "pack", "unpack", "train", "eval", "solve", "report", "ship")
 DOCS = (Path(__file__).parents[2] / "docs" / "lambada.md").read_text(encoding="utf-8")
 PASSAGE = "The cook was Alba. The guard was Otto. The smith was Ines. At noon the king waved to"
 LIMIT = 0.9

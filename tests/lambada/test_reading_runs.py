@@ -14,6 +14,7 @@ from train.tiny import assert_finite, assert_same_run, resume, train, train_unti
 from riffle.config import LambadaRunConfig, ModelConfig, override
 from riffle.lambada import tokenise
 from riffle.lambada.evaluate import TrainedReader
+from riffle.lambada.pointing import PassageBatch, placement_divergence
 from riffle.lambada.train import make_lambada_objective
 from riffle.models.build import MODELS
 from riffle.recipes import LAMBADA_BASELINES, lambada, small, with_model
@@ -52,7 +53,7 @@ def test_the_lists_of_readers_agree() -> None:
     assert [ModelConfig().kind, *LAMBADA_BASELINES] == list(MODELS)
 
 
-@pytest.mark.parametrize("name", ["share", "word_dropout", "forget", "within", "flatten"])
+@pytest.mark.parametrize("name", ["share", "word_dropout", "forget", "within", "flatten", "match", "likeness"])
 def test_a_share_lies_in_0_to_1(name: str, synthetic_corpus: Path) -> None:
     for value, expected in ((-0.1, "at least 0"), (1.5, "at most 1")):
         with pytest.raises(ValueError, match=rf"data\.{name} must be {expected}, got {value}"):
@@ -85,6 +86,60 @@ def test_a_share_of_the_passages_is_learned_from_and_all_others_are_measured(syn
         assert len(kept) == (len(whole.dataset(split)) + 1) // 2
         assert torch.equal(kept, whole.dataset(split).answer_at_E[: len(kept)])
     assert len(half.dataset("validation")) == len(whole.dataset("validation"))
+
+
+def test_passages_are_drawn_by_their_match(synthetic_corpus: Path) -> None:
+    plain, matched = (
+        make_lambada_objective(config_of("shuffle-exchange", synthetic_corpus, f"data.match={match}"))
+        for match in (0, 1)
+    )
+    assert not torch.equal(plain.dataset("train").cumulative_weights_E, matched.dataset("train").cumulative_weights_E)
+    for split in ("validation", "development"):
+        weights_E = matched.dataset(split).cumulative_weights_E.diff()
+        torch.testing.assert_close(weights_E, torch.full_like(weights_E, weights_E[0].item()))
+
+
+@pytest.mark.parametrize("change", ["data.consistency=1", "data.mentions=true", "data.match=0.5"])
+def test_settings_of_the_words_train_all_weights(change: str, synthetic_corpus: Path) -> None:
+    config = config_of("shuffle-exchange", synthetic_corpus, change, "data.within=0.3", "data.batch=12")
+    objective = make_lambada_objective(config)
+    torch.manual_seed(0)
+    step = TrainStep(config, objective.build(config.model), objective)
+    for _ in range(2):
+        step()
+    assert step.pop_metrics().first_non_finite is None
+    without = [name for name, p in step.model.named_parameters() if p.grad is None or not p.grad.any()]
+    assert set(without) <= UNUSED
+
+
+def test_consistency_adds_the_divergence_of_placements(synthetic_corpus: Path) -> None:
+    objectives = [
+        make_lambada_objective(config_of("shuffle-exchange", synthetic_corpus, f"data.consistency={weight}"))
+        for weight in (0.001, 1)
+    ]
+    model = objectives[0].build(objectives[0].config.model).eval()
+    *columns, weights_B = examples = tuple(part[0] for part in objectives[0].draw(1, torch.Generator().manual_seed(0)))
+    losses = [each.loss(model, examples)[0].item() for each in objectives]
+    batch = PassageBatch(*columns)
+    assert torch.equal(batch.answers[::2], batch.answers[1::2])
+    added = (placement_divergence(model(batch.ids), batch).repeat_interleave(2) * weights_B).sum().item()
+    assert added > 0
+    assert losses[1] - losses[0] == pytest.approx(0.999 * added, rel=1e-3)
+
+
+def test_a_run_starts_with_the_weights_of_one_with_fewer_positions(synthetic_corpus: Path, tmp_path: Path) -> None:
+    first = train(tmp_path / "first", config_of("shuffle-exchange", synthetic_corpus, "data.bins=16"))
+    changes = (f"train.start={first.folder}", "train.steps=1", "train.learning_rate=1e-12")
+    second = train(tmp_path / "second", config_of("shuffle-exchange", synthetic_corpus, "data.bins=32", *changes))
+    weights = [run.model().state_dict() for run in (first, second)]
+    for name, tensor in weights[0].items():
+        torch.testing.assert_close(weights[1][name], tensor, atol=1e-6, rtol=0)
+
+
+def test_consistency_needs_an_even_batch(synthetic_corpus: Path) -> None:
+    config = config_of("shuffle-exchange", synthetic_corpus, "data.consistency=1", "data.batch=7")
+    with pytest.raises(ValueError, match="must be even"):
+        make_lambada_objective(config)
 
 
 @pytest.mark.parametrize("kind", MODELS)

@@ -1,0 +1,330 @@
+"""Train readers of LAMBADA on one GPU within a given time, and score them on the development set.
+
+    python benchmarks/lambada.py levers data/lambada runs --seconds 150 --out results
+    python benchmarks/lambada.py long data/lambada runs --seconds 520 --out results --set data.match=0.5
+    python benchmarks/lambada.py rivals data/lambada runs --seconds 150 --out results
+    python benchmarks/lambada.py step data/lambada --out results
+    python benchmarks/lambada.py join results data/lambada runs/long
+
+``step`` times the parts of a training step on a GPU. ``levers`` compares settings side by side, ``long`` trains one
+network of the paper's size, ``rivals`` the models of the paper's table. When the seconds are over, every run is saved
+and scored with the weights it has; the same command goes on with it. OUT gets PLAN.json and, of a long run, its weights
+in files of at most 15 MB, which ``join`` makes a run folder of again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from riffle.config import LambadaRunConfig, differences, override, run_config_from_dict
+from riffle.environment import environment
+from riffle.files import read_json, write_json
+from riffle.kernels.graphs import capture
+from riffle.lambada.pointing import predict_answers
+from riffle.lambada.train import make_lambada_objective
+from riffle.recipes import lambada, with_model
+from riffle.reproduce.jobs import thin_metrics
+from riffle.reproduce.runner import multi_process_service
+from riffle.train.checkpoint import write_checkpoint
+from riffle.train.loop import Interrupted, train
+from riffle.train.objective import autocast
+from riffle.train.optim import clip_and_perturb
+from riffle.train.run import Run, read_metrics
+from riffle.train.step import DRAWN_STEPS, TrainStep
+
+PLACEMENTS = (1, 16)
+SCORED_AT_ONCE = 1024
+FILE_BYTES = 15_000_000
+STEP_BATCHES = (512, 1024)
+TEXT = ["data.flatten=0", "data.match=0.5", "data.likeness=0.3"]
+SHORTER = ["data.bins=96", "model.pad=even"]
+"""A quarter less to compute; 96% of the development set's passages have no more than 96 words."""
+SMALL = ["model.features=192", "train.steps=1500", "train.warmup=150"]
+QUIET = ["train.log_every=100", "train.evaluate_every=0", "train.checkpoint_every=1000000"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Runs that are trained at the same time."""
+
+    trials: dict[str, Sequence[str]]
+    """The changes to the recipe, by the name of the run; ``model=NAME`` takes the recipe of another model."""
+    keep: bool = False
+    """Whether the weights are written to OUT."""
+
+
+PLANS = {
+    "levers": Plan(
+        {
+            "as it is": SMALL,
+            "match": [*SMALL, *TEXT[:2]],
+            "match and likeness": [*SMALL, *TEXT],
+            "match fully": [*SMALL, *TEXT, "data.match=1"],
+            "mentions": [*SMALL, *TEXT, "data.mentions=true"],
+            "consistency": [*SMALL, *TEXT, "data.consistency=0.5"],
+            "half inside sentences": [*SMALL, *TEXT, "data.within=0.5"],
+            "96 positions": [*SMALL, *TEXT, *SHORTER],
+        }
+    ),
+    "long": Plan({"long": ["train.steps=16000", *TEXT, "data.mentions=true", "data.within=0.5"]}, keep=True),
+    "rivals": Plan(
+        {
+            "gated-attention-reader": ["model=gated-attention-reader", "train.steps=3000", *TEXT],
+            "universal-transformer": ["model=universal-transformer", "train.steps=3000", *TEXT],
+            "universal-reader": ["model=universal-reader", "train.steps=3000", *TEXT],
+            "universal-reader, halting": ["model=universal-reader", "model.halting=true", "train.steps=3000", *TEXT],
+            "shuffle-exchange": ["train.steps=3000", "train.warmup=300", *TEXT],
+        }
+    ),
+}
+
+
+def trial_config(changes: Sequence[str], corpus: Path) -> LambadaRunConfig:
+    """The recipe with changes; later ones win."""
+    models = [change.removeprefix("model=") for change in changes if change.startswith("model=")]
+    others = [change for change in changes if not change.startswith("model=")]
+    config = override(with_model(lambada(), models[-1] if models else None), [*QUIET, *others, f"data.corpus={corpus}"])
+    assert isinstance(config, LambadaRunConfig)
+    return config
+
+
+def train_and_score(folder: Path, device: str) -> None:
+    """Train the run in a folder to its end or until a signal, and write score.json."""
+    run = Run(folder)
+    run = Run.resume(folder, run.config)
+    since = time.perf_counter()
+    try:
+        train(run, device=device)
+    except Interrupted as stopped:
+        print(stopped, flush=True)
+    trained = time.perf_counter()
+    scores = score(run, torch.device(device))
+    metrics = read_metrics(folder)
+    rates = [line["steps_per_second"] for line in metrics if "steps_per_second" in line]
+    batch = run.config.data.batch
+    result = {
+        "run": folder.name,
+        "step": run.saved_step(),
+        "changed": {name: new for name, (_, new) in differences(lambada(), run.config).items()},
+        "passages_per_second": sorted(rates)[len(rates) // 2] * batch if rates else None,
+        "train_seconds": round(trained - since, 1),
+        "score_seconds": round(time.perf_counter() - trained, 1),
+        **scores,
+        "environment": environment(torch.device(device)),
+        "config": asdict(run.config),
+        "metrics": thin_metrics(metrics),
+    }
+    write_json(folder / "score.json", result)
+
+
+@torch.inference_mode()
+def score(run: Run, device: torch.device) -> dict[str, Any]:
+    """Trained parameters, and accuracy on the development set in the precision of the training."""
+    assert isinstance(run.config, LambadaRunConfig)
+    model, objective = run.model(device), make_lambada_objective(run.config, run.folder, device)
+    dataset = objective.dataset("development")
+    accuracy = {}
+    with autocast(run.config.train.precision, device):
+        for placements in PLACEMENTS:
+            predictions = predict_answers(model, dataset, objective.predict_rows, placements, batch=SCORED_AT_ONCE)
+            accuracy[f"{placements} placements"] = predictions.accuracy
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    return {"parameters": parameters, "passages": len(dataset), "development": accuracy}
+
+
+def write_weights(run: Run, out: Path) -> None:
+    """The trained weights in a few files, none above 15 MB unless one tensor is."""
+    parts: list[dict[str, torch.Tensor]] = [{}]
+    size = 0
+    for name, tensor in run.model("cpu").state_dict().items():
+        size += tensor.nbytes
+        if parts[-1] and size > FILE_BYTES:
+            parts.append({})
+            size = tensor.nbytes
+        parts[-1][name] = tensor.contiguous()
+    for number, part in enumerate(parts):
+        save_file(part, out / f"{run.folder.name}-{number}.safetensors")
+
+
+def time_step(config: LambadaRunConfig) -> dict[str, float]:
+    """Milliseconds of a training step on a GPU and of its parts, each replayed as a CUDA graph of its own."""
+    device = torch.device("cuda")
+    objective = make_lambada_objective(config, None, device)
+    model = objective.build(config.model, device=device)
+    step = TrainStep(config, model, objective)
+    for _ in range(10):
+        step()
+    ids_BN = objective.draw(1, step.generator)[0][0]
+    with autocast(config.train.precision, device):
+        cells_BND = model.words(ids_BN).detach().requires_grad_()
+
+    def words() -> None:
+        with autocast(config.train.precision, device):
+            model.words(ids_BN).float().sum().backward()
+
+    def reader() -> None:
+        with autocast(config.train.precision, device):
+            model.reader.forward_cells(cells_BND).float().sum().backward()
+
+    parts: dict[str, Any] = {
+        f"draw, {DRAWN_STEPS} steps": lambda: objective.draw(DRAWN_STEPS, step.generator),
+        "words": words,
+        "reader": reader,
+        "clip": lambda: clip_and_perturb(model, config.train, step.learning_rate, step.generator),
+        "optimizer": step.optimizer.step,
+    }
+    milliseconds = {"step": _milliseconds(step)}
+    for name, part in parts.items():
+        try:
+            graph, _ = capture(part, generators=[step.generator])
+        except RuntimeError as error:
+            print(f"{name} cannot be captured alone: {error}", flush=True)
+        else:
+            milliseconds[name] = _milliseconds(graph.replay)
+    return milliseconds
+
+
+def measure_steps(arguments: argparse.Namespace) -> None:
+    """Print and write the times of the long run's step at several batch sizes."""
+    changes = [*PLANS["long"].trials["long"], *arguments.change]
+    results = {}
+    for batch in STEP_BATCHES:
+        config = trial_config([*changes, f"data.batch={batch}"], arguments.corpus)
+        results[str(batch)] = milliseconds = time_step(config)
+        print(f"{batch}: {batch / milliseconds['step'] * 1000:,.0f} passages/s", milliseconds, flush=True)
+    if arguments.out:
+        arguments.out.mkdir(parents=True, exist_ok=True)
+        about = environment(torch.device("cuda"))
+        write_json(arguments.out / "step.json", {"environment": about, "milliseconds": results})
+
+
+def _milliseconds(call: Callable[[], None], calls: int = 20) -> float:
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    call()
+    start.record()
+    for _ in range(calls):
+        call()
+    end.record()
+    end.synchronize()
+    return round(start.elapsed_time(end) / calls, 3)
+
+
+def join(out: Path, corpus: Path, folder: Path) -> Run:
+    """A run folder of the weights that a long run left in ``out``; word vectors come from the corpus."""
+    about = read_json(out / f"{folder.name}.json", dict[str, Any])["runs"][folder.name]
+    config = override(run_config_from_dict(about["config"]), [f"data.corpus={corpus}"])
+    run = Run.create(folder, config)
+    files = sorted(out.glob(f"{folder.name}-*.safetensors"))
+    tensors = {f"model.{name}": tensor for file in files for name, tensor in load_file(file).items()}
+    write_checkpoint(run.checkpoint, {**tensors, "step": torch.tensor(about["step"])})
+    write_json(folder / "environment.json", about["environment"])
+    assert run.lock is not None
+    run.lock.release()
+    run.model()  # writes the words, and refuses weights that do not fit
+    return run
+
+
+def run_plan(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Train and score the runs of a plan, each in a process of its own; what came of them, by their names."""
+    plan, stop_at = PLANS[name], time.perf_counter() + arguments.seconds
+    only = arguments.only or list(plan.trials)
+    folders = {}
+    for trial in only:
+        folder = arguments.folder / trial.replace(",", "").replace(" ", "-")
+        if not (folder / "config.json").exists():
+            run = Run.create(folder, trial_config([*plan.trials[trial], *arguments.change], arguments.corpus))
+            assert run.lock is not None
+            run.lock.release()
+        folders[trial] = folder
+    on_gpu = arguments.device.startswith("cuda")
+    with multi_process_service(on_gpu and len(folders) > 1) as variables, ThreadPoolExecutor(len(folders)) as pool:
+        ended = {
+            trial: pool.submit(_run_process, folder, arguments.device, stop_at, variables)
+            for trial, folder in folders.items()
+        }
+    runs = {}
+    for trial, folder in folders.items():
+        scored = (folder / "score.json").exists()
+        log = (folder.parent / f"{folder.name}.log").read_text()
+        runs[trial] = read_json(folder / "score.json", dict[str, Any]) if scored else {"failed": log[-3000:]}
+        print(trial, ended[trial].result(), *_summary(runs[trial]), flush=True)
+    if arguments.out:
+        arguments.out.mkdir(parents=True, exist_ok=True)
+        write_json(arguments.out / f"{name}.json", {"plan": name, "command": sys.argv[1:], "runs": runs})
+        if plan.keep:
+            for folder in folders.values():
+                write_weights(Run(folder), arguments.out)
+    return runs
+
+
+def _run_process(folder: Path, device: str, stop_at: float, variables: dict[str, str]) -> str:
+    """Run :func:`train_and_score` in a process, stopping its training in time; how it ended."""
+    command = [sys.executable, __file__, "run", str(folder), "--device", device]
+    with (folder.parent / f"{folder.name}.log").open("w") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **variables})
+        try:
+            process.wait(max(0.0, stop_at - time.perf_counter()))
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGTERM)  # saves its state, and is scored
+            process.wait()
+    return f"exit {process.returncode}"
+
+
+def _summary(result: dict[str, Any]) -> list[str]:
+    if "failed" in result:
+        return ["failed:", *result["failed"].strip().split("\n")[-1:]]
+    accuracies = [f"{100 * value:.2f}" for scores in result["development"].values() for value in scores.values()]
+    speed = result["passages_per_second"]
+    return [f"step {result['step']}", *accuracies, f"{speed:,.0f} passages/s" if speed else ""]
+
+
+def main() -> None:
+    """Train the runs of a plan, one of them, or join the weights of a long run."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name in PLANS:
+        plan = commands.add_parser(name)
+        plan.add_argument("corpus", type=Path)
+        plan.add_argument("folder", type=Path)
+        plan.add_argument("--seconds", type=float, default=float("inf"), help="When all training ends.")
+        plan.add_argument("--out", type=Path)
+        plan.add_argument("--only", action="append", choices=PLANS[name].trials, help="A run; can be repeated.")
+        plan.add_argument("--set", dest="change", action="append", default=[], metavar="KEY=VALUE")
+        plan.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    one = commands.add_parser("run")
+    one.add_argument("folder", type=Path)
+    one.add_argument("--device", default="cpu")
+    timed = commands.add_parser("step")
+    timed.add_argument("corpus", type=Path)
+    timed.add_argument("--out", type=Path)
+    timed.add_argument("--set", dest="change", action="append", default=[], metavar="KEY=VALUE")
+    joined = commands.add_parser("join")
+    for name in ("out", "corpus", "folder"):
+        joined.add_argument(name, type=Path)
+    arguments = parser.parse_args()
+    if arguments.command == "run":
+        return train_and_score(arguments.folder, arguments.device)
+    if arguments.command == "step":
+        return measure_steps(arguments)
+    if arguments.command == "join":
+        join(arguments.out, arguments.corpus, arguments.folder)
+    else:
+        run_plan(arguments.command, arguments)
+    return None
+
+
+if __name__ == "__main__":
+    main()
