@@ -115,16 +115,23 @@ class LayerForm(NamedTuple):
 
 
 LAYER_FORMS: dict[int, LayerForm] = {
+    32: LayerForm(groups=3, stages=2),
+    48: LayerForm(groups=3, stages=6),
     64: LayerForm(groups=3, stages=4),
     96: LayerForm(groups=2, stages=6),
-    192: LayerForm(groups=2, stages=4, split=2, shared=True),
+    128: LayerForm(groups=2, stages=4),
+    192: LayerForm(groups=2, stages=6, split=3, shared=True),
 }
 """By features, for many pairs."""
 FEWEST_LAYER_PAIRS: dict[tuple[int, bool], int] = {
-    (64, False): 2**20,
-    (96, False): 2**13,
-    (96, True): 2**20,
-    (192, False): 2**14,
+    (32, False): 2**15,
+    (48, False): 2**15,
+    (64, False): 2**13,
+    (64, True): 2**20,
+    (96, False): 2**12,
+    (96, True): 2**14,
+    (128, False): 2**14,
+    (192, False): 2**13,
 }
 """By features and whether the gates are kept: from here on, one launch was faster than the others together."""
 
