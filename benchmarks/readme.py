@@ -256,8 +256,18 @@ def own_steps(path: Path = OWN_LOOP) -> str:
     if not path.exists():
         return ""
     forms = ("riffle-graphs", "riffle", "encoder", "encoder-compiled")
-    table = _own_loop_table(_read(path)["own-loop"], ("own-step",), format_time, forms, "training step, ")
-    return f"A training step in your own loop, autocast to bfloat16 and AdamW:\n\n{table}\n\nInference as CUDA graphs:"
+    rows = _read(path)["own-loop"]
+    table = _own_loop_table(rows, ("own-step",), format_time, forms, "training step, ")
+    about = f"A training step in your own loop, autocast to bfloat16 and AdamW{_from_earlier(rows, forms)}:"
+    return f"{about}\n\n{table}\n\nInference as CUDA graphs:"
+
+
+def _from_earlier(rows: Mapping[str, Any], forms: Sequence[str]) -> str:
+    """Which forms of training steps are not of the last run: the host's speed differs from machine to machine."""
+    steps = [row["forms"] for name, row in rows.items() if name.startswith("own-step")]
+    last = max(entry["run"] for row in steps for entry in row.values())
+    earlier = [OWN_LOOP_LABELS[form] for form in forms if all(row[form]["run"] < last for row in steps)]
+    return f" ({', '.join(earlier)}: an earlier run)" if earlier else ""
 
 
 def _own_loop_table(
