@@ -20,6 +20,8 @@ READ = ("lambada", "solve", "the guard was otto and the king waved to", "--run",
 READ_ALL = ("lambada", "eval", "--run", READER, "--corpus", CORPUS, "--split", "development", "--device", "cpu")
 READ_SMALL = ("--features", "8", "--set", "data.bins=32", "--set", "data.batch=4", "--set", "model.blocks=1")
 LEARN = ("lambada", "train", "--corpus", CORPUS, *READ_SMALL, "--steps", "1", "--precision", "fp32", "--out", "new")
+MATCHED = (*LEARN, "--set", "data.match=0.5")
+PACK = ("lambada", "pack", CORPUS, "parts")
 PREPARE = ("lambada", "prepare", "--workers", "1", "--out", "made")
 COMMANDS = {
     f"{RUN}/config.json": (
@@ -42,6 +44,8 @@ COMMANDS = {
     f"{CORPUS}/words.txt": (READ_ALL, LEARN),
     f"{CORPUS}/counts.npy": (READ_ALL, LEARN),
     f"{CORPUS}/train.npy": (LEARN,),
+    f"{CORPUS}/books.npy": (PACK,),
+    f"{CORPUS}/match.json": (MATCHED, PACK),
     f"{CORPUS}/development.npy": (READ_ALL,),
     f"{CORPUS}/vectors.safetensors": (LEARN,),
     "data/novels.tar.gz": ((*PREPARE, "--novels", "data/novels.tar.gz"),),

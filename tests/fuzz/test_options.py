@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from riffle.cli import app
 
-from .workspace import CORPUS, READER, RESULTS, RUN, contents, copy_of, invoke, some, unfinished
+from .workspace import CORPUS, PACKED, READER, RESULTS, RUN, contents, copy_of, invoke, some, unfinished
 
 SMALL = (
     "--set",
@@ -42,6 +42,8 @@ BASES: dict[str, tuple[str, ...]] = {
     "inspect": (RUN, "--lengths", "4", "--examples", "1", "--device", "cpu"),
     "route": ("3", "1", "0", "2"),
     "lambada prepare": ("--novels", "data/few.txt", "--out", "made", "--workers", "1"),
+    "lambada pack": (CORPUS, "parts"),
+    "lambada unpack": (PACKED, "made"),
     "lambada train": ("--corpus", CORPUS, *SMALL, "--set", "data.bins=32", "--precision", "fp32", "--out", "new"),
     "lambada eval": ("--run", READER, "--split", "development", "--device", "cpu"),
     "lambada solve": ("the guard was otto", "--run", READER, "--device", "cpu"),
