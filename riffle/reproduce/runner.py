@@ -128,8 +128,7 @@ MPS_CONTROL = "nvidia-cuda-mps-control"
 MPS_SHARES, MPS_SMALLEST = 150, 25
 """Percent of a GPU's multiprocessors that all runs may take together, and that one may take at least.
 
-Six runs of a quarter made 1,316 steps a second on an H200, six without a limit 1,117. A run that tests itself on long
-sequences does not hold up the others.
+Six runs of a quarter made 1,316 steps a second on an H200, six without a limit 1,117.
 """
 
 
