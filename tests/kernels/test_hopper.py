@@ -17,21 +17,12 @@ from riffle.kernels.launches import Kept, UnitWeights, Workspace, forward_layer,
 from riffle.kernels.layer_plan import LayerPlan, plan_layer
 from riffle.kernels.plan import plan_network
 from riffle.kernels.reference import SwitchWeights
-from riffle.kernels.tuning import LAYER_FORMS, LayerForm, layer_form
+from riffle.kernels.tuning import LAYER_FORMS, layer_form
 from riffle.shuffle import riffle, unriffle
 
 WARPGROUPS = tuning.has_warpgroups(torch.device("cuda"))
 on_hopper = pytest.mark.skipif(not WARPGROUPS, reason="needs a GPU of compute capability 9.0 and Triton 3.6")
 SHUFFLES = {1: unriffle, -1: riffle, 0: lambda x_BND: x_BND}
-FORMS = {
-    32: LayerForm(groups=3, stages=2),
-    48: LayerForm(groups=3, stages=6),
-    64: LayerForm(groups=3, stages=4),
-    96: LayerForm(groups=2, stages=6),
-    128: LayerForm(groups=2, stages=4),
-    192: LayerForm(groups=2, stages=4, split=2, shared=True),
-} | LAYER_FORMS
-"""Those in use, and more widths that the kernel can do."""
 BINS = ((3, 512), (5, 62))
 """Sequences and cells of each: odd numbers of pairs, so that the last tile is not full."""
 
@@ -98,9 +89,8 @@ def _few_multiprocessors(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Programs take several tiles each, and layers of few pairs are done so."""
     for module in (tuning, layer_plan):
         monkeypatch.setattr(module, "multiprocessors", lambda device: 3)
-    fewest = {(features, keep): 0 for features in FORMS for keep in (False, True)}
+    fewest = {(features, keep): 0 for features in LAYER_FORMS for keep in (False, True)}
     monkeypatch.setattr(tuning, "FEWEST_LAYER_PAIRS", fewest)
-    monkeypatch.setattr(tuning, "LAYER_FORMS", FORMS)
     for planned in (layer_form, plan_layer, plan_network):
         planned.cache_clear()
     yield
@@ -111,7 +101,7 @@ def _few_multiprocessors(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.gpu
 @on_hopper
 @pytest.mark.usefixtures("_few_multiprocessors")
-@pytest.mark.parametrize("features", FORMS)
+@pytest.mark.parametrize("features", LAYER_FORMS)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize(("shuffle", "skip", "keep"), [(1, False, False), (-1, True, True), (0, True, False)])
 def test_as_exact_as_eager(features: int, dtype: torch.dtype, shuffle: int, skip: bool, keep: bool) -> None:
@@ -205,10 +195,10 @@ def test_other_chips_widths_and_dtypes_take_the_other_kernels() -> None:
         assert layer_form(2**20, features, dtype, torch.device("cuda"), keep=False) is None
 
 
-@pytest.mark.parametrize("features", FORMS)
+@pytest.mark.parametrize("features", LAYER_FORMS)
 def test_the_forms_fit(features: int) -> None:
     """Places divide the products' weights, and what lies in shared memory fits into a multiprocessor's."""
-    form = FORMS[features]
+    form = LAYER_FORMS[features]
     options = form.options(features)
     parts, last = 2 * features // options["CHUNK"], features // options["OUT"]
     assert (parts + last) * form.split % form.stages == parts % form.split == 0
