@@ -133,6 +133,23 @@ def seeds(path: Path = ROOT / "results" / "trials" / "five-seeds.json") -> str:
     return _table(["symbols / sequences", "seeds", *columns], rows)
 
 
+def alphabet(folder: Path = ROOT / "results" / "alphabet") -> str:
+    """Sorting by size of the alphabet: the mean of the seeds and their spread, during training and in the test."""
+    sizes: dict[int, list[dict[str, Any]]] = {}
+    for result in sorted(map(_read, folder.glob("*.json")), key=lambda result: (result["symbols"], result["seed"])):
+        sizes.setdefault(result["symbols"], []).append(result)
+    (first, *_), *_ = sizes.values()
+    (trained, long), steps = first["config"]["train"]["evaluate_lengths"], [line["step"] for line in first["curve"]]
+    rows = []
+    for symbols, runs in sizes.items():
+        curves = [{line["step"]: line[f"accuracy/{trained}"] for line in run["curve"]} for run in runs]
+        shares = [[curve[step] for curve in curves] for step in steps[:-1]]
+        shares += [accuracies(runs, length) for length in (trained, long)]
+        rows.append([str(symbols), str(len(runs)), *map(_mean_and_spread, shares)])
+    heads = [*(f"{trained}, {step} steps" for step in steps), f"{long}, {steps[-1]} steps"]
+    return _table(["symbols", "seeds", *heads], rows)
+
+
 def _mean_and_spread(shares: Sequence[float]) -> str:
     """``99.90% (99.70% to 100%)``, or the mean alone if all are equal."""
     spread = f" ({format_percent(min(shares))} to {format_percent(max(shares))})" if min(shares) < max(shares) else ""
@@ -563,6 +580,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "elsewhere": partial(shipped, (*ELSEWHERE, "8 times, carries over 31")),
         "seeds": seeds,
     },
+    "docs/deviations.md": {"alphabet": alphabet},
     "docs/speed.md": {"speed": speed, "one-launch": one_launch, "even": even_speed, "cpu": cpu},
     "docs/training.md": {"even": even_accuracy},
     "docs/using.md": {"own-loop": own_loop},
