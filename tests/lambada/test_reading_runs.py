@@ -53,7 +53,9 @@ def test_the_lists_of_readers_agree() -> None:
     assert [ModelConfig().kind, *LAMBADA_BASELINES] == list(MODELS)
 
 
-@pytest.mark.parametrize("name", ["share", "word_dropout", "forget", "within", "flatten", "match", "likeness"])
+@pytest.mark.parametrize(
+    "name", ["share", "word_dropout", "forget", "rename", "within", "flatten", "match", "likeness"]
+)
 def test_a_share_lies_in_0_to_1(name: str, synthetic_corpus: Path) -> None:
     for value, expected in ((-0.1, "at least 0"), (1.5, "at most 1")):
         with pytest.raises(ValueError, match=rf"data\.{name} must be {expected}, got {value}"):
@@ -99,7 +101,7 @@ def test_passages_are_drawn_by_their_match(synthetic_corpus: Path) -> None:
         torch.testing.assert_close(weights_E, torch.full_like(weights_E, weights_E[0].item()))
 
 
-@pytest.mark.parametrize("change", ["data.consistency=1", "data.mentions=true", "data.match=0.5"])
+@pytest.mark.parametrize("change", ["data.consistency=1", "data.mentions=true", "data.match=0.5", "data.rename=0.4"])
 def test_settings_of_the_words_train_all_weights(change: str, synthetic_corpus: Path) -> None:
     config = config_of("shuffle-exchange", synthetic_corpus, change, "data.within=0.3", "data.batch=12")
     objective = make_lambada_objective(config)
@@ -134,6 +136,12 @@ def test_a_run_starts_with_the_weights_of_one_with_fewer_positions(synthetic_cor
     weights = [run.model().state_dict() for run in (first, second)]
     for name, tensor in weights[0].items():
         torch.testing.assert_close(weights[1][name], tensor, atol=1e-6, rtol=0)
+
+
+def test_renaming_needs_vectors(synthetic_corpus: Path) -> None:
+    config = config_of("shuffle-exchange", synthetic_corpus, "data.rename=0.1", "data.table=learned")
+    with pytest.raises(ValueError, match=r"data\.rename takes similar words .*: set data\.table=frozen"):
+        make_lambada_objective(config)
 
 
 def test_consistency_needs_an_even_batch(synthetic_corpus: Path) -> None:
