@@ -246,7 +246,7 @@ class WordObjective(PointerObjective):
         batch = PassageBatch(*columns)
         with autocast(self.config.train.precision, weights_B.device):
             logits_BV = model(batch.ids)
-        class_B = self._classes(self._lookup)[batch.answers.long()]
+        class_B = self._classes(self._answer_ids(batch))
         smoothing = self.config.train.label_smoothing
         loss_B = F.cross_entropy(logits_BV.float(), class_B, label_smoothing=smoothing, reduction="none")
         right_B = logits_BV.detach().argmax(dim=1) == class_B
@@ -283,8 +283,13 @@ class WordObjective(PointerObjective):
         probabilities = [model(dataset.batch(rows_B, share).ids).float().softmax(dim=1) for share in shares]
         return torch.stack(probabilities).mean(dim=0)
 
+    def _answer_ids(self, batch: PassageBatch) -> Tensor:
+        """The ids of the answers, those of their new names where they are renamed; -1 for unknown words."""
+        own_B, named_B = self._lookup[batch.answers.long()], torch.where(batch.is_answer, batch.ids, -1).amax(dim=1)
+        return torch.where(named_B >= self.vocabulary.first_known, named_B, own_B)
+
     def _classes(self, lookup_W: Tensor) -> Tensor:
-        """The class of every word of a dataset."""
+        """The classes of words by their ids."""
         return torch.where(lookup_W < 0, UNKNOWN_CLASS, lookup_W - self.vocabulary.first_known)
 
 

@@ -12,10 +12,10 @@ import torch
 from train.tiny import assert_finite, assert_same_run, resume, train, train_until
 
 from riffle.config import LambadaRunConfig, ModelConfig, override
-from riffle.lambada import tokenise
+from riffle.lambada import pointing, tokenise
 from riffle.lambada.evaluate import TrainedReader
 from riffle.lambada.pointing import PassageBatch, placement_divergence
-from riffle.lambada.train import make_lambada_objective
+from riffle.lambada.train import WordObjective, make_lambada_objective
 from riffle.models.build import MODELS
 from riffle.recipes import LAMBADA_BASELINES, lambada, small, with_model
 from riffle.train.objective import OBJECTIVES
@@ -136,6 +136,22 @@ def test_a_run_starts_with_the_weights_of_one_with_fewer_positions(synthetic_cor
     weights = [run.model().state_dict() for run in (first, second)]
     for name, tensor in weights[0].items():
         torch.testing.assert_close(weights[1][name], tensor, atol=1e-6, rtol=0)
+
+
+def test_a_word_classifier_is_asked_for_the_new_name(synthetic_corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pointing, "NEVER_FORGOTTEN", 0)
+    config = config_of("universal-reader", synthetic_corpus, "data.forget=0", "data.rename=0.5", "data.batch=64")
+    objective = make_lambada_objective(config)
+    assert isinstance(objective, WordObjective)
+    batch = PassageBatch(*(column[0] for column in objective.draw(1, torch.Generator().manual_seed(0))[:-1]))
+    renamed = 0
+    for passage, answer in enumerate(objective._answer_ids(batch).tolist()):
+        ids = batch.ids[passage, batch.is_answer[passage]].tolist()
+        own = int(objective._lookup[batch.answers[passage]])
+        if own >= 0 and ids:
+            assert {answer} == set(ids), "the word that stands in the passage"
+            renamed += answer != own
+    assert 0.2 * 64 < renamed < 0.8 * 64
 
 
 def test_renaming_needs_vectors(synthetic_corpus: Path) -> None:
