@@ -74,7 +74,7 @@ class PointerObjective:
         if config.data.consistency and config.data.batch % 2:
             raise ValueError(f"data.consistency takes passages in pairs: data.batch={config.data.batch} must be even")
         if config.data.rename and config.data.table != "frozen":
-            raise ValueError("data.rename takes similar words from the corpus's vectors: set data.table=frozen")
+            raise ValueError("data.rename takes words of similar vectors, and learned ones are not: set data.rename=0")
         self._datasets: dict[str, PassageDataset] = {}
 
     @cached_property
