@@ -242,7 +242,7 @@ def reader_model_card(run: Run) -> str:
     model, data = config.model, config.data
     paragraphs = [
         f"# {config.task}",
-        f"Weights of a network ({model.kind}) that finds the last word of a passage by pointing at an earlier "
+        f"Weights of a network ({model.kind}, {model.unit} unit) that finds the last word of a passage by pointing at an earlier "
         f"occurrence of it: {model.features} feature maps, {model.blocks} Beneš "
         f"{'blocks' if model.blocks > 1 else 'block'}, {data.bins[0]} positions, "
         f"{run.saved_step()} steps of {data.batch} passages. Matrices are rounded to int8, the "
