@@ -2,6 +2,7 @@
 
     python benchmarks/fp8.py tasks RESULT.json [--task sort ...]
     python benchmarks/fp8.py passages RESULT.json FILE [--passages 2000]
+    python benchmarks/fp8.py table RESULT.json
 
 The cells and weights that enter a switch layer's products are rounded to e4m3 and back, as a kernel with 8-bit products
 would read them; the products are summed in float32, and all else is as the units define it. Every variant answers the
@@ -31,8 +32,10 @@ from riffle.lambada.evaluate import TrainedReader, read_splits
 from riffle.lambada.pointing import Predictions, predict_answers
 from riffle.nn.lengths import pad_to
 from riffle.nn.switch import SwapGateUnit, SwitchUnit
+from riffle.quantities import DASH
 from riffle.tasks import get_task
 from riffle.tasks.task import BLANK
+from riffle.train.card import markdown_table
 from riffle.train.data import sample_held_out
 from riffle.train.evaluate import answer, batch_rows
 from riffle.train.run import Run
@@ -206,18 +209,43 @@ def score_passages(passages: Sequence[list[str]]) -> Iterator[dict[str, Any]]:
         yield entry
 
 
+def table(record: Mapping[str, Any]) -> str:
+    """The table of docs/kernels.md: percent right in float32, and of the other variants the points lost."""
+    columns: dict[str, dict[str, dict[str, float]]] = {}
+    for name, part in record.items():
+        for score in part["scores"]:
+            head = f"{name}, {score['length']}" if "length" in score else name
+            columns.setdefault(head, {})[score["variant"]] = score.get("symbols") or score["position"]
+    rows = []
+    for variant in VARIANTS:
+        found = [column.get(variant) for column in columns.values()]
+        shown = [DASH if each is None else format_compared(variant, each) for each in found]
+        rows.append([variant, *shown])
+    return "\n".join(markdown_table(["symbols or passages", *columns], rows, text_columns=1))
+
+
+def format_compared(variant: str, compared: Mapping[str, float]) -> str:
+    """Percent of what is compared with, else what was lost and its standard error."""
+    if variant == BASE:
+        return f"{compared['percent']:.2f}%"
+    lost = round(compared["lost"], 2) + 0.0  # no negative zero
+    return f"{lost:.2f} ± {compared['error']:.2f}" if compared["error"] else f"{lost:g}"
+
+
 def main() -> None:
     """Score what was named and put it into the result file."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
-    tasks, passages = commands.add_parser("tasks"), commands.add_parser("passages")
-    for command in (tasks, passages):
+    tasks, passages, shown = (commands.add_parser(name) for name in ("tasks", "passages", "table"))
+    for command in (tasks, passages, shown):
         command.add_argument("result", type=Path)
     tasks.add_argument("--task", action="append", choices=EXAMPLES, help="By default all.")
     passages.add_argument("file", type=Path, help="Passages, one a line, the answer last.")
     passages.add_argument("--passages", type=int, help="Score so many, evenly spread over the file; by default all.")
     arguments = parser.parse_args()
     record: dict[str, Any] = read_json(arguments.result) if arguments.result.exists() else {}
+    if arguments.command == "table":
+        return print(table(record))
     # All pairs of a layer at once: a tensor's scale is that of all of them.
     with mock.patch.dict(CHUNK_PAIRS, cpu=2**30):
         if arguments.command == "tasks":
@@ -225,7 +253,7 @@ def main() -> None:
                 about = environment(torch.device("cpu"))
                 record[name] = {"environment": about, "scores": score_task(name, EXAMPLES[name])}
                 write_json(arguments.result, record)
-            return
+            return None
         about, split = environment(torch.device("cpu")), read_splits([str(arguments.file)], Path())
         tokens = next(iter(split.values()))
         count = arguments.passages or len(tokens)
