@@ -32,7 +32,6 @@ from riffle.lambada.evaluate import TrainedReader, read_splits
 from riffle.lambada.pointing import Predictions, predict_answers
 from riffle.nn.lengths import pad_to
 from riffle.nn.switch import SwapGateUnit, SwitchUnit
-from riffle.quantities import DASH
 from riffle.tasks import get_task
 from riffle.tasks.task import BLANK
 from riffle.train.card import markdown_table
@@ -212,18 +211,18 @@ def score_passages(passages: Sequence[list[str]]) -> Iterator[dict[str, Any]]:
 
 
 def table(record: Mapping[str, Any]) -> str:
-    """The table of docs/kernels.md: percent right in float32, and of the other variants the points lost."""
-    columns: dict[str, dict[str, dict[str, float]]] = {}
+    """The table of docs/kernels.md: percent right in float32, points lost by the others; rows where any lost or won."""
+    compared: dict[str, dict[str, dict[str, float]]] = {}
     for name, part in record.items():
         for score in part["scores"]:
-            head = f"{name}, {score['length']}" if "length" in score else name
-            columns.setdefault(head, {})[score["variant"]] = score.get("symbols") or score["position"]
-    rows = []
-    for variant in VARIANTS:
-        found = [column.get(variant) for column in columns.values()]
-        shown = [DASH if each is None else format_compared(variant, each) for each in found]
-        rows.append([variant, *shown])
-    return "\n".join(markdown_table(["symbols or passages", *columns], rows, text_columns=1))
+            row = f"{name}, {score['length']}" if "length" in score else name
+            compared.setdefault(row, {})[score["variant"]] = score.get("symbols") or score["position"]
+    rows = [
+        [row, *(format_compared(variant, found[variant]) for variant in VARIANTS)]
+        for row, found in compared.items()
+        if any(each["error"] for each in found.values())
+    ]
+    return "\n".join(markdown_table(["symbols or passages", *VARIANTS], rows, text_columns=1))
 
 
 def format_compared(variant: str, compared: Mapping[str, float]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -78,3 +79,14 @@ def test_symbols_are_counted_where_target_or_output_is_one(fp8: Any) -> None:
     assert symbols.right.tolist() == [1, 1]
     assert symbols.of.tolist() == [2, 3]
     assert sequences.right.tolist() == [0, 0]
+
+
+def test_the_page_has_the_table_of_the_results(fp8: Any) -> None:
+    record = json.loads((ROOT / "benchmarks" / "results" / "fp8-accuracy.json").read_text())
+    page = (ROOT / "docs" / "kernels.md").read_text(encoding="utf-8")
+    assert fp8.table(record) in page
+    # What the page says of the rest: nothing at 64 and nothing in sums.
+    for name, part in record.items():
+        for score in part["scores"]:
+            if name == "add" or (score.get("length") == 64 and name in ("sort", "rotate")):
+                assert score["symbols"]["percent"] == score["sequences"]["percent"] == 100
