@@ -133,6 +133,23 @@ def seeds(path: Path = ROOT / "results" / "trials" / "five-seeds.json") -> str:
     return _table(["symbols / sequences", "seeds", *columns], rows)
 
 
+def alphabet(folder: Path = ROOT / "results" / "alphabet") -> str:
+    """Sorting by size of the alphabet: the mean of the seeds and their spread, during training and in the test."""
+    sizes: dict[int, list[dict[str, Any]]] = {}
+    for result in sorted(map(_read, folder.glob("*.json")), key=lambda result: (result["symbols"], result["seed"])):
+        sizes.setdefault(result["symbols"], []).append(result)
+    (first, *_), *_ = sizes.values()
+    (trained, long), steps = first["config"]["train"]["evaluate_lengths"], [line["step"] for line in first["curve"]]
+    rows = []
+    for symbols, runs in sizes.items():
+        curves = [{line["step"]: line[f"accuracy/{trained}"] for line in run["curve"]} for run in runs]
+        shares = [[curve[step] for curve in curves] for step in steps[:-1]]
+        shares += [accuracies(runs, length) for length in (trained, long)]
+        rows.append([str(symbols), str(len(runs)), *map(_mean_and_spread, shares)])
+    heads = [*(f"{trained}, {step} steps" for step in steps), f"{long}, {steps[-1]} steps"]
+    return _table(["symbols", "seeds", *heads], rows)
+
+
 def _mean_and_spread(shares: Sequence[float]) -> str:
     """``99.90% (99.70% to 100%)``, or the mean alone if all are equal."""
     spread = f" ({format_percent(min(shares))} to {format_percent(max(shares))})" if min(shares) < max(shares) else ""
@@ -439,35 +456,41 @@ def even_accuracy(path: Path = ROOT / "results" / "trials" / "even.json") -> str
     return f"{about} ([{path.name}](../results/trials/{path.name})).\n\n{_table(heads, rows, text_columns=3)}"
 
 
+PLACEMENTS = ("1 placement", "16 placements")
+
+
 def lambada(
     *,
     short: bool = False,
     folder: Path = ROOT / "results" / "lambada",
     shipped: Path = ROOT / "riffle" / "weights" / "lambada",
 ) -> str:
-    """Accuracy on LAMBADA, by the position pointed at: the test set and the development set in columns of their own.
+    """Accuracy on LAMBADA: the test set, by position, and the development set in columns of their own.
 
-    The short table has models alone, and of ours those in the package.
+    The short table has models alone, and of ours no more than one run.
     """
     published = list(PUBLISHED.items())[1:-2] if short else PUBLISHED.items()  # the lowest is no model, nor the highest
-    test, scores = _read(folder / "test-set.json")["accuracy"], _read(shipped / "evaluation.json")["splits"]
-    passages = scores["development"]["passages"]
+    earlier = _read(folder / "test-set.json")
+    passages = _read(shipped / "evaluation.json")["splits"]["development"]["passages"]
     bounds = {BOUND: format_percent(passages["answer in passage"]["passages"] / passages["all"]["passages"])}
-    rows = [(accuracy, model, format_percent(accuracy), bounds.get(model, DASH)) for model, accuracy in published]
-    development = passages["all"]["position"]
-    of_shipped = {"1 placement": format_percent(development)}
-    for places in ("1 placement", "16 placements"):
-        accuracy = test[places]["position"]
-        name = f"**riffle**, the weights in the package, {places}"
-        rows.append((accuracy, name, format_percent(accuracy), of_shipped.get(places, DASH)))
-    for path in () if short else sorted(folder.glob("lambada-*.json")):
+    rows = [[model, format_percent(accuracy), bounds.get(model, DASH), DASH] for model, accuracy in published]
+    for places, accuracy in earlier["accuracy"].items():
+        if places in PLACEMENTS:
+            name = f"riffle, earlier weights ({earlier['commit']}), {places}"
+            rows.append([name, format_percent(accuracy["position"]), *_both(earlier["development"].get(places))])
+    rows.sort(key=lambda row: row[1])
+    rows.append(["**riffle**, the weights in the package, 1 placement", DASH, *_both(passages["all"])])
+    for path in sorted(folder.glob("lambada-residual-*.json" if short else "lambada-*.json"), reverse=True):
         run = _read(path)
-        for places in ("1 placement", "16 placements"):
-            accuracy = run["development"][places]["position"]
-            name = f"riffle, {run['parameters'] / 1e6:.1f}M parameters before rounding, {places}"
-            rows.append((accuracy, name, DASH, format_percent(accuracy)))
-    rows.sort(key=lambda row: (row[2] == DASH, row[0]))  # those without a test figure last
-    return _table(["model", "test set", "development set"], [row[1:] for row in rows])
+        about = f"{run['config']['model'].get('unit', 'gated')} unit, {run['parameters'] / 1e6:.1f}M parameters"
+        for places in PLACEMENTS:
+            rows.append([f"riffle, {about}, before rounding, {places}", DASH, *_both(run["development"][places])])
+    return _table(["model", "test set", "development set", "by word"], rows)
+
+
+def _both(accuracy: Mapping[str, float] | None) -> list[str]:
+    """Accuracy by position and by word."""
+    return [format_percent(accuracy[by]) for by in ("position", "word")] if accuracy else [DASH, DASH]
 
 
 SHOWN_CLASSES: dict[str, dict[str, int | None]] = {
@@ -504,7 +527,7 @@ def match(path: Path = ROOT / "results" / "lambada" / "match.json") -> str:
     return _table(["", "development", *ends], rows)
 
 
-def reading_speed(path: Path = ROOT / "results" / "lambada" / "adamw-seed0.json") -> str:
+def reading_speed(path: Path = ROOT / "results" / "lambada" / "lambada-residual-seed0.json") -> str:
     """How fast a reader is trained that has the GPU to itself."""
     run = _read(path)
     minutes = run["passages"] / run["passages_per_second"] / 60
@@ -530,6 +553,22 @@ def levers(folder: Path = ROOT / "results" / "lambada-levers") -> str:
         name = "nothing" if run["group"] == "as it is" else run["group"]
         rows.append([name, format_percent(score["position"]), format_percent(score["word"])])
     return f"{about}\n\n{_table(['changed', 'accuracy', 'by word'], rows)}"
+
+
+def levers_part(path: Path = ROOT / "results" / "trials" / "lambada-part.json") -> str:
+    """Accuracy on LAMBADA with one setting changed at a time, trained on a part of the text, the best first."""
+    record = _read(path)
+    runs = sorted(record["runs"].items(), key=lambda item: -item[1]["development"]["1 placement"]["position"])
+    config = runs[0][1]["config"]
+    about = (
+        f"One {runs[0][1]['environment']['device']}, commit {record['commit']}: {config['model']['features']} maps, "
+        f"{config['train']['steps']:,} steps, {100 * config['data']['share']:.0f}% of the text, one seed "
+        f"([{path.name}](../results/trials/{path.name}))."
+    )
+    rows = [
+        [name, *(cell for places in PLACEMENTS for cell in _both(run["development"][places]))] for name, run in runs
+    ]
+    return f"{about}\n\n{_table(['changed', 'accuracy', 'by word', '16 placements', 'by word'], rows)}"
 
 
 def compared(root: Path = ROOT / "results") -> str:
@@ -563,6 +602,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "elsewhere": partial(shipped, (*ELSEWHERE, "8 times, carries over 31")),
         "seeds": seeds,
     },
+    "docs/deviations.md": {"alphabet": alphabet},
     "docs/speed.md": {"speed": speed, "one-launch": one_launch, "even": even_speed, "cpu": cpu},
     "docs/training.md": {"even": even_accuracy},
     "docs/using.md": {"own-loop": own_loop},
@@ -571,6 +611,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "lambada": lambada,
         "reading-speed": reading_speed,
         "levers": levers,
+        "levers-part": levers_part,
         "compared": compared,
     },
     "docs/rivals.md": {

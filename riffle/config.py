@@ -125,6 +125,8 @@ class PassageDataConfig(DataConfig):
     """Fraction of the words that are blanked in training."""
     forget: Share = 0.0
     """Fraction of a passage's rarer words that are treated as unknown in training."""
+    rename: Share = 0.0
+    """Fraction of a passage's rarer words that are replaced by words of similar vectors in training."""
     within: Share = 0.0
     """Fraction of the examples that end inside a sentence instead of at its end."""
     label: Literal["even", "sum"] = "even"

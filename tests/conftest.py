@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 
@@ -15,9 +16,14 @@ from hypothesis import settings
 if not torch.cuda.is_available():
     # Read when a kernel is defined: without a GPU, Triton's interpreter runs the kernels on CPU tensors.
     os.environ["TRITON_INTERPRET"] = "1"
+import fast_interpreter  # noqa: F401
+
 torch.set_num_threads(1)
-# Processes that tests start are forks of one that has imported these, so that each is there at once.
-multiprocessing.set_forkserver_preload(["riffle.parallel", "riffle.train.loop", "torch.utils.tensorboard"])
+# Processes that tests start are forks of one that has imported these, so that each is there at once; building an
+# optimiser imports torch._dynamo.
+multiprocessing.set_forkserver_preload(
+    ["riffle.cli", "riffle.parallel", "riffle.reproduce.jobs", "torch.utils.tensorboard", "torch._dynamo"]
+)
 settings.register_profile("riffle", deadline=None, derandomize=True, max_examples=20, database=None)
 settings.register_profile("thorough", parent=settings.get_profile("riffle"), max_examples=500, derandomize=False)
 settings.load_profile("riffle")
@@ -34,3 +40,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _freeze() -> None:
+    """Hide imported modules from the garbage collector, which takes longer for these than for a test's own objects."""
+    gc.collect()
+    gc.freeze()

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from cli.riffle_command import ForkedCommand
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -85,9 +86,8 @@ def test_examples_run_one_after_the_other(tmp_path: Path, monkeypatch: pytest.Mo
             # Line numbers of a traceback are then those of the README.
             exec(compile("\n" * (example.line - 1) + example.text, README, "exec"), names)
         else:
-            words = words_of(example.text)
-            program = ["-m", "riffle"] if words[0] == "riffle" else []
-            run(f"README.md:{example.line}: {example.text}", [sys.executable, *program, *words[1:]])
+            program, *words = words_of(example.text)
+            run(f"README.md:{example.line}: {example.text}", program, words)
 
 
 @pytest.mark.parametrize(
@@ -102,10 +102,16 @@ def test_other_commands_exist(example: Example) -> None:
         pytest.fail(f"README.md:{example.line}: cannot check {example.text!r}: mark its block as not run")
 
 
-def run(where: str, command: list[str]) -> None:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{where}\n{done.stdout}\n{done.stderr}"
+def run(where: str, program: str, words: list[str]) -> None:
+    if program == "riffle":
+        with ForkedCommand(*words) as command:
+            printed = command.communicate(timeout=300)
+        code = command.returncode
+    else:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        done = subprocess.run([sys.executable, *words], env=environment, capture_output=True, text=True, check=False)
+        code, printed = done.returncode, (done.stdout, done.stderr)
+    assert code == 0, "\n".join((where, *printed))
 
 
 SAMPLE = """# title

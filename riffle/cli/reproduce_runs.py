@@ -113,6 +113,7 @@ def train_runs(figure: LearningFigure, options: ReproduceOptions) -> int:
             threads=max(1, cores // (at_once * len(devices))),
             seconds=options.minutes * 60 if options.minutes else None,
             variables=variables,
+            compile_once=on_gpu,
             on_update=progress.on_update,
         )
     if stopped or progress.ended["stopped"]:

@@ -13,7 +13,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import cache, partial
-from itertools import chain
+from itertools import chain, starmap
 from typing import Any, TypeVar
 
 import numpy as np
@@ -179,8 +179,13 @@ def map_in_order(
 ) -> Iterator[Result]:
     """``function(*job)`` for every job in worker processes that first call ``initializer``; results in order.
 
-    Jobs are taken as they are needed: at most ``2 * workers`` of them wait in memory.
+    One worker is this process. Jobs are taken as they are needed: at most ``2 * workers`` of them wait in memory.
     """
+    if workers == 1:
+        if initializer is not None:
+            initializer()
+        yield from starmap(function, jobs)
+        return
     # Spawned, because a forked process would inherit whatever locks other threads hold.
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(workers, context, _start_worker, (initializer,))

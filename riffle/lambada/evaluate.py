@@ -242,8 +242,8 @@ def reader_model_card(run: Run) -> str:
     model, data = config.model, config.data
     paragraphs = [
         f"# {config.task}",
-        f"Weights of a network ({model.kind}) that finds the last word of a passage by pointing at an earlier "
-        f"occurrence of it: {model.features} feature maps, {model.blocks} Beneš "
+        f"Weights of a network ({model.kind}, {model.unit} unit) that finds the last word of a passage by pointing "
+        f"at an earlier occurrence of it: {model.features} feature maps, {model.blocks} Beneš "
         f"{'blocks' if model.blocks > 1 else 'block'}, {data.bins[0]} positions, "
         f"{run.saved_step()} steps of {data.batch} passages. Matrices are rounded to int8, the "
         f"vectors of the {data.words:,} most common words to 4 bits.",

@@ -20,7 +20,7 @@ from riffle.lambada.vocabulary import MASK, Vocabulary
 NO_WORD = -1
 """In place of a corpus word at positions without one."""
 NEVER_FORGOTTEN = 1000
-"""The most common words of the corpus, which ``forget`` never treats as out-of-vocabulary."""
+"""The most common words of the corpus, which are never forgotten or renamed."""
 MASKED_SCORE = torch.finfo(torch.float32).min
 Label = Literal["even", "sum"]
 OnProgress = Callable[[int], None]
@@ -55,6 +55,7 @@ class PassageDataset:
 
     Of a passage longer than the network's ``positions`` the last words are kept. Examples are sampled with weight
     (frequency of their answer) ** -flatten, 0 for uniformly, 1 for every answer equally often, times ``weights_E``.
+    ``similar_VS`` has the ids of similar words for every id of the vocabulary.
     """
 
     def __init__(
@@ -67,8 +68,10 @@ class PassageDataset:
         *,
         flatten: float = 0.0,
         weights_E: Tensor | None = None,
+        similar_VS: Tensor | None = None,
     ) -> None:
         self.stream_T, self.lookup_V, self.vocabulary, self.positions = stream_T, lookup_V, vocabulary, positions
+        self.similar_VS = similar_VS
         device = stream_T.device
         self.answer_at_E = torch.from_numpy(examples["start"] + examples["length"] - 1).to(device)
         context = np.minimum(examples["length"] - 1, positions - 1).astype(np.int64)
@@ -91,11 +94,18 @@ class PassageDataset:
         return len(self.context_E)
 
     def sample(
-        self, batch: int, *, forget: float = 0.0, placements: int = 1, generator: torch.Generator
+        self,
+        batch: int,
+        *,
+        forget: float = 0.0,
+        rename: float = 0.0,
+        placements: int = 1,
+        generator: torch.Generator,
     ) -> PassageBatch:
-        """Random examples at random positions, a share ``forget`` of their rarer words OOV; fit for a CUDA graph.
+        """Random examples at random positions; fit for a CUDA graph.
 
-        Each example comes as ``placements`` rows, one after the other, that differ in position and forgotten words.
+        Of their rarer words a share ``forget`` is OOV, and a share ``rename`` is replaced by similar words. Each
+        example comes as ``placements`` rows, one after the other, that differ in position and in these words.
         """
         random_2B = torch.rand(2, batch, generator=generator, device=generator.device, dtype=torch.float64)
         example_B, offset_B = random_2B.unbind()
@@ -104,17 +114,26 @@ class PassageDataset:
         rows_B = torch.searchsorted(self.cumulative_weights_E, example_B).clamp(max=len(self) - 1)
         offsets_B = self.positions - self.context_E[rows_B]  # how many there are to choose from
         before_B = (offset_B * offsets_B).long().minimum(offsets_B - 1)
-        if not forget:
+        if not forget and not rename:
             return self._place(rows_B, before_B)
         random_BN = torch.rand(batch, self.positions, generator=generator, device=generator.device)
-        return self._place(rows_B, before_B, random_BN < forget)
+        # From 0 to 1 in the second share, which follows the first.
+        choice_BN = (random_BN - forget) / rename if rename else None
+        return self._place(rows_B, before_B, random_BN < forget, choice_BN)
 
     def batch(self, rows_B: Tensor, share: float = 0.5) -> PassageBatch:
         """The examples of these indices, with this share of the free positions before them; 0.5 is the middle."""
         free_B = self.positions - 1 - self.context_E[rows_B]
         return self._place(rows_B, (free_B * share).long())
 
-    def _place(self, rows_B: Tensor, before_B: Tensor, forgotten_BN: Tensor | None = None) -> PassageBatch:
+    def _place(
+        self,
+        rows_B: Tensor,
+        before_B: Tensor,
+        forgotten_BN: Tensor | None = None,
+        choice_BN: Tensor | None = None,
+    ) -> PassageBatch:
+        """Passages at their positions; where ``choice_BN`` lies in [0, 1) it chooses among the similar words."""
         context_B1 = self.context_E[rows_B][:, None]
         # How far every position is before the mask.
         distance_BN = before_B[:, None] + context_B1 - torch.arange(self.positions, device=rows_B.device)
@@ -124,9 +143,18 @@ class PassageDataset:
         words_BN = torch.where(inside_BN, self.stream_T[stream_index_BN], NO_WORD)
         if forgotten_BN is not None:
             forgotten_BN &= words_BN >= NEVER_FORGOTTEN
-        ids_BN = self.vocabulary.encode_tokens(words_BN, self.lookup_V, forgotten_BN)
+        replaced_BN = None if choice_BN is None else self._similar(words_BN, choice_BN)
+        ids_BN = self.vocabulary.encode_tokens(words_BN, self.lookup_V, forgotten_BN, replaced_BN)
         ids_BN = torch.where(distance_BN == 0, MASK, ids_BN)
         return PassageBatch(ids_BN, words_BN, self.stream_T[answer_at_B], before_B + context_B1[:, 0])
+
+    def _similar(self, words_BN: Tensor, choice_BN: Tensor) -> Tensor:
+        """Ids of similar words of those that are chosen and known and not common, -1 for the others."""
+        assert self.similar_VS is not None
+        ids_BN = self.lookup_V[words_BN.clamp(min=0).long()]
+        number_BN = (choice_BN * self.similar_VS.shape[1]).long().clamp(0, self.similar_VS.shape[1] - 1)
+        replaced_BN = (choice_BN >= 0) & (choice_BN < 1) & (words_BN >= NEVER_FORGOTTEN) & (ids_BN >= 0)
+        return torch.where(replaced_BN, self.similar_VS[ids_BN.clamp(min=0), number_BN], -1)
 
 
 def pointer_loss(score_BN: Tensor, batch: PassageBatch, label_smoothing: float = 0.0, label: Label = "even") -> Tensor:

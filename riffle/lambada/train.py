@@ -30,7 +30,7 @@ from riffle.lambada.pointing import (
     predict_by_pointing,
 )
 from riffle.lambada.vectors import WordVectors, load_vectors, write_vectors
-from riffle.lambada.vocabulary import FrozenWords, LearnedWords, Vocabulary, choose_vocabulary
+from riffle.lambada.vocabulary import FrozenWords, LearnedWords, Vocabulary, choose_vocabulary, nearest_words
 from riffle.models.build import build_reader
 from riffle.models.pointer import MentionCounts, PointerModel, WordModel
 from riffle.train.distributed import SINGLE_PROCESS, RankGroup
@@ -40,6 +40,8 @@ VOCABULARY_FILE = "words.safetensors"
 """The file of a run with its vocabulary and word vectors."""
 EVALUATION_PASSAGES = 4096
 """Passages of the validation split in an evaluation during training."""
+SIMILAR_WORDS = 8
+"""Similar words that a word can be renamed to."""
 WORD_CLASSIFIERS = frozenset({"universal-reader"})
 """The kinds of model that score all known words instead of pointing."""
 UNKNOWN_CLASS = -100
@@ -71,6 +73,8 @@ class PointerObjective:
         self.positions = bins[0]
         if config.data.consistency and config.data.batch % 2:
             raise ValueError(f"data.consistency takes passages in pairs: data.batch={config.data.batch} must be even")
+        if config.data.rename and config.data.table != "frozen":
+            raise ValueError("data.rename takes words of similar vectors, and learned ones are not: set data.rename=0")
         self._datasets: dict[str, PassageDataset] = {}
 
     @cached_property
@@ -125,7 +129,11 @@ class PointerObjective:
         for split, count in (("train", rows - inside), ("within", inside)):
             if count:
                 drawn = self.dataset(split).sample(
-                    steps * count, forget=data.forget, placements=placements, generator=generator
+                    steps * count,
+                    forget=data.forget,
+                    rename=data.rename,
+                    placements=placements,
+                    generator=generator,
                 )
                 parts.append([column.unflatten(0, (steps, count)) for column in drawn])
         columns = [torch.cat(column, dim=1) for column in zip(*parts, strict=True)]
@@ -205,12 +213,20 @@ class PointerObjective:
                 self.positions,
                 flatten=flatten,
                 weights_E=weights_E,
+                similar_VS=self._similar if weighted and data.rename else None,
             )
         return self._datasets[split]
 
     @cached_property
     def _stream(self) -> Tensor:
         return torch.from_numpy(self.corpus.tokens).to(self.device)
+
+    @cached_property
+    def _similar(self) -> Tensor:
+        known_VT = torch.from_numpy(self.vectors.table).to(self.device)
+        first = self.vocabulary.first_known
+        similar_VS = first + nearest_words(known_VT, SIMILAR_WORDS)
+        return F.pad(similar_VS, (0, 0, first, 0), value=-1)
 
     @cached_property
     def _lookup(self) -> Tensor:
@@ -230,7 +246,7 @@ class WordObjective(PointerObjective):
         batch = PassageBatch(*columns)
         with autocast(self.config.train.precision, weights_B.device):
             logits_BV = model(batch.ids)
-        class_B = self._classes(self._lookup)[batch.answers.long()]
+        class_B = self._classes(self._answer_ids(batch))
         smoothing = self.config.train.label_smoothing
         loss_B = F.cross_entropy(logits_BV.float(), class_B, label_smoothing=smoothing, reduction="none")
         right_B = logits_BV.detach().argmax(dim=1) == class_B
@@ -267,8 +283,13 @@ class WordObjective(PointerObjective):
         probabilities = [model(dataset.batch(rows_B, share).ids).float().softmax(dim=1) for share in shares]
         return torch.stack(probabilities).mean(dim=0)
 
+    def _answer_ids(self, batch: PassageBatch) -> Tensor:
+        """The ids of the answers, those of their new names where they are renamed; -1 for unknown words."""
+        own_B, named_B = self._lookup[batch.answers.long()], torch.where(batch.is_answer, batch.ids, -1).amax(dim=1)
+        return torch.where(named_B >= self.vocabulary.first_known, named_B, own_B)
+
     def _classes(self, lookup_W: Tensor) -> Tensor:
-        """The class of every word of a dataset."""
+        """The classes of words by their ids."""
         return torch.where(lookup_W < 0, UNKNOWN_CLASS, lookup_W - self.vocabulary.first_known)
 
 

@@ -26,6 +26,7 @@ FIRST_OOV = 2
 PLAIN_MARKS = {"``": '"', "''": '"', "`": "'", "-lrb-": "(", "-rrb-": ")", "-lsb-": "[", "-rsb-": "]", "--": "—"}
 """Penn Treebank marks as plain text has them, for word tables that were trained on plain text."""
 STATISTICS_WORDS = 1000
+ROWS_AT_ONCE = 4096
 
 
 class Vocabulary:
@@ -82,7 +83,13 @@ class Vocabulary:
         """The id of every word of a corpus, -1 for OOV words, int64 ``[V]``; for :meth:`encode_tokens`."""
         return torch.tensor([self._ids.get(word, -1) for word in corpus_words], dtype=torch.int64)
 
-    def encode_tokens(self, tokens_BN: Tensor, lookup_V: Tensor, forgotten_BN: Tensor | None = None) -> Tensor:
+    def encode_tokens(
+        self,
+        tokens_BN: Tensor,
+        lookup_V: Tensor,
+        forgotten_BN: Tensor | None = None,
+        replaced_BN: Tensor | None = None,
+    ) -> Tensor:
         """The same as :meth:`encode` for passages of corpus tokens; no synchronisation with the device.
 
         Args:
@@ -90,6 +97,8 @@ class Vocabulary:
             lookup_V: The result of :meth:`lookup` for the words of that corpus, on the same device.
             forgotten_BN: Positions, ``[B, N]``, whose word is treated as OOV throughout its passage; only the first
                 position of a word decides.
+            replaced_BN: Ids, ``[B, N]``, that a word has throughout its passage in place of its own, -1 for its own;
+                again its first position decides.
 
         Returns:
             Ids, int64 ``[B, N]``.
@@ -100,6 +109,9 @@ class Vocabulary:
         positions_N = torch.arange(width, device=tokens_BN.device, dtype=torch.int32)
         same_BNN = tokens_BN[:, :, None] == tokens_BN[:, None, :]
         first_BN = torch.where(same_BNN, positions_N, width).amin(dim=2) if width else positions_N.expand_as(ids_BN)
+        if replaced_BN is not None:
+            replaced_BN = replaced_BN.gather(1, first_BN.long())
+            ids_BN = torch.where(replaced_BN < 0, ids_BN, replaced_BN)
         oov_BN = ids_BN < 0
         if forgotten_BN is not None:
             oov_BN = oov_BN | forgotten_BN.gather(1, first_BN.long())
@@ -129,6 +141,17 @@ def choose_vocabulary(corpus: Corpus, size: int, *, pretrained: bool = True) -> 
     if not chosen:
         raise ValueError(f"no word of {corpus.folder} is in its table of vectors: prepare it with another table")
     return WordVectors(chosen, table.table[[rows[word] for word in chosen]])
+
+
+def nearest_words(vectors_VT: Tensor, count: int) -> Tensor:
+    """The ``count`` other words whose vectors have the smallest angles to each word's, nearest first, ``[V, S]``."""
+    vectors_VT = torch.nn.functional.normalize(vectors_VT.float(), dim=1)
+    parts = []
+    for rows in torch.arange(len(vectors_VT), device=vectors_VT.device).split(ROWS_AT_ONCE):
+        cosine_RV = vectors_VT[rows] @ vectors_VT.T
+        cosine_RV.scatter_(1, rows[:, None], -torch.inf)
+        parts.append(cosine_RV.topk(min(count, len(vectors_VT) - 1)).indices)
+    return torch.cat(parts)
 
 
 class FrozenWords(nn.Module):

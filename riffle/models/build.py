@@ -6,6 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
 from riffle.config import ModelConfig
 from riffle.models.base import CellModel, SymbolModel
 from riffle.models.baselines import (
@@ -17,6 +20,14 @@ from riffle.models.baselines import (
     UniversalTransformer,
 )
 from riffle.models.sequence import SequenceModel
+
+
+class WithoutValues(TorchFunctionMode):
+    """Where models are built on the device "meta": drawing normal numbers there would load all of torch's compiler."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        return kwargs["tensor"] if func is nn.init.normal_ else func(*args, **kwargs)
 
 
 class Alphabets(Protocol):

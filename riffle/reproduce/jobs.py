@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection
@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-from riffle.config import run_config_from_dict, training_differences
+from riffle.config import ModelConfig, run_config_from_dict, training_differences
 from riffle.environment import environment
 from riffle.files import write_json
 from riffle.quantities import quote
@@ -48,6 +48,12 @@ class RunJob:
     def log(self) -> Path:
         """Standard output and error of the process."""
         return self.folder.with_name(f"{self.folder.name}.log")
+
+    @property
+    def kernels(self) -> Hashable:
+        """What decides which kernels are compiled: runs that agree in it share them. None where there are none."""
+        model, data, precision = self.spec.config.model, self.spec.config.data, self.spec.config.train.precision
+        return (model, data.bins, data.batch, precision) if model.kind == ModelConfig().kind else None
 
 
 class RunUpdate(NamedTuple):

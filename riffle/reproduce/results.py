@@ -108,8 +108,9 @@ def accuracies(
 
 
 def over_length(results: Sequence[Result]) -> list[Point]:
-    """Accuracy over the lengths that any of the runs was tested at."""
-    lengths = sorted({score["length"] for result in results for score in result["scores"]})
+    """Accuracy over the lengths that all runs were tested at, so that every mean is one of the same runs."""
+    tested = [{score["length"] for score in result["scores"]} for result in results]
+    lengths = sorted(set.intersection(*tested)) if tested else []
     return [_point(length, accuracies(results, length)) for length in lengths]
 
 

@@ -12,8 +12,8 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -47,6 +47,7 @@ def run_jobs(
     threads: int = 1,
     seconds: float | None = None,
     variables: Mapping[str, str] | None = None,
+    compile_once: bool = False,
     on_update: OnUpdate = lambda job, update: None,
 ) -> int | None:
     """Run jobs, each in a process of its own; returns the signal that stopped them, None where there was none.
@@ -55,10 +56,14 @@ def run_jobs(
     process dies, is reported and does not affect the others. On a first SIGINT or SIGTERM, and when ``seconds`` are
     over, nothing new is started and every process saves its run; a second signal kills the processes. The last update
     of a run is "finished", "stopped" or "failed".
+
+    With ``compile_once``, the first run with kernels of its own compiles them while others that need the same wait, and
+    these then find them in Triton's cache.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["riffle.reproduce.jobs"])  # torch is imported once, not by each of them
-    waiting, free, running = deque(jobs), list(devices), dict[Connection, Worker]()
+    waiting, free, running = list(jobs), list(devices), dict[Connection, Worker]()
+    compiled: set[Hashable] = {None}
     end = float("inf") if seconds is None else time.monotonic() + seconds
     stopping = False
     with _collect_signals() as received, ExitStack() as on_exit:
@@ -71,7 +76,12 @@ def run_jobs(
             if len(received) > 1:
                 _signal(running.values(), signal.SIGKILL)
             while waiting and free:
-                job, device = waiting.popleft(), free.pop(0)
+                compiling = {worker.job.kernels for worker in running.values() if compile_once} - compiled
+                job = next((job for job in waiting if job.kernels not in compiling), None)
+                if job is None:
+                    break
+                waiting.remove(job)
+                device = free.pop(0)
                 receiver, sender = context.Pipe(duplex=False)
                 process = context.Process(
                     target=run_in_subprocess, args=(job, device, threads, dict(variables or {}), sender)
@@ -89,6 +99,8 @@ def run_jobs(
                     free.append(worker.device)
                     _reap(worker, stopping, on_update)
                 else:
+                    if worker.last.kind == "step":
+                        compiled.add(worker.job.kernels)
                     on_update(worker.job, worker.last)
     return received[0] if received else None
 

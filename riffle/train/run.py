@@ -27,6 +27,7 @@ from riffle.files import (
     write_atomically,
     write_json,
 )
+from riffle.models.build import WithoutValues
 from riffle.quantities import format_bytes, quote, shorten
 from riffle.schema import check, decode
 from riffle.shuffle import padded_length
@@ -232,7 +233,8 @@ def find_runs(root: Path, tasks: Container[str]) -> Iterator[Run]:
             run = Run(path.parent)
             if run.config.task not in tasks:
                 continue
-            run.model("meta")
+            with WithoutValues():
+                run.model("meta")
         except (OSError, ValueError) as error:
             logging.getLogger(__name__).warning("skipped: %s", shorten(str(error)))
         else:
@@ -333,7 +335,8 @@ def check_config(config: RunConfig) -> None:
             raise ValueError(f"{name} must be {expected}, got {quote(values[name.split()[0]])}")
     if train.start and not (Path(train.start) / "checkpoint.safetensors").is_file():
         raise ValueError(f"train.start must be the folder of a trained run, got {train.start}")
-    model = make_objective(config).build(config.model, device="meta")  # the model checks its own arguments
+    with WithoutValues():
+        model = make_objective(config).build(config.model, device="meta")  # the model checks its own arguments
     cells = data.batch * sum(data.bins)
     numbers = sum(parameter.numel() for parameter in model.parameters()) + cells * config.model.features
     if 4 * numbers > (most := total_bytes()):

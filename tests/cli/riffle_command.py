@@ -1,16 +1,23 @@
-"""The command line inside this process: the same ``main`` without the seconds that importing torch takes."""
+"""The command line without the seconds that importing torch takes: inside this process, or in one forked for it."""
 
 from __future__ import annotations
 
 import io
 import json
+import multiprocessing
+import os
 import resource
+import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
+
+import torch
 
 from riffle.cli import main
 
@@ -58,3 +65,60 @@ def succeed(*arguments: object) -> Result:
     result = riffle(*arguments)
     assert result.code == 0, result
     return result
+
+
+class ForkedCommand:
+    """``python -m riffle`` in a process of its own that has imported torch already; as a ``subprocess.Popen``."""
+
+    def __init__(self, *arguments: object) -> None:
+        self._folder = tempfile.TemporaryDirectory()
+        self._printed = [Path(self._folder.name) / name for name in ("out", "err")]
+        context = multiprocessing.get_context("forkserver")
+        words = ["riffle", *map(str, arguments)]
+        self._process = context.Process(target=_run, args=(words, os.getcwd(), self._printed))
+        self._process.start()
+        assert self._process.pid is not None
+        self.pid = self._process.pid
+
+    def __enter__(self) -> ForkedCommand:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if error[0] is not None:
+            self.kill()
+        self._process.join()
+        self._folder.cleanup()
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.exitcode
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def send_signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def wait(self, timeout: float) -> int | None:
+        self._process.join(timeout)
+        assert self.returncode is not None, f"it does not end within {timeout} seconds"
+        return self.returncode
+
+    def communicate(self, timeout: float) -> tuple[str, str]:
+        """What it prints to standard output and error until it ends."""
+        self.wait(timeout)
+        out, err = (path.read_text() for path in self._printed)
+        return out, err
+
+
+def _run(words: list[str], folder: str, printed: list[Path]) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.chdir(folder)
+    for number, path in enumerate(printed, start=1):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), number)
+    torch.set_num_threads(1)
+    sys.argv = words
+    main()

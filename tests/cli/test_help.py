@@ -51,10 +51,18 @@ def test_help_does_not_load_torch() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_only_a_compiled_network_loads_the_compiler() -> None:
+@pytest.mark.parametrize(
+    "work",
+    [
+        "import torch; riffle.ShuffleExchange(2)(torch.zeros(1, 3, 2))",
+        "riffle.cli.app(['solve', 'sort', '3 1 2'], standalone_mode=False)",
+        "riffle.cli.app(['lambada', 'solve', 'Ann met Bob. Bob smiled at ___'], standalone_mode=False)",
+    ],
+    ids=["network", "solve", "lambada solve"],
+)
+def test_only_a_compiled_network_loads_the_compiler(work: str) -> None:
     code = (
-        "import sys, torch, riffle.cli, riffle; names = [getattr(riffle, name) for name in riffle.__all__]; "
-        "riffle.ShuffleExchange(2)(torch.zeros(1, 3, 2)); "
+        f"import sys, riffle.cli, riffle; names = [getattr(riffle, name) for name in riffle.__all__]; {work}; "
         "assert 'torch._dynamo' not in sys.modules and 'sympy' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

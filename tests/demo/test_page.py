@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from cli.riffle_command import succeed
 
 from riffle.train.shipped import SHIPPED
 
@@ -78,8 +76,7 @@ def test_the_answer_is_that_of_riffle_solve(visit) -> None:
     words = ["10", "3", "7", "7", "1", "11", "2", "9", "4"]
     solve(page, " ".join(words))
     expect(page.locator("#answer .answer")).to_have_attribute("data-expected", "1 2 3 4 7 7 9 10 11")
-    command = [sys.executable, "-m", "riffle", "solve", "sort", *words, "--run", str(SHIPPED / "sort"), "--json"]
-    printed = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    printed = succeed("solve", "sort", *words, "--run", SHIPPED / "sort", "--json").json
     assert page.locator("#answer .answer").get_attribute("data-output") == printed["output"]
     cells = page.locator("#answer .cells span:not(.names)")
     assert " ".join(cell.split()[0] for cell in cells.all_inner_texts()) == printed["output"]

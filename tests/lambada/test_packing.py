@@ -120,4 +120,6 @@ def test_commands(synthetic_corpus: Path, tmp_path: Path) -> None:
     assert json.loads((packed / "pack.json").read_text())["parts"][0]["file"] == "part-00.xz"
     assert "tokens" in succeed("lambada", "unpack", packed, again, "--workers", 1).out
     assert "--overwrite" in riffle("lambada", "unpack", packed, again, "--workers", 1).err
-    succeed("lambada", "unpack", packed, again, "--workers", 1, "--overwrite")
+    one_process = {path.name: path.read_bytes() for path in again.iterdir()}
+    succeed("lambada", "unpack", packed, again, "--workers", 2, "--overwrite")
+    assert {path.name: path.read_bytes() for path in again.iterdir()} == one_process

@@ -14,9 +14,9 @@ from nn.golden import assert_near, load
 from torch import Tensor, nn
 
 from riffle import SequenceModel
-from riffle.lambada import Vocabulary, pointing
+from riffle.lambada import Vocabulary, pointing, vocabulary
 from riffle.lambada.evaluate import breakdown
-from riffle.lambada.passages import EXAMPLE_DTYPE
+from riffle.lambada.passages import EXAMPLE_DTYPE, index_passages
 from riffle.lambada.pointing import (
     NO_WORD,
     Label,
@@ -28,7 +28,7 @@ from riffle.lambada.pointing import (
     pointer_loss,
     predict_answers,
 )
-from riffle.lambada.vocabulary import BLANK, FIRST_OOV, MASK
+from riffle.lambada.vocabulary import BLANK, FIRST_OOV, MASK, nearest_words
 
 KNOWN = ["the", "met", "."]
 POSITIONS = 8
@@ -155,6 +155,51 @@ def test_some_words_are_forgotten_and_some_not(monkeypatch: pytest.MonkeyPatch) 
     ids = examples.sample(1000, forget=0.3, generator=torch.Generator().manual_seed(0)).ids
     forgotten = ((ids >= FIRST_OOV) & (ids < WORDS.first_known)).sum() / (2 * 1000)
     assert 0.25 < forgotten < 0.35
+
+
+@given(passages, st.integers(0, 99))
+def test_a_renamed_word_is_a_similar_one_throughout_its_passage(texts: list[list[str]], seed: int) -> None:
+    kept = 2
+    words, stream, index = index_passages(texts)
+    similar_VS = torch.arange(len(WORDS))[:, None].repeat(1, 3) + torch.tensor([100, 200, 300])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pointing, "NEVER_FORGOTTEN", kept)
+        lookup = WORDS.lookup(words)
+        examples = PassageDataset(torch.from_numpy(stream), index, WORDS, lookup, POSITIONS, similar_VS=similar_VS)
+        batch = examples.sample(6, forget=0.2, rename=0.5, generator=torch.Generator().manual_seed(seed))
+    known = {number: WORDS.encode([word])[0] for number, word in enumerate(words) if word in KNOWN}
+    for ids, passage, _, _ in rows(batch):
+        pairs = {(word, number) for word, number in zip(passage, ids, strict=True) if word != NO_WORD}
+        assert len(pairs) == len({word for word, _ in pairs}), "one id for every word"
+        for word, number in pairs:
+            if number >= len(WORDS):
+                assert word >= kept, "the most common words keep their names"
+                assert number - known[word] in (100, 200, 300)
+            else:
+                assert number < WORDS.first_known or number == known[word]
+
+
+def test_how_many_words_are_renamed_to_which(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pointing, "NEVER_FORGOTTEN", 0)
+    words, stream, index = index_passages([["the", "met", "."]])
+    similar_VS = torch.tensor([[100, 200]]).expand(len(WORDS), 2)
+    lookup = WORDS.lookup(words)
+    examples = PassageDataset(torch.from_numpy(stream), index, WORDS, lookup, POSITIONS, similar_VS=similar_VS)
+    ids = examples.sample(2000, forget=0.3, rename=0.4, generator=torch.Generator().manual_seed(0)).ids
+    for id_ in (100, 200):
+        assert (ids == id_).sum().item() / (2 * 2000) == pytest.approx(0.2, abs=0.02)
+    forgotten = (ids >= FIRST_OOV) & (ids < WORDS.first_known)
+    assert forgotten.sum().item() / (2 * 2000) == pytest.approx(0.3, abs=0.03)
+
+
+def test_the_nearest_words_are_those_at_the_smallest_angles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vocabulary, "ROWS_AT_ONCE", 7)
+    vectors = torch.randn(20, 5, generator=torch.Generator().manual_seed(0)).half()
+    for word, near in enumerate(nearest_words(vectors, 4).tolist()):
+        cosine = torch.cosine_similarity(vectors[word].float(), vectors.float(), dim=1)
+        others = sorted((other for other in range(20) if other != word), key=lambda other: -float(cosine[other]))
+        assert near == others[:4]
+    assert nearest_words(vectors[:3], 4).shape == (3, 2), "there are no more other words"
 
 
 @pytest.mark.parametrize("flatten", [0.0, 0.5, 1.0])

@@ -12,10 +12,10 @@ import torch
 from train.tiny import assert_finite, assert_same_run, resume, train, train_until
 
 from riffle.config import LambadaRunConfig, ModelConfig, override
-from riffle.lambada import tokenise
+from riffle.lambada import pointing, tokenise
 from riffle.lambada.evaluate import TrainedReader
 from riffle.lambada.pointing import PassageBatch, placement_divergence
-from riffle.lambada.train import make_lambada_objective
+from riffle.lambada.train import WordObjective, make_lambada_objective
 from riffle.models.build import MODELS
 from riffle.recipes import LAMBADA_BASELINES, lambada, small, with_model
 from riffle.train.objective import OBJECTIVES
@@ -39,6 +39,7 @@ def config_of(kind: str, corpus: Path, *changes: str) -> LambadaRunConfig:
         with_model(lambada(), kind),
         [
             *(f"data.corpus={corpus}", "data.bins=32", "data.batch=8", "data.forget=0.2", "data.within=0.25"),
+            "data.rename=0",
             *("model.features=12", "model.dropout=0.1", "train.precision=fp32", "train.steps=6", "train.warmup=0"),
             *("train.log_every=2", "train.evaluate_every=3", "train.checkpoint_every=2"),
             *SMALLER.get(kind, []),
@@ -53,7 +54,9 @@ def test_the_lists_of_readers_agree() -> None:
     assert [ModelConfig().kind, *LAMBADA_BASELINES] == list(MODELS)
 
 
-@pytest.mark.parametrize("name", ["share", "word_dropout", "forget", "within", "flatten", "match", "likeness"])
+@pytest.mark.parametrize(
+    "name", ["share", "word_dropout", "forget", "rename", "within", "flatten", "match", "likeness"]
+)
 def test_a_share_lies_in_0_to_1(name: str, synthetic_corpus: Path) -> None:
     for value, expected in ((-0.1, "at least 0"), (1.5, "at most 1")):
         with pytest.raises(ValueError, match=rf"data\.{name} must be {expected}, got {value}"):
@@ -99,7 +102,7 @@ def test_passages_are_drawn_by_their_match(synthetic_corpus: Path) -> None:
         torch.testing.assert_close(weights_E, torch.full_like(weights_E, weights_E[0].item()))
 
 
-@pytest.mark.parametrize("change", ["data.consistency=1", "data.mentions=true", "data.match=0.5"])
+@pytest.mark.parametrize("change", ["data.consistency=1", "data.mentions=true", "data.match=0.5", "data.rename=0.4"])
 def test_settings_of_the_words_train_all_weights(change: str, synthetic_corpus: Path) -> None:
     config = config_of("shuffle-exchange", synthetic_corpus, change, "data.within=0.3", "data.batch=12")
     objective = make_lambada_objective(config)
@@ -134,6 +137,29 @@ def test_a_run_starts_with_the_weights_of_one_with_fewer_positions(synthetic_cor
     weights = [run.model().state_dict() for run in (first, second)]
     for name, tensor in weights[0].items():
         torch.testing.assert_close(weights[1][name], tensor, atol=1e-6, rtol=0)
+
+
+def test_a_word_classifier_is_asked_for_the_new_name(synthetic_corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pointing, "NEVER_FORGOTTEN", 0)
+    config = config_of("universal-reader", synthetic_corpus, "data.forget=0", "data.rename=0.5", "data.batch=64")
+    objective = make_lambada_objective(config)
+    assert isinstance(objective, WordObjective)
+    batch = PassageBatch(*(column[0] for column in objective.draw(1, torch.Generator().manual_seed(0))[:-1]))
+    asked = renamed = 0
+    for passage, answer in enumerate(objective._answer_ids(batch).tolist()):
+        ids = batch.ids[passage, batch.is_answer[passage]].tolist()
+        own = int(objective._lookup[batch.answers[passage]])
+        if own >= 0 and ids:
+            assert {answer} == set(ids), "the word that stands in the passage"
+            asked, renamed = asked + 1, renamed + (answer != own)
+    assert asked >= 16
+    assert 0.25 * asked < renamed < 0.75 * asked
+
+
+def test_renaming_needs_vectors(synthetic_corpus: Path) -> None:
+    config = config_of("shuffle-exchange", synthetic_corpus, "data.rename=0.1", "data.table=learned")
+    with pytest.raises(ValueError, match=r"data\.rename takes words of similar vectors, .*: set data\.rename=0"):
+        make_lambada_objective(config)
 
 
 def test_consistency_needs_an_even_batch(synthetic_corpus: Path) -> None:

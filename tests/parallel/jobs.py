@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import fast_interpreter  # noqa: F401
 import numpy as np
 import torch
 import torch.distributed as dist

@@ -44,7 +44,7 @@ def test_every_unit(ranks: Ranks, size: int, unit: str) -> None:
     ("k", "blocks"), [(7, 3), (8, 2), (9, 1), (10, 3), (11, 1), (12, 3), (13, 2), (14, 1), (15, 1), (16, 1)]
 )
 def test_long_sequences(ranks: Ranks, size: int, k: int, blocks: int) -> None:
-    check(ranks, size, {"features": 8, "blocks": blocks}, 1, 2**k)
+    check(ranks, size, {"features": 4, "blocks": blocks}, 1, 2**k)
 
 
 @pytest.mark.parametrize("size", [8])

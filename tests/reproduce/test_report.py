@@ -55,7 +55,7 @@ def test_a_page_of_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert "| multiply: gated is right as often as two-fc at 64 |" in page
 
 
-@pytest.mark.usefixtures("fake_clock")
+@pytest.mark.usefixtures("no_measurement")
 def test_timing_results_have_a_section_each(tmp_path: Path) -> None:
     command = ("reproduce", "timing-addition", "--quick", "--device", "cpu", "--out", tmp_path, "--commit", "abc")
     succeed(*command)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from cli.riffle_command import riffle
+from cli.riffle_command import ForkedCommand, riffle
 
 from riffle.cli.reproduce_runs import RunProgress
 from riffle.config import DataConfig, ModelConfig, RunConfig, TrainConfig
@@ -28,6 +26,7 @@ from riffle.reproduce.runner import MPS_CONTROL, multi_process_service, run_jobs
 from riffle.reproduce.specs import RunSpec
 from riffle.train.run import Run
 
+pytestmark = pytest.mark.usefixtures("fork_server")
 PATIENCE = 60
 """Seconds after which a test gives up."""
 
@@ -45,10 +44,12 @@ def dies(run: Run, device: torch.device) -> dict[str, Any]:
     return {}
 
 
-def make_job(folder: Path, group: str, measure: Callable[..., Any] = nothing, steps: int = 6) -> RunJob:
+def make_job(
+    folder: Path, group: str, measure: Callable[..., Any] = nothing, steps: int = 6, features: int = 4
+) -> RunJob:
     config = RunConfig(
         task="reverse",
-        model=ModelConfig(features=4),
+        model=ModelConfig(features=features),
         data=DataConfig(bins=(4,), batch=2),
         train=TrainConfig(steps=steps, log_every=2, evaluate_every=0, checkpoint_every=10),
     )
@@ -86,6 +87,26 @@ def test_a_run_that_fails_or_dies_costs_the_others_nothing(tmp_path: Path) -> No
     assert (result["threads"], result["variable"]) == (1, "here")
     assert not jobs[0].result.exists()
     assert not jobs[1].result.exists()
+
+
+def test_kernels_are_compiled_by_one_run_for_all_that_need_them(tmp_path: Path) -> None:
+    broken, first, second = (make_job(tmp_path, name) for name in ("broken", "first", "second"))
+    other = make_job(tmp_path, "other kernels", steps=300, features=6)
+    broken.folder.parent.mkdir(parents=True)
+    broken.folder.touch()  # fails before it has compiled anything
+    started: list[tuple[str, RunUpdate, int]] = []
+
+    def on_update(job: RunJob, update: RunUpdate) -> None:
+        started.append((job.spec.group, update, len(multiprocessing.active_children())))
+
+    jobs = [broken, first, second, other]
+    assert run_jobs(jobs, ["cpu"] * 4, compile_once=True, on_update=on_update) is None
+    kinds = [(group, update.kind) for group, update, _ in started]
+    assert ("broken", "failed") in kinds
+    assert all((job.spec.group, "finished") in kinds for job in jobs[1:])
+    assert kinds.index(("second", "step")) > kinds.index(("first", "step")) > kinds.index(("broken", "failed"))
+    before = [processes for group, _, processes in started[: kinds.index(("first", "step")) + 1]]
+    assert max(before) == 2, "one for each set of kernels"
 
 
 def test_time_that_is_over_saves_every_run_and_the_rest_follows(
@@ -133,8 +154,7 @@ def lines(job: RunJob) -> list[tuple[Any, ...]]:
     return [(line["step"], line["loss"], line["accuracy"]) for line in result["metrics"]]
 
 
-@contextmanager
-def command(folder: Path) -> Iterator[subprocess.Popen[str]]:
+def command(folder: Path) -> ForkedCommand:
     """``riffle reproduce`` of two quick runs."""
     words = [
         "reproduce",
@@ -149,17 +169,7 @@ def command(folder: Path) -> Iterator[subprocess.Popen[str]]:
     ]
     words += ["--set", "train.steps=200", "--set", "train.checkpoint_every=20"]
     words += ["--set", "train.evaluate_every=0", "--set", "train.keep=last"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "riffle", *words, "--out", str(folder), "--work", str(folder)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
+    return ForkedCommand(*words, "--out", folder, "--work", folder)
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -183,8 +193,7 @@ def test_a_command_that_is_killed_leaves_no_process_behind_and_goes_on(tmp_path:
     runs = [tmp_path / "generalization" / f"{name}{seed}" for seed in (0, 1)]
     with command(tmp_path) as killed:
         until(lambda: all((run / "checkpoint.safetensors").exists() for run in runs))
-        killed.send_signal(signal.SIGKILL)
-        killed.wait()
+        killed.kill()
     until(lambda: all(map(unlocked, runs)))
     assert all(0 < Run(run).saved_step() < 200 for run in runs)
     with command(tmp_path) as finished:

@@ -43,7 +43,7 @@ def test_a_quick_run_leaves_results_and_a_figure_drawn_from_them(name: str, tmp_
     assert all(claim["statement"] and claim["evidence"] for claim in results["claims"])
 
 
-@pytest.mark.usefixtures("fake_clock")
+@pytest.mark.usefixtures("no_measurement")
 def test_parts_are_added_to_results_of_the_same_commit(tmp_path: Path) -> None:
     command = ("reproduce", "timing-addition", "--quick", "--device", "cpu", "--out", tmp_path, "--json")
     first = succeed(*command, "--commit", "abc", "--only", "evaluation").json

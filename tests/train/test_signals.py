@@ -11,24 +11,29 @@ import time
 from pathlib import Path
 
 import pytest
+from cli.riffle_command import ForkedCommand
 
 from riffle.files import FolderInUse
 from riffle.train.run import Run
 
 from .tiny import assert_same_run, last_step, resume, train, with_train
 
-CONFIG = with_train(steps=400, evaluate_every=0, checkpoint_every=7)
+STEPS = 200
+CONFIG = with_train(steps=STEPS, evaluate_every=0, checkpoint_every=7)
 """Checkpoints and log lines do not fall together, so a kill can part them."""
-COMMAND = [sys.executable, "-m", "riffle", "train", "reverse", "--device", "cpu"]
 SETTINGS = ["model.features=8", "model.dropout=0.2", "model.noise=0", "data.bins=4,16", "data.batch=4"]
-SETTINGS += ["train.steps=400", "train.log_every=5", "train.evaluate_every=0", "train.checkpoint_every=7"]
+SETTINGS += [f"train.steps={STEPS}", "train.log_every=5", "train.evaluate_every=0", "train.checkpoint_every=7"]
 SETTINGS += ["train.evaluate_lengths=4,16"]
 
 
-def start(folder: Path, *, again: bool = False) -> subprocess.Popen[str]:
+def command(folder: Path, *, again: bool = False) -> list[str]:
     options = ["--resume"] if again else [part for setting in SETTINGS for part in ("--set", setting)]
+    return ["train", "reverse", "--device", "cpu", "--out", str(folder), *options]
+
+
+def start_python(folder: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [*COMMAND, "--out", str(folder), *options],
+        [sys.executable, "-m", "riffle", *command(folder)],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -36,11 +41,15 @@ def start(folder: Path, *, again: bool = False) -> subprocess.Popen[str]:
     )
 
 
-def wait_for(process: subprocess.Popen[str], folder: Path, step: int) -> None:
+def start(folder: Path, *, again: bool = False) -> ForkedCommand:
+    return ForkedCommand(*command(folder, again=again))
+
+
+def wait_for(process: subprocess.Popen[str] | ForkedCommand, folder: Path, step: int) -> None:
     """Wait until a step of this process, not of an earlier one, is on record."""
     before, deadline = last_step(folder), time.monotonic() + 120
     while last_step(folder) < max(step, before + 1):
-        assert process.poll() is None, process.communicate()
+        assert process.poll() is None, process.communicate(timeout=1)
         assert time.monotonic() < deadline
         time.sleep(0.002)
 
@@ -55,14 +64,14 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_signal_to_a_process(undisturbed: Path, tmp_path: Path, number: int, code: int) -> None:
     folder = tmp_path / "run"
-    with start(folder) as process:
+    with start_python(folder) as process:
         wait_for(process, folder, 10)
         process.send_signal(number)
         output, errors = process.communicate(timeout=120)
     assert process.returncode == code, errors
     assert output == ""
     step = Run(folder).saved_step()
-    assert 10 <= step < 400
+    assert 10 <= step < STEPS
     message = errors.splitlines()[-1]
     assert f"stopped by {signal.Signals(number).name} after step {step}; everything is saved" in message
     assert f"riffle train reverse --resume --out {folder}" in message
@@ -75,12 +84,12 @@ def test_kills_at_random_moments(undisturbed: Path, tmp_path: Path) -> None:
     folder, moments = tmp_path / "run", random.Random(5)
     for kill in range(3):
         with start(folder, again=kill > 0) as process:
-            wait_for(process, folder, 100 * kill + moments.randrange(5, 60))
+            wait_for(process, folder, 50 * kill + moments.randrange(5, 30))
             time.sleep(moments.uniform(0, 0.05))
             process.kill()
         assert process.returncode == -signal.SIGKILL
         assert Run(folder).saved_step() > 0, "no whole checkpoint is left"
-    assert Run(folder).saved_step() < 400
+    assert Run(folder).saved_step() < STEPS
     resume(folder, CONFIG)
     assert_same_run(undisturbed, folder)
 

@@ -20,7 +20,7 @@ from riffle.config import PassageDataConfig, TrainConfig
 from riffle.lambada.evaluate import TrainedReader, read_splits
 from riffle.plots import PALETTE, new_figure, style, style_axes
 from riffle.quantities import format_percent
-from riffle.recipes import lambada
+from riffle.recipes import paper_reader
 from riffle.reproduce.charts import title
 from riffle.reproduce.claims import Claim, at_least_as_good
 from riffle.reproduce.figure import LearningFigure
@@ -46,8 +46,8 @@ def measure_passages(run: Run, device: torch.device) -> dict[str, Any]:
 
 
 def _spec(folder: str, group: str, *, data: Mapping[str, Any], train: Mapping[str, Any], **model: Any) -> RunSpec:
-    """The recipe for LAMBADA with 192 maps and some fields changed."""
-    config = with_model_fields(with_train(lambada(), **train), **{"features": 192, **model})
+    """The paper's reader with 192 maps and some fields changed."""
+    config = with_model_fields(with_train(paper_reader(), **train), **{"features": 192, **model})
     config = replace(config, data=replace(config.data, **data))
     return RunSpec(folder=folder, group=group, config=config, measure=measure_passages)
 
