@@ -26,12 +26,20 @@ from torch.nn import functional as F
 
 from riffle.environment import environment
 from riffle.files import read_json, write_json
-from riffle.kernels.reference import mix, swap_half
+from riffle.kernels.reference import (
+    CANDIDATE_SCALE,
+    gelu,
+    mix,
+    normalise_over_features,
+    normalise_over_sequence,
+    swap_half,
+)
 from riffle.kernels.tuning import CHUNK_PAIRS
 from riffle.lambada.evaluate import TrainedReader, read_splits
 from riffle.lambada.pointing import Predictions, predict_answers
 from riffle.nn.lengths import pad_to
-from riffle.nn.switch import SwapGateUnit, SwitchUnit
+from riffle.nn.switch import PairUnit, ResidualUnit, SwapGateUnit, SwitchUnit
+from riffle.quantities import DASH
 from riffle.tasks import get_task
 from riffle.tasks.task import BLANK
 from riffle.train.card import markdown_table
@@ -59,7 +67,7 @@ class Variant(NamedTuple):
     cells: bool = True
     """Whether cells are rounded beside the weights."""
     candidates: bool = True
-    """Whether the candidates' product is rounded beside that of the gates."""
+    """Whether the candidates' product is rounded beside the first, that of the gates."""
     fine: bool = False
     """A scale for each output column of the weights and for each pair, instead of one for each tensor."""
 
@@ -118,12 +126,32 @@ def round_unit(unit: SwitchUnit, variant: Variant) -> None:
     unit.pairs = pairs  # type: ignore[method-assign]
 
 
+def round_residual_unit(unit: ResidualUnit, variant: Variant) -> None:
+    """The same for a residual unit, whose first product forms the hidden features."""
+    dtypes = variant.dtype, variant.dtype if variant.candidates else None
+    for matrix, dtype in zip((unit.hidden_weight, unit.candidate_weight), dtypes, strict=True):
+        matrix.copy_(rounded(matrix, dtype, fine=variant.fine))
+    normalise = normalise_over_sequence if unit.norm == "sequence" else normalise_over_features
+    read, active = (dtype if variant.cells else None for dtype in dtypes)
+
+    def pairs(s_PE: Tensor, skip_PE: Tensor | None) -> Tensor:
+        hidden = F.linear(rounded(s_PE, read, fine=variant.fine), unit.hidden_weight)
+        active_P2E = rounded(gelu(normalise(hidden, unit.hidden_bias)), active, fine=variant.fine)
+        candidate_PE = F.linear(active_P2E, unit.candidate_weight, unit.candidate_bias)
+        return torch.sigmoid(2 * unit.residual) * s_PE + CANDIDATE_SCALE * candidate_PE
+
+    unit.pairs = pairs  # type: ignore[method-assign]
+
+
 @torch.no_grad()
 def rounded_model(model: nn.Module, variant: Variant) -> nn.Module:
     """A copy of a model whose switch units round the inputs of their products."""
     model = copy.deepcopy(model).eval()
-    for unit in model.modules():
-        if isinstance(unit, SwitchUnit):
+    for unit in [unit for unit in model.modules() if isinstance(unit, PairUnit)]:
+        if isinstance(unit, ResidualUnit):
+            round_residual_unit(unit, variant)
+        else:
+            assert isinstance(unit, SwitchUnit), f"{type(unit).__name__} has no rounded form"
             round_unit(unit, variant)
     return model
 
@@ -184,14 +212,14 @@ def score_task(name: str, lengths: Mapping[int, int]) -> list[dict[str, Any]]:
     return entries
 
 
-def score_passages(passages: Sequence[list[str]]) -> Iterator[dict[str, Any]]:
-    """Passages that the shipped reader answers rightly, by every variant, one placement each."""
+def score_passages(passages: Sequence[list[str]], variants: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Passages that the shipped reader answers rightly, by several variants, the base first, one placement each."""
     reader = TrainedReader(Run(SHIPPED / "lambada"))
     dataset = reader.objective.dataset_from_tokens(passages)
     answered: dict[str, Predictions] = {}
-    for variant, form in VARIANTS.items():
+    for variant in variants:
         since = time.perf_counter()
-        model = rounded_model(reader.model, form)
+        model = rounded_model(reader.model, VARIANTS[variant])
         answered[variant] = predict_answers(model, dataset, reader.objective.predict_rows, batch=PASSAGES_AT_ONCE)
         both = [answered[variant], answered[BASE]]
         right = [(each.by_position == each.answers).long() for each in both]
@@ -218,7 +246,7 @@ def table(record: Mapping[str, Any]) -> str:
             row = f"{name}, {score['length']}" if "length" in score else name
             compared.setdefault(row, {})[score["variant"]] = score.get("symbols") or score["position"]
     rows = [
-        [row, *(format_compared(variant, found[variant]) for variant in VARIANTS)]
+        [row, *(format_compared(variant, found[variant]) if variant in found else DASH for variant in VARIANTS)]
         for row, found in compared.items()
         if any(each["error"] for each in found.values())
     ]
@@ -243,6 +271,7 @@ def main() -> None:
     tasks.add_argument("--task", action="append", choices=EXAMPLES, help="By default all.")
     passages.add_argument("file", type=Path, help="Passages, one a line, the answer last.")
     passages.add_argument("--passages", type=int, help="Score so many, evenly spread over the file; by default all.")
+    passages.add_argument("--variant", action="append", choices=list(VARIANTS)[1:], help="By default all.")
     arguments = parser.parse_args()
     record: dict[str, Any] = read_json(arguments.result) if arguments.result.exists() else {}
     if arguments.command == "table":
@@ -259,7 +288,8 @@ def main() -> None:
         tokens = next(iter(split.values()))
         count = arguments.passages or len(tokens)
         scores = []
-        for entry in score_passages([tokens[index * len(tokens) // count] for index in range(count)]):
+        chosen = [tokens[index * len(tokens) // count] for index in range(count)]
+        for entry in score_passages(chosen, [BASE, *(arguments.variant or list(VARIANTS)[1:])]):
             scores.append(entry)
             record["lambada"] = {"environment": about, "scores": scores}
             write_json(arguments.result, record)

@@ -27,7 +27,7 @@ def fp8() -> Any:
     return module
 
 
-@pytest.fixture(params=["gated", "swap-gate", "no-swap"])
+@pytest.fixture(params=["gated", "swap-gate", "no-swap", "residual"])
 def network(request: pytest.FixtureRequest) -> ShuffleExchange:
     torch.manual_seed(0)
     return ShuffleExchange(8, blocks=2, unit=request.param).eval()
@@ -52,6 +52,7 @@ def test_every_variant_rounds_more(fp8: Any, network: ShuffleExchange) -> None:
     assert errors["bfloat16"] < min(error for name, error in errors.items() if name.startswith("e4m3"))
     assert errors["bfloat16"] < 0.125 * errors["e4m3"], "it has 16 times as many steps"
     assert max(errors["e4m3, gates only"], errors["e4m3, weights only"]) < errors["e4m3"]
+    assert errors["e4m3, gates only"] != errors["e4m3, weights only"]
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items()), "the original changed"
 
 
