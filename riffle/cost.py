@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from riffle.kernels.tuning import CHUNK_PAIRS, CHUNK_PAIRS_DEVICE, GRADIENT_PAIRS, layer_form, switch_blocks
+from riffle.kernels.tuning import CHUNK_PAIRS, CHUNK_PAIRS_DEVICE, GRADIENT_PAIRS, is_one_launch, switch_blocks
 from riffle.shuffle import PADS, Pad, bits, padded_length
 
 # FLOPs
@@ -80,6 +80,8 @@ class MemoryModel:
     device: str = "cuda"
     pad: Pad = "power"
     """To which length sequences are padded."""
+    warpgroups: bool = False
+    """Whether the device can run a layer as one launch."""
 
     def bytes(self, batch: int, cells: int) -> int:
         """What ``batch`` sequences of ``cells`` cells need, their input included; an estimate."""
@@ -117,8 +119,7 @@ class MemoryModel:
             shared = max(1, min(run, GRADIENT_PAIRS // max(1, rows // 2))) if self.features % 8 == 0 else 1
             part = 6 + 0.625 / self.dtype.itemsize + (shared > 1)
             return kept + shared * part + (6 if wide and not self.recompute else 7) + 3 * joined
-        device = torch.device(self.device)
-        if self.fused and layer_form(rows // 2, self.features, self.dtype, device, keep=False) is not None:
+        if self.fused and self.warpgroups and is_one_launch(rows // 2, self.features, self.dtype, keep=False):
             return skipped + 3  # the input, a layer's input and its output
         if self.fused:
             # The input, a layer's input, and gates and output, or gates, what the candidates read and candidates where
@@ -158,9 +159,10 @@ def out_of_memory_message(model: MemoryModel, shapes: Sequence[Shape], free: int
 
 TRAINING_FLOPS = 4
 """Forward, twice as much backward, and the forward products once more, since gates and candidates are recomputed."""
-LAYER_NUMBERS, TRAINING_NUMBERS = 9, 52
-"""Numbers a cell and m that a layer reads and writes: 4 by the gates' product and 5 by the launch after it; in training
-43 more by the launches of the backward pass of a layer by itself, counted in docs/kernels.md."""
+LAYER_NUMBERS, ONE_LAUNCH_NUMBERS, BACKWARD_NUMBERS = 9, 3, 43
+"""Numbers a cell and m that a layer reads and writes: 4 by the gates' product and 5 by the launch after it, or 3 where
+it is one launch; in training 43 more by the launches of the backward pass of a layer by itself, counted in
+docs/kernels.md."""
 ROTATION_NUMBERS = 6
 """Numbers a cell, m and block to rotate the cells of a rank before and after exchanges: three copies."""
 WEIGHT_BYTES, TRAINING_WEIGHT_BYTES = 4, 16
@@ -181,6 +183,8 @@ class Machine:
     """Bytes a second that a device can send while it receives as many (400 Gb)."""
     latency: float = 5e-6
     """Latency of a message, in seconds."""
+    warpgroups: bool = True
+    """Whether it has warpgroup products (compute capability 9.0), by which a layer is one launch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,6 +264,17 @@ class ShardedCost:
     machine: Machine
 
     @property
+    def dtype(self) -> torch.dtype:
+        """Of the cells."""
+        return {2: torch.bfloat16, 4: torch.float32}[self.work.itemsize]
+
+    @property
+    def one_launch(self) -> bool:
+        """Whether a layer's forward pass is one launch; in training its gates are formed again, not kept."""
+        pairs, features = self.work.cells // 2, self.work.features
+        return self.machine.warpgroups and is_one_launch(pairs, features, self.dtype, keep=False)
+
+    @property
     def exchanges(self) -> int:
         """All-to-alls: two a block, and as many in the backward pass."""
         passes = 2 if self.work.training else 1
@@ -288,7 +303,8 @@ class ShardedCost:
     def copy_seconds(self) -> float:
         """Reading and writing by the kernels."""
         work = self.work
-        layer = TRAINING_NUMBERS if work.training else LAYER_NUMBERS
+        layer = ONE_LAUNCH_NUMBERS if self.one_launch else LAYER_NUMBERS
+        layer += BACKWARD_NUMBERS if work.training else 0
         rotation = ROTATION_NUMBERS * self.exchanges / 2
         return (layer * work.layers + rotation) * work.features * work.cells * work.itemsize / self.machine.copy
 
@@ -312,10 +328,10 @@ class ShardedCost:
     def memory_bytes(self) -> int:
         """What a rank needs at the moment when it needs most, on the fused kernels."""
         work = self.work
-        dtype = {2: torch.bfloat16, 4: torch.float32}[work.itemsize]
         memory = MemoryModel(
-            work.features, work.blocks, skips=True, benes=True, dtype=dtype, fused=True, training=work.training
-        )
+            work.features, work.blocks, skips=True, benes=True, dtype=self.dtype, fused=True, training=work.training,
+            warpgroups=self.machine.warpgroups,
+        )  # fmt: skip
         # The depth is that of the whole sequence, the rows are the rank's; an exchange sends one buffer and fills one.
         buffers = memory.buffers(bits(work.length), work.cells) + (2 if work.ranks > 1 else 0)
         weights = (TRAINING_WEIGHT_BYTES if work.training else WEIGHT_BYTES) * work.parameters

@@ -45,6 +45,9 @@ def plan(
         str, typer.Option(help="Bytes a second that a copy reads and writes.", show_default="an H200's, measured")
     ] = "4.24TB",
     gpu_memory: Annotated[str, typer.Option(help="Memory of a GPU.")] = "141GB",
+    warpgroups: Annotated[
+        bool, typer.Option(help="Whether a GPU has warpgroup products (Hopper), by which a layer is one launch.")
+    ] = True,
     float32: Annotated[
         bool, typer.Option("--float32", help="Four bytes a number, not two; give --flops for it.")
     ] = False,
@@ -65,6 +68,7 @@ def plan(
         memory=parse_bytes(gpu_memory),
         link=parse_bytes(link),
         latency=parse_seconds(latency),
+        warpgroups=warpgroups,
     )
     cells, itemsize = parse_count(length), 4 if float32 else 2
     work = ShardedWork(

@@ -136,11 +136,16 @@ FEWEST_LAYER_PAIRS: dict[tuple[int, bool], int] = {
 """By features and whether the gates are kept: from here on, one launch was faster than the others together."""
 
 
+def is_one_launch(pairs: int, features: int, dtype: torch.dtype, *, keep: bool) -> bool:
+    """Whether the kernel that does a whole layer is the fastest, on a chip that runs it."""
+    fewest = FEWEST_LAYER_PAIRS.get((features, keep))
+    return fewest is not None and pairs >= fewest and dtype != torch.float32
+
+
 @lru_cache(maxsize=4096)
 def layer_form(pairs: int, features: int, dtype: torch.dtype, device: torch.device, *, keep: bool) -> LayerForm | None:
     """For the kernel that does a whole layer; None where the chip cannot run it or other kernels are faster."""
-    fewest = FEWEST_LAYER_PAIRS.get((features, keep))
-    if fewest is None or pairs < fewest or dtype == torch.float32 or not has_warpgroups(device):
+    if not is_one_launch(pairs, features, dtype, keep=keep) or not has_warpgroups(device):
         return None
     # Rather one group on every multiprocessor than several on some.
     form = LAYER_FORMS[features]

@@ -23,7 +23,7 @@ from torch.nn import functional as F
 from riffle.cost import MemoryModel, out_of_memory_message
 from riffle.environment import free_bytes
 from riffle.kernels import resolve
-from riffle.kernels.tuning import CHUNK_PAIRS, CHUNK_PAIRS_DEVICE, MOST_LENGTHS
+from riffle.kernels.tuning import CHUNK_PAIRS, CHUNK_PAIRS_DEVICE, MOST_LENGTHS, has_warpgroups
 from riffle.nn.lengths import LengthGroups
 from riffle.nn.switch import FUSED_UNITS, GATED_UNITS, PairUnit
 from riffle.shuffle import SHUFFLES, Layer, bits, padded_length
@@ -331,6 +331,7 @@ def memory_model(network: ShuffleExchange, x_BND: Tensor, training: bool) -> Mem
         recompute=network.recompute is not False,
         device=x_BND.device.type,
         pad=network.pad,
+        warpgroups=network.unit in GATED_UNITS and has_warpgroups(x_BND.device),
     )
 
 
