@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import starmap
 from pathlib import Path
 from typing import IO
@@ -54,9 +55,10 @@ def load_vectors(path: Path, cache: Path | None = None, workers: int = 1) -> Wor
         cache: A ``.safetensors`` file to keep the result in, which is used again as long as ``path`` does not change.
         workers: Processes that parse a long text.
     """
-    source = f"{path.name} {path.stat().st_size} {path.stat().st_mtime_ns}"
+    about = path.stat()
+    source = f"{path.name} {about.st_size} {about.st_mtime_ns}"
     if path.suffix == ".safetensors":
-        return read_vectors(path)[0]
+        return _read_once(path, source)
     if cache is not None and cache.exists():
         vectors, cached_source = read_vectors(cache)
         if cached_source == source:
@@ -109,6 +111,12 @@ def read_vectors(path: Path) -> tuple[WordVectors, str]:
         raise ValueError(f"{path} is damaged ({error}): restore it, or make it again from the original table") from None
     _check_table(path, words, table_VD)
     return WordVectors(words, table_VD), source
+
+
+@lru_cache(maxsize=1)
+def _read_once(path: Path, source: str) -> WordVectors:
+    """A run's vectors, for which its model, its vocabulary and whoever checks the run ask one after the other."""
+    return read_vectors(path)[0]
 
 
 def quantize_vectors(
