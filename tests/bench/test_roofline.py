@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmark_scripts import load_script
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
 def roofline() -> Any:
-    spec = importlib.util.spec_from_file_location("roofline_benchmark", ROOT / "benchmarks" / "roofline.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["roofline_benchmark"] = module
-    spec.loader.exec_module(module)
-    return module
+    return load_script("roofline")
 
 
 def test_intensity_is_flops_over_units(roofline: Any) -> None:

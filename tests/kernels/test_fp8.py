@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from benchmark_scripts import load_script
 
 from riffle import ShuffleExchange
 
@@ -18,13 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def fp8() -> Any:
-    spec = importlib.util.spec_from_file_location("fp8_benchmark", ROOT / "benchmarks" / "fp8.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["fp8_benchmark"] = module
-    spec.loader.exec_module(module)
-    return module
+    return load_script("fp8")
 
 
 @pytest.fixture(params=["gated", "swap-gate", "no-swap", "residual"])

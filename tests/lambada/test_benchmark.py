@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from benchmark_scripts import load_script
 
 from riffle.lambada.evaluate import TrainedReader, read_splits
 from riffle.train.run import Run
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "lambada.py"
 TINY = ("model.features=16", "data.batch=8", "data.bins=32", "data.likeness=0", "train.steps=30", "train.warmup=1")
 CPU = ("train.precision=fp32", "train.log_every=10")
 
 
 @pytest.fixture(scope="module")
 def benchmark() -> Any:
-    spec = importlib.util.spec_from_file_location("lambada_benchmark", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["lambada_benchmark"] = module  # its dataclass looks itself up
-    spec.loader.exec_module(module)
-    return module
+    return load_script("lambada")
 
 
 def test_every_trial_is_a_configuration(benchmark: Any, synthetic_corpus: Path) -> None:

@@ -1,0 +1,145 @@
+"""Tables of README and docs about LAMBADA."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import mean
+
+from tables import ROOT, read_json, table, where
+
+from riffle.lambada.evaluate import BOUND, PUBLISHED
+from riffle.quantities import DASH, format_percent
+from riffle.reproduce.figures.lambada import BASELINE, LAMBADA_BLOCKS, LAMBADA_MAPS, LAMBADA_SHARING, LAMBADA_UNITS
+from riffle.reproduce.results import by_group
+
+PLACEMENTS = ("1 placement", "16 placements")
+
+
+def lambada(
+    *,
+    short: bool = False,
+    folder: Path = ROOT / "results" / "lambada",
+    shipped: Path = ROOT / "riffle" / "weights" / "lambada",
+) -> str:
+    """Accuracy on LAMBADA: the test set, by position, and the development set in columns of their own.
+
+    The short table has models alone, and of ours no more than one run.
+    """
+    published = list(PUBLISHED.items())[1:-2] if short else PUBLISHED.items()  # the lowest is no model, nor the highest
+    earlier = read_json(folder / "test-set.json")
+    passages = read_json(shipped / "evaluation.json")["splits"]["development"]["passages"]
+    bounds = {BOUND: format_percent(passages["answer in passage"]["passages"] / passages["all"]["passages"])}
+    rows = [[model, format_percent(accuracy), bounds.get(model, DASH), DASH] for model, accuracy in published]
+    for places, accuracy in earlier["accuracy"].items():
+        if places in PLACEMENTS:
+            name = f"riffle, earlier weights ({earlier['commit']}), {places}"
+            rows.append([name, format_percent(accuracy["position"]), *_both(earlier["development"].get(places))])
+    rows.sort(key=lambda row: row[1])
+    rows.append(["**riffle**, the weights in the package, 1 placement", DASH, *_both(passages["all"])])
+    for path in sorted(folder.glob("lambada-residual-*.json" if short else "lambada-*.json"), reverse=True):
+        run = read_json(path)
+        about = f"{run['config']['model'].get('unit', 'gated')} unit, {run['parameters'] / 1e6:.1f}M parameters"
+        for places in PLACEMENTS:
+            rows.append([f"riffle, {about}, before rounding, {places}", DASH, *_both(run["development"][places])])
+    return table(["model", "test set", "development set", "by word"], rows)
+
+
+def _both(accuracy: Mapping[str, float] | None) -> list[str]:
+    """Accuracy by position and by word."""
+    return [format_percent(accuracy[by]) for by in ("position", "word")] if accuracy else [DASH, DASH]
+
+
+SHOWN_CLASSES: dict[str, dict[str, int | None]] = {
+    "rank": {"to 300": 300, "to 1,000": 1_000, "to 4,000": 4_000, "to 16,000": 16_000, "rarer": None},
+    "distance": {"to 10": 11, "to 25": 26, "to 50": 51, "further": None},
+    "mentions": {"one": 2, "two": 3, "more": None},
+    "speech": {"no quotation mark": 1, "after a closing one": 2, "after an opening one": None},
+}
+"""Features of passages that the page shows, and the upper limits of their classes."""
+
+
+def match(path: Path = ROOT / "results" / "lambada" / "match.json") -> str:
+    """How passages are distributed in the development set and in training, before and after they are weighted."""
+    about = read_json(path)
+    columns = [about["match"]["development"]] + [
+        about["match"][split][key] for split in ("train", "within") for key in ("before", "half", "full")
+    ]
+    rows = []
+    for feature, classes in SHOWN_CLASSES.items():
+        limits, begin = about["match"]["limits"][feature], 0
+        for name, limit in classes.items():
+            end = len(limits) + 1 if limit is None else limits.index(limit) + 1
+            shares = [format_percent(sum(column[feature][begin:end])) for column in columns]
+            rows.append([f"{feature}: {name}", *shares])
+            begin = end
+    for feature in about["match"]["limits"]:
+        wanted, *others = (column[feature] for column in columns)
+        apart = [sum(abs(a - b) for a, b in zip(wanted, other, strict=True)) / 2 for other in others]
+        rows.append([f"apart in {feature}", DASH, *map(format_percent, apart)])
+    effective = [about["match"][split]["effective share"] for split in ("train", "within")]
+    shares = [cell for each in effective for cell in ("100%", *map(format_percent, (each["half"], each["full"])))]
+    rows.append(["effective share", DASH, *shares])
+    ends = [f"{where}, {how}" for where in ("ends", "inside") for how in ("all", "0.5", "1")]
+    return table(["", "development", *ends], rows)
+
+
+def reading_speed(path: Path = ROOT / "results" / "lambada" / "lambada-residual-seed0.json") -> str:
+    """How fast a reader is trained that has the GPU to itself."""
+    run = read_json(path)
+    minutes = run["passages"] / run["passages_per_second"] / 60
+    return (
+        f"{where(run)}: {run['steps']:,} steps of "
+        f"{run['config']['data']['batch']} passages at **{run['passages_per_second']:,} passages a second**, "
+        f"{minutes:.0f} minutes, of {run['splits']['train'] + run['splits']['within']:,} passages from "
+        f"public-domain novels ([{path.name}](../results/lambada/{path.name}))."
+    )
+
+
+def levers(folder: Path = ROOT / "results" / "lambada-levers") -> str:
+    """Accuracy on LAMBADA with one setting changed at a time, the best first."""
+    runs = sorted(map(read_json, folder.glob("*.json")), key=lambda run: -run["accuracy"]["all"]["position"])
+    first, commits = runs[0], sorted({run["commit"][:7] for run in runs})
+    about = (
+        f"One {first['hardware']}, commits {', '.join(commits)}: {first['config']['model']['features']} maps, "
+        f"{first['steps']:,} steps, one seed."
+    )
+    rows = []
+    for run in runs:
+        score = run["accuracy"]["all"]
+        name = "nothing" if run["group"] == "as it is" else run["group"]
+        rows.append([name, format_percent(score["position"]), format_percent(score["word"])])
+    return f"{about}\n\n{table(['changed', 'accuracy', 'by word'], rows)}"
+
+
+def levers_part(path: Path = ROOT / "results" / "trials" / "lambada-part.json") -> str:
+    """Accuracy on LAMBADA with one setting changed at a time, trained on a part of the text, the best first."""
+    record = read_json(path)
+    runs = sorted(record["runs"].items(), key=lambda item: -item[1]["development"]["1 placement"]["position"])
+    config = runs[0][1]["config"]
+    about = (
+        f"One {runs[0][1]['environment']['device']}, commit {record['commit']}: {config['model']['features']} maps, "
+        f"{config['train']['steps']:,} steps, {100 * config['data']['share']:.0f}% of the text, one seed "
+        f"([{path.name}](../results/trials/{path.name}))."
+    )
+    rows = [
+        [name, *(cell for places in PLACEMENTS for cell in _both(run["development"][places]))] for name, run in runs
+    ]
+    return f"{about}\n\n{table(['changed', 'accuracy', 'by word', '16 placements', 'by word'], rows)}"
+
+
+def compared(root: Path = ROOT / "results") -> str:
+    """Accuracy on LAMBADA by network: every one that a comparison of the paper has."""
+    figures = (LAMBADA_MAPS, LAMBADA_BLOCKS, LAMBADA_SHARING, LAMBADA_UNITS)
+    groups = {group: runs for figure in figures for group, runs in by_group(figure.read(root)).items()}
+    first = groups[BASELINE][0]
+    about = (
+        f"One {first['hardware']}, commit {first['commit'][:7]}: {first['steps']:,} steps of "
+        f"{first['config']['data']['batch']} passages."
+    )
+    rows = []
+    for group, runs in groups.items():
+        position, word = (mean(run["accuracy"]["all"][rule] for run in runs) for rule in ("position", "word"))
+        size = f"{runs[0]['parameters'] / 1e6:.1f} M"
+        rows.append([group, size, format_percent(position), format_percent(word), str(len(runs))])
+    return f"{about}\n\n{table(['network', 'parameters', 'accuracy', 'by word', 'seeds'], rows)}"

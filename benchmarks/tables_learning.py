@@ -1,0 +1,196 @@
+"""Tables of README and docs about accuracy: over length, of the shipped weights, by seeds, beside other models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from tables import ROOT, read_json, row_of, table
+
+from riffle.config import RunConfig
+from riffle.quantities import DASH, format_percent, format_share
+from riffle.reproduce.claims import SIMPLE, format_paper
+from riffle.reproduce.figures import chomsky as chomsky_figure
+from riffle.reproduce.figures import listops as listops_figure
+from riffle.reproduce.paper import GENERALIZATION, LENGTHS
+from riffle.reproduce.results import accuracies, by_group, over_length, read_results, select
+from riffle.tasks import TASKS
+from riffle.train.card import format_accuracy, read_scores, summarize
+from riffle.train.run import Run
+from riffle.train.shipped import SHIPPED
+
+LONG = 4096
+"""The longest length of the paper's figure."""
+SHIPPED_COLUMNS = ("300, bare", "80 to 1000, asked", "worst family")
+"""What the README says of the weights in the package."""
+RECIPE = "long"
+"""The recipe whose runs the README shows."""
+
+
+def generalization() -> str:
+    """Symbol accuracy over length for every task, beside the paper's."""
+    lengths = (*LENGTHS, 16_384, 65_536)
+    rows = []
+    results = read_results(ROOT / "results", ["generalization"])
+    for task in SIMPLE:
+        paper = GENERALIZATION["shuffle-exchange"][task]
+        rows.append([task, "the paper, 40k steps", *row_of(paper, lengths, format_paper)])
+        for group, runs in by_group(select(results, task, kind="shuffle-exchange")).items():
+            seeds = f"mean of {len(runs)}" if len(runs) > 1 else "one seed"
+            label = f"recipe `{group.split(', ')[2]}`, {runs[0]['steps'] // 1000}k steps, {seeds}"
+            accuracy = {point.x: point.mean for point in over_length(runs)}
+            rows.append(["", label, *row_of(accuracy, lengths, format_percent)])
+    return table(["task", "trained by", *map(str, lengths)], rows, text_columns=2)
+
+
+def learns() -> str:
+    """Symbols / whole sequences beyond the trained length: of five seeds beside the paper's, and of what is shipped."""
+    rows = []
+    for task in SIMPLE:
+        paper, runs, shipped_run = GENERALIZATION["shuffle-exchange"][task], _runs(task), Run(SHIPPED / task)
+        row = [f"[{task}](riffle/weights/{task})"]
+        for length in (512, LONG):
+            means = (mean(accuracies(runs, length, metric)) for metric in ("symbol_accuracy", "sequence_accuracy"))
+            row += [format_paper(paper[length]), " / ".join(map(format_percent, means))]
+        summary = summarize([read_scores(shipped_run)], TASKS[task], shipped_run.config.data.longest_input)
+        rows.append([*row, *(format_accuracy(summary[column]) for column in SHIPPED_COLUMNS)])
+    heads = [f"{length}{whose}" for length in (512, LONG) for whose in (", the paper", "")]
+    return table(["task", *heads, *(f"shipped: {column}" for column in SHIPPED_COLUMNS)], rows)
+
+
+def _runs(task: str) -> list[dict[str, Any]]:
+    """The runs of the recipe that generalises furthest."""
+    results = read_results(ROOT / "results", ["generalization"])
+    return by_group(select(results, task, kind="shuffle-exchange"))[f"{task}, shuffle-exchange, {RECIPE}"]
+
+
+OVER_LENGTH = ("trained length", "4 times", "8 times", "64 times", "1024 times")
+"""Columns of the shipped weights' table: uniform inputs that fill a power of two."""
+ELSEWHERE = ("300, bare", "1000, bare", "80 to 1000, asked", "worst family", "8 times, worst family")
+"""Columns of their other table: lengths between powers of two, and structured inputs."""
+
+
+def shipped(columns: Sequence[str]) -> str:
+    """The weights in the package after rounding: symbols and whole sequences right."""
+    rows = []
+    for run in (Run(SHIPPED / name) for name in TASKS if (SHIPPED / name).exists()):
+        name, config = run.config.task, run.config
+        trained = config.data.longest_input
+        summary = summarize([read_scores(run)], TASKS[name], trained)
+        facts = [f"[{name}](../riffle/weights/{name})", str(config.model.features), str(trained), _chosen_at(config)]
+        rows.append([*facts, *(format_accuracy(summary[column]) for column in columns)])
+    return table(["task", "maps", "trained to", "step chosen at", *columns], rows)
+
+
+def seeds(path: Path = ROOT / "results" / "trials" / "five-seeds.json") -> str:
+    """Runs of the recipe robust: the mean of its seeds, and the lowest and the highest."""
+    columns = ("4 times", "64 times", "1024 times", "300, bare", "1000, bare", "worst family", "8 times, worst family")
+    rows = []
+    for task, runs in read_json(path)["symbols_and_sequences"].items():
+        cells = []
+        for column in columns:
+            symbols, sequences = zip(*(run[column] for run in runs.values()), strict=True)
+            cells.append(" / ".join(map(_mean_and_spread, (symbols, sequences))))
+        rows.append([task, str(len(runs)), *cells])
+    return table(["symbols / sequences", "seeds", *columns], rows)
+
+
+def alphabet(folder: Path = ROOT / "results" / "alphabet") -> str:
+    """Sorting by size of the alphabet: the mean of the seeds and their spread, during training and in the test."""
+    sizes: dict[int, list[dict[str, Any]]] = {}
+    for result in sorted(map(read_json, folder.glob("*.json")), key=lambda result: (result["symbols"], result["seed"])):
+        sizes.setdefault(result["symbols"], []).append(result)
+    (first, *_), *_ = sizes.values()
+    (trained, long), steps = first["config"]["train"]["evaluate_lengths"], [line["step"] for line in first["curve"]]
+    rows = []
+    for symbols, runs in sizes.items():
+        curves = [{line["step"]: line[f"accuracy/{trained}"] for line in run["curve"]} for run in runs]
+        shares = [[curve[step] for curve in curves] for step in steps[:-1]]
+        shares += [accuracies(runs, length) for length in (trained, long)]
+        rows.append([str(symbols), str(len(runs)), *map(_mean_and_spread, shares)])
+    heads = [*(f"{trained}, {step} steps" for step in steps), f"{long}, {steps[-1]} steps"]
+    return table(["symbols", "seeds", *heads], rows)
+
+
+def _mean_and_spread(shares: Sequence[float]) -> str:
+    """``99.90% (99.70% to 100%)``, or the mean alone if all are equal."""
+    spread = f" ({format_percent(min(shares))} to {format_percent(max(shares))})" if min(shares) < max(shares) else ""
+    return format_percent(mean(shares)) + spread
+
+
+def _chosen_at(config: RunConfig) -> str:
+    """The lengths at which the step of a run's weights was chosen."""
+    lengths = config.train.evaluate_lengths
+    if config.train.keep == "last":
+        return "the end"
+    return f"{min(lengths)} to {max(lengths)}, mean" if config.data.structure else str(lengths[0])
+
+
+def chomsky() -> str:
+    """The fifteen tasks of Delétang et al.: published scores and ours, in percent."""
+    results = chomsky_figure.CHOMSKY.read(ROOT / "results")
+    heads, rows = chomsky_figure.table(results)
+    shown = [
+        (head, column)
+        for head, column in zip(heads, zip(*rows, strict=True), strict=True)
+        if any(value is not None for value in column)
+    ]
+    lines = [
+        [f"`{task}`", *(_percent(column[row]) for _, column in shown)]
+        for row, task in enumerate(chomsky_figure.PUBLISHED)
+    ]
+    known = [[value for value in column if value is not None] for _, column in shown]
+    lines.append(["solved", *(str(sum(value >= 100 * chomsky_figure.SOLVED for value in values)) for values in known)])
+    lines.append(["mean", *(_percent(mean(values) if len(values) == len(rows) else None) for values in known)])
+    return table(["task", *(head for head, _ in shown)], lines)
+
+
+def listops() -> str:
+    """ListOps: published accuracies and ours, in percent."""
+    rows = listops_figure.table(listops_figure.LISTOPS.read(ROOT / "results"))
+    return table(["model", "right classes"], [[name, _percent(value)] for name, value in rows.items()])
+
+
+def _percent(value: float | None) -> str:
+    return DASH if value is None else f"{value:.1f}"
+
+
+def rivals(folder: Path = ROOT / "results" / "rivals") -> str:
+    """Symbol accuracy over length of the baselines, beside the paper's Neural GPU."""
+    rows = []
+    for task, paper in GENERALIZATION["dngpu"].items():
+        rows.append([task, "`dngpu`, the paper", *row_of(paper, LENGTHS, format_paper)])
+        for path in sorted(folder.glob(f"{task}-*.json")):
+            run = read_json(path)
+            model, data, train = (run["config"][part] for part in ("model", "data", "train"))
+            accuracy = {score["length"]: score["symbol_accuracy"] for score in run["scores"]}
+            label = f"`{model['kind']}`, {model['features']} maps, dropout {model['dropout']:g}, "
+            label += f"to {data['bins'][-1]}, {run['steps']:,} steps, seed {train['seed']}"
+            label += ", averaged" if train.get("average") else ""
+            label += f" ([{path.stem}](../results/rivals/{path.name}))"
+            rows.append(["", label, *row_of(accuracy, LENGTHS, format_percent)])
+    return table(["task", "model", *map(str, LENGTHS)], rows, text_columns=2)
+
+
+def even_accuracy(path: Path = ROOT / "results" / "trials" / "even.json") -> str:
+    """Networks trained at powers of two and at even lengths, each run with both paddings."""
+    record = read_json(path)
+    kinds = {"powers": "powers of two", "even": "other even", "odd": "odd"}
+    parts = ("trained", "beyond")
+    heads = ["", "trained at", "run with", *(f"{name}, {part}" for name in kinds.values() for part in parts)]
+    rows = []
+    for run in record["accuracy"]:
+        bins = ", ".join(map(str, run["bins"])) if len(run["bins"]) < 8 else f"even lengths to {max(run['bins'])}"
+        for pad, scores in run["scores"].items():
+            row = [f"{run['task']}, {run['features']} maps", bins, f'`pad="{pad}"`']
+            for kind in kinds:
+                for beyond in (False, True):
+                    found = [
+                        score for length, score in scores[kind].items() if (int(length) > run["longest"]) == beyond
+                    ]
+                    row.append(" / ".join(format_share(mean(values)) for values in zip(*found, strict=True)))
+            rows.append(row)
+    about = "Symbols / whole sequences right, means over the lengths tested"
+    return f"{about} ([{path.name}](../results/trials/{path.name})).\n\n{table(heads, rows, text_columns=3)}"
