@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypedDict
 import torch
 from torch import Tensor
 
-from riffle.config import Count, LambadaRunConfig, PassageDataConfig, Share
+from riffle.config import Count, LambadaRunConfig, ModelConfig, PassageDataConfig, Share
 from riffle.environment import environment, read_environment
 from riffle.files import read_json, write_atomically, write_json
 from riffle.lambada.corpus import RANK_CLASSES, Corpus
@@ -240,9 +240,10 @@ def reader_model_card(run: Run) -> str:
     config = run.config
     assert isinstance(config, LambadaRunConfig)
     model, data = config.model, config.data
+    unit = f", {model.unit} unit" if model.kind == ModelConfig().kind else ""
     paragraphs = [
         f"# {config.task}",
-        f"Weights of a network ({model.kind}, {model.unit} unit) that finds the last word of a passage by pointing "
+        f"Weights of a network ({model.kind}{unit}) that finds the last word of a passage by pointing "
         f"at an earlier occurrence of it: {model.features} feature maps, {model.blocks} Beneš "
         f"{'blocks' if model.blocks > 1 else 'block'}, {data.bins[0]} positions, "
         f"{run.saved_step()} steps of {data.batch} passages. Matrices are rounded to int8, the "
