@@ -18,7 +18,7 @@ import torch
 
 from riffle.cost import LAYER_NUMBERS, ONE_LAUNCH_NUMBERS
 from riffle.files import read_json
-from riffle.kernels.tuning import L2_CACHE_BYTES, is_one_launch, switch_blocks
+from riffle.kernels.tuning import L2_CACHE_BYTES, find_layer_form, switch_blocks
 from riffle.plots import INK, PALETTE, WIRE, new_figure, save_figure, style, style_axes
 from riffle.quantities import format_length
 from riffle.shuffle import bits, schedule
@@ -94,7 +94,7 @@ def measured_point(name: str, row: dict[str, Any], form: str, *, keep: bool, may
     """One row as one form computed it."""
     features, length, batch, training = row["features"], row["lengths"][0], row["batch"], name in TRAINING
     cells = length * batch
-    one = may_be_one and is_one_launch(cells // 2, features, torch.bfloat16, keep=keep)
+    one = may_be_one and find_layer_form(cells // 2, features, torch.bfloat16, keep=keep) is not None
     layers = schedule(bits(length), row["blocks"])
     forward = LAYER_NUMBERS if switch_blocks(cells, features, torch.bfloat16) else LIBRARY_NUMBERS
     if one:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from riffle.kernels.tuning import CHUNK_PAIRS, CHUNK_PAIRS_DEVICE, GRADIENT_PAIRS, is_one_launch, switch_blocks
+from riffle.kernels.tuning import CHUNK_PAIRS, CHUNK_PAIRS_DEVICE, GRADIENT_PAIRS, find_layer_form, switch_blocks
 from riffle.shuffle import PADS, Pad, bits, padded_length
 
 # FLOPs
@@ -119,7 +119,7 @@ class MemoryModel:
             shared = max(1, min(run, GRADIENT_PAIRS // max(1, rows // 2))) if self.features % 8 == 0 else 1
             part = 6 + 0.625 / self.dtype.itemsize + (shared > 1)
             return kept + shared * part + (6 if wide and not self.recompute else 7) + 3 * joined
-        if self.fused and self.warpgroups and is_one_launch(rows // 2, self.features, self.dtype, keep=False):
+        if self.fused and self.warpgroups and find_layer_form(rows // 2, self.features, self.dtype, keep=False):
             return skipped + 3  # the input, a layer's input and its output
         if self.fused:
             # The input, a layer's input, and gates and output, or gates, what the candidates read and candidates where
@@ -272,7 +272,7 @@ class ShardedCost:
     def one_launch(self) -> bool:
         """Whether a layer's forward pass is one launch; in training its gates are formed again, not kept."""
         pairs, features = self.work.cells // 2, self.work.features
-        return self.machine.warpgroups and is_one_launch(pairs, features, self.dtype, keep=False)
+        return self.machine.warpgroups and find_layer_form(pairs, features, self.dtype, keep=False) is not None
 
     @property
     def exchanges(self) -> int:

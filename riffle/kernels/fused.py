@@ -14,16 +14,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from riffle.kernels.launches import (
-    Kept,
-    UnitGradients,
-    UnitWeights,
-    Workspace,
-    aligned,
-    backward_layer,
-    forward_layer,
-    keeps_sums,
-)
+from riffle.kernels.launches import Kept, UnitWeights, Workspace, aligned, forward_layer, keeps_sums
+from riffle.kernels.layer_backward import UnitGradients, backward_layer
 from riffle.kernels.layer_plan import LayerPlan, plan_layer, share_gradients
 from riffle.kernels.reference import SwitchWeights
 
@@ -103,7 +95,7 @@ def _switch(
     swap: bool,
     keep: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    x_CD, plan = aligned(x_CD), _plan(x_CD, sequences, cells, dropout, shuffle, swap, keep)
+    x_CD, plan = aligned(x_CD), _plan(x_CD, sequences, cells, dropout, shuffle, swap, keep, skip_CD)
     kept = None
     if keep:
         sum_P2D = x_CD.new_empty(plan.pairs if plan.keep_sums else 0, 2, plan.features)
@@ -142,7 +134,7 @@ def _switch_backward(
     swap: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     kept = None if gates is None or sum_P2D is None else Kept(gates, sum_P2D)
-    x_CD, plan = aligned(x_CD), _plan(x_CD, sequences, cells, dropout, shuffle, swap, kept is not None)
+    x_CD, plan = aligned(x_CD), _plan(x_CD, sequences, cells, dropout, shuffle, swap, kept is not None, skip_CD)
     skip_CD = None if skip_CD is None else aligned(skip_CD)
     grad_CD, grad_skip_CD = torch.empty_like(x_CD), None if skip_CD is None else torch.empty_like(x_CD)
     grad_parameters = torch.zeros_like(weights, dtype=torch.float32)
@@ -193,10 +185,11 @@ _switch.register_autograd(_backward, setup_context=_setup_context)
 
 
 def _plan(
-    x_CD: Tensor, sequences: list[int], cells: list[int], dropout: list[float], shuffle: int, swap: bool, keep: bool
-) -> LayerPlan:
-    groups = (tuple(sequences), tuple(cells), tuple(dropout))
-    return plan_layer(*groups, x_CD.shape[1], x_CD.dtype, x_CD.device, shuffle=shuffle, swap=swap, keep=keep)
+    x_CD: Tensor, sequences: list[int], cells: list[int], dropout: list[float], shuffle: int, swap: bool, keep: bool,
+    skip_CD: Tensor | None,
+) -> LayerPlan:  # fmt: skip
+    groups, skip = (tuple(sequences), tuple(cells), tuple(dropout)), skip_CD is not None
+    return plan_layer(*groups, x_CD.shape[1], x_CD.dtype, x_CD.device, shuffle=shuffle, swap=swap, keep=keep, skip=skip)
 
 
 def _unpack(flat: Tensor, skip_scale_D: Tensor | None, features: int) -> UnitWeights:

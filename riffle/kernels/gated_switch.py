@@ -25,8 +25,10 @@ import triton.language as tl
 def reset_forward(
     p_gates, p_gates_bias, p_read, p_product, n_pairs,
     WIDTH: tl.constexpr, FAST: tl.constexpr, EVEN: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
     """What both candidates read: r^i * s."""
+    _follow(PDL)
     E: tl.constexpr = WIDTH
     _, rows, columns, mask = _tile(n_pairs, E, BLOCK_P, BLOCK_C)
     b_read = _load(p_read + rows[:, None] * E + columns[None, :], mask, EVEN)
@@ -39,9 +41,10 @@ def reset_forward(
 def update_forward(
     p_gates, p_gates_bias, p_sum, p_state, p_bias, p_out, p_seed, n_pairs, starts, lengths, rates,
     WIDTH: tl.constexpr, SHUFFLE: tl.constexpr, SWAP: tl.constexpr, DROPOUT: tl.constexpr, FAST: tl.constexpr,
-    EVEN: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
+    EVEN: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """From the candidates' sums to the layer's outputs, each stored where the shuffle wants it."""
+    _follow(PDL)
     D: tl.constexpr = WIDTH
     i = tl.program_id(1)
     tile, rows, columns, mask = _tile(n_pairs, D, BLOCK_P, BLOCK_C)
@@ -57,13 +60,14 @@ def update_forward(
 def switch_forward(
     p_gates, p_gates_bias, p_read, p_state, p_weight, p_bias, p_out, p_seed, n_pairs, starts, lengths, rates,
     D: tl.constexpr, SHUFFLE: tl.constexpr, SWAP: tl.constexpr, DROPOUT: tl.constexpr, FAST: tl.constexpr,
-    EVEN: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_K: tl.constexpr,
+    EVEN: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_K: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Reset, candidates' product and update in one: all columns of one of the two cells of a tile of pairs.
 
     ``BLOCK_C`` divides D, ``BLOCK_K`` divides E. A cell's columns are blocks of ``BLOCK_C``, each with an accumulator
     of its own, so that a width such as 192 wastes nothing.
     """
+    _follow(PDL)
     E: tl.constexpr = 2 * D
     # Both cells of a tile follow each other, so that the second finds the pairs in cache.
     program = tl.num_programs(0) - 1 - tl.program_id(0)
@@ -99,6 +103,7 @@ def update_backward(
     p_sums, p_seed, n_pairs, starts, lengths, rates,
     WIDTH: tl.constexpr, OUT: tl.constexpr, MORE: tl.constexpr, SHUFFLE: tl.constexpr, SWAP: tl.constexpr,
     DROPOUT: tl.constexpr, FAST: tl.constexpr, EVEN: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
     """Through the update: gradients of the candidates' sums, the update gates and the copied state.
 
@@ -107,6 +112,7 @@ def update_backward(
     gradients of the update gates and may be ``p_gates``; ``p_sums`` ``[tiles, 10D]`` takes each tile's share of the
     gradients of B_u (columns 4D to 6D) and B_c (6D to 8D).
     """
+    _follow(PDL)
     D: tl.constexpr = WIDTH
     i = tl.program_id(1)
     tile, rows, columns, mask = _tile(n_pairs, D, BLOCK_P, BLOCK_C)
@@ -149,6 +155,7 @@ def reset_backward(
     p_more, p_more_scale, p_sums, n_pairs,
     WIDTH: tl.constexpr, ADD: tl.constexpr, MORE: tl.constexpr, PRODUCT: tl.constexpr, SKIP: tl.constexpr,
     COPY: tl.constexpr, FAST: tl.constexpr, EVEN: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
     """Through the reset gates: their gradients, for which ``p_grad_gates`` may be ``p_gates``, and what was read's.
 
@@ -159,6 +166,7 @@ def reset_backward(
     gates' weight. ``p_sums`` ``[tiles, 5E]`` takes each tile's share of the gradients of B_r (columns 0 to 2E) and,
     where ``MORE``, of the scale (4E to 5E).
     """
+    _follow(PDL)
     E: tl.constexpr = WIDTH
     tile, rows, columns, mask = _tile(n_pairs, E, BLOCK_P, BLOCK_C)
     pair = rows[:, None] * E + columns[None, :]
@@ -199,9 +207,10 @@ def reset_backward(
 @triton.jit
 def skip_forward(
     p_state, p_skip, p_scale, p_read, n_cells,
-    WIDTH: tl.constexpr, EVEN: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
+    WIDTH: tl.constexpr, EVEN: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """What gates and candidates read: s + scale * skip."""
+    _follow(PDL)
     _, rows, columns, mask = _tile(n_cells, WIDTH, BLOCK_P, BLOCK_C)
     cell = rows[:, None] * WIDTH + columns[None, :]
     b_scale = tl.load(p_scale + columns, mask=columns < WIDTH, other=0.0)
@@ -212,9 +221,10 @@ def skip_forward(
 @triton.jit
 def skip_backward(
     p_skip, p_scale, p_grad_read, p_grad_state, p_grad_skip, p_sums, n_pairs,
-    WIDTH: tl.constexpr, EVEN: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
+    WIDTH: tl.constexpr, EVEN: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Through s + scale * skip: gradients of the skipped cells and of the scale; that of s joins the copied state's."""
+    _follow(PDL)
     E: tl.constexpr = WIDTH
     tile, rows, columns, mask = _tile(n_pairs, E, BLOCK_P, BLOCK_C)
     pair = rows[:, None] * E + columns[None, :]
@@ -222,6 +232,14 @@ def skip_backward(
     _store(p_grad_skip + pair, b_grad * _scale(p_scale, columns, E), mask, EVEN)
     _store(p_grad_state + pair, b_grad + _load(p_grad_state + pair, mask, EVEN), mask, EVEN)
     _store_sum(p_sums + tile * (5 * E) + 4 * E + columns, b_grad * _load(p_skip + pair, mask, EVEN), columns < E)
+
+
+@triton.jit
+def _follow(PDL: tl.constexpr):
+    """Where ``PDL``, wait for the launch before this one, then let the next one begin: see tuning.DEPENDENT_LAUNCH."""
+    if PDL:
+        tl.extra.cuda.gdc_wait()
+        tl.extra.cuda.gdc_launch_dependents()
 
 
 @triton.jit

@@ -1,277 +1,273 @@
 """The gated switch layer as one launch, for GPUs with warpgroup matrix products (sm_90), in Triton's Gluon.
 
-The gates never leave the chip. A program stays on its multiprocessor and takes tile after tile of ``GROUPS`` times 64
-pairs. Each group of four warps has 64 pairs of its own; one more warp copies the weights, which all groups share,
-through a ring of ``STAGES`` places in shared memory. For each of the two cells of a pair the products are
+The gates never leave the chip, unless they are kept for the backward pass. A program stays on its multiprocessor and
+takes tile after tile of ``GROUPS`` times ``ROWS`` pairs. Each group of warps has ``ROWS`` pairs of its own; one more
+warp copies the weights, which all groups share, through a ring of ``STAGES`` places in shared memory. For each of the
+two cells of a pair the products are
 
-    reset gates, E // CHUNK chunks of CHUNK columns, whose products r * a with the pairs stay in registers, then
-    D // OUT chunks of OUT columns of the candidates, from r * a, and of the update gates, from a,
+    reset gates, PARTS chunks of CHUNK columns, whose products r * a with the pairs stay in registers, then
+    LAST chunks of OUT columns of the candidates, from r * a, and of the update gates, from a,
 
 and a place holds CHUNK rows of weights by E // SPLIT columns: those of a chunk of reset gates, or OUT rows each of
-candidates and update gates. While a product runs, the group does what follows the one before it.
+candidates and update gates. While a product runs, the group does what follows the one before it. ``LOOP`` makes the
+second line a loop of the kernel: fewer instructions, which the instruction cache holds. Where ``AHEAD``, a product for
+update gates is started before the chunk of the one before it is done.
+
+Kept gates leave through a place in shared memory by the copy engine. For few pairs, ``WAYS`` programs share a tile:
+each has one of the cells, of four each half of the columns that the second line makes.
 
 Sigmoids are halves of a tanh, which is one instruction: the candidates are formed from 2 r * a, and halved with it.
 docs/kernels.md has the figures.
 """
 
 # D = features per cell, E = 2 * D, i = 0, 1 the cell of a pair, a = what gates and candidates read, s + scale * skip;
-# d_ tensor descriptor, p_ pointer, s_ shared memory, b_ block, CAPITALS constexpr
+# d_ tensor descriptor, p_ pointer, s_ shared memory, b_ block, CAPITALS constexpr, those of a launch together in FORM
 from __future__ import annotations
 
 import sys
-from functools import lru_cache
-from typing import NamedTuple
+from typing import Any
 
 import torch
-from torch import Tensor
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia import hopper
-from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from riffle.kernels.gated_switch import _copied, _destination, _keep_rows, _tanh
-from riffle.kernels.launches import Launch
+from riffle.kernels.descriptors import Constants, DescriptorLaunch, Matrix
+from riffle.kernels.gated_switch import _copied, _destination, _follow, _keep_rows, _tanh
+from riffle.kernels.tuning import LayerForm, multiprocessors
 
 mbarrier, tma = hopper.mbarrier, hopper.tma
-ROWS = 64
-"""Pairs of a group of four warps: the rows of a warpgroup's product."""
 PRODUCER = gl.constexpr(24)
 """Registers of a thread of the warp that copies weights."""
 
 
 @gluon.jit(do_not_specialize=["n_pairs"])
 def layer_forward(
-    d_gates, d_update, d_candidates, p_gates_bias, p_bias, p_state, p_skip, p_scale, p_kept, p_out, p_seed,
-    n_pairs, starts, lengths, rates,
-    D: gl.constexpr, SHUFFLE: gl.constexpr, SWAP: gl.constexpr, DROPOUT: gl.constexpr, SKIP: gl.constexpr,
-    KEEP: gl.constexpr, GROUPS: gl.constexpr, STAGES: gl.constexpr, SPLIT: gl.constexpr, CHUNK: gl.constexpr,
-    OUT: gl.constexpr, SHARED: gl.constexpr, REGISTERS: gl.constexpr,
+    d_gates, d_update, d_candidates, d_kept, d_kept_update, p_gates_bias, p_bias, p_state, p_skip, p_scale, p_out,
+    p_seed, n_pairs, starts, lengths, rates, FORM: gl.constexpr,
 ):  # fmt: skip
     """Gates, candidates, update, dropout and shuffle; where ``KEEP``, gates as ``launches.Kept`` has them, too.
 
     Where ``SHARED``, a lies in shared memory, else in registers.
     """
-    E: gl.constexpr = 2 * D
-    PARTS: gl.constexpr = E // CHUNK
-    gl.static_assert(D % OUT == 0 and E % CHUNK == 0 and 2 * OUT == CHUNK and (PARTS + D // OUT) * SPLIT % STAGES == 0)
-    s_ring = gl.allocate_shared_memory(d_gates.dtype, [STAGES * (PARTS // SPLIT), CHUNK, CHUNK], d_gates.layout)
-    s_read = gl.allocate_shared_memory(d_gates.dtype, [GROUPS * PARTS if SHARED else 1, 64, CHUNK], d_gates.layout)
-    full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    for stage in gl.static_range(STAGES):
+    PLACES: gl.constexpr = FORM.STAGES * FORM.BLOCKS
+    READ: gl.constexpr = FORM.GROUPS * FORM.PARTS if FORM.SHARED else 1
+    s_ring = gl.allocate_shared_memory(d_gates.dtype, [PLACES, FORM.CHUNK, FORM.CHUNK], d_gates.layout)
+    s_read = gl.allocate_shared_memory(d_gates.dtype, [READ, FORM.ROWS, FORM.CHUNK], d_gates.layout)
+    if FORM.KEEP:
+        s_kept = gl.allocate_shared_memory(d_gates.dtype, [FORM.GROUPS, FORM.ROWS, FORM.CHUNK], d_gates.layout)
+    else:
+        s_kept = s_read
+    full = gl.allocate_shared_memory(gl.int64, [FORM.STAGES, 1], mbarrier.MBarrierLayout())
+    empty = gl.allocate_shared_memory(gl.int64, [FORM.STAGES, 1], mbarrier.MBarrierLayout())
+    for stage in gl.static_range(FORM.STAGES):
         mbarrier.init(full.index(stage), count=1)
-        mbarrier.init(empty.index(stage), count=GROUPS)
+        mbarrier.init(empty.index(stage), count=FORM.GROUPS)
     # In float32: halves of the biases of the reset gates, of the update gates, and the candidates' biases.
     rows: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
-    s_reset_bias = gl.allocate_shared_memory(gl.float32, [2 * PARTS, 1, CHUNK], rows)
-    s_bias = gl.allocate_shared_memory(gl.float32, [2 * E // OUT, 1, OUT], rows)
-    line: gl.constexpr = gl.SliceLayout(0, gl.BlockedLayout([1, 1], [1, 32], [4, 1], [1, 0]))
-    for j in gl.static_range(2 * PARTS):
-        columns = j * CHUNK + gl.arange(0, CHUNK, layout=line)[None, :]
+    CHUNKS: gl.constexpr = FORM.E // FORM.OUT
+    s_reset_bias = gl.allocate_shared_memory(gl.float32, [2 * FORM.PARTS, 1, FORM.CHUNK], rows)
+    s_bias = gl.allocate_shared_memory(gl.float32, [2 * CHUNKS, 1, FORM.OUT], rows)
+    line: gl.constexpr = gl.SliceLayout(0, gl.BlockedLayout([1, 1], [1, 32], [FORM.ROWS // 16, 1], [1, 0]))
+    for j in gl.static_range(2 * FORM.PARTS):
+        columns = j * FORM.CHUNK + gl.arange(0, FORM.CHUNK, layout=line)[None, :]
         s_reset_bias.index(j).store(0.5 * gl.load(p_gates_bias + columns).to(gl.float32))
-    for c in gl.static_range(E // OUT):
-        columns = c * OUT + gl.arange(0, OUT, layout=line)[None, :]
-        s_bias.index(c).store(0.5 * gl.load(p_gates_bias + 2 * E + columns).to(gl.float32))
-        s_bias.index(E // OUT + c).store(gl.load(p_bias + columns).to(gl.float32))
+    for c in gl.static_range(CHUNKS):
+        columns = c * FORM.OUT + gl.arange(0, FORM.OUT, layout=line)[None, :]
+        s_bias.index(c).store(0.5 * gl.load(p_gates_bias + 2 * FORM.E + columns).to(gl.float32))
+        s_bias.index(CHUNKS + c).store(gl.load(p_bias + columns).to(gl.float32))
     ring = (s_ring, full, empty)
-    pairs = (p_state, p_skip, p_scale, p_kept, p_out, p_seed, n_pairs, s_read)
-    layer = (pairs, (starts, lengths, rates), ring, (s_reset_bias, s_bias))
-    # In full each time: the language loses what is constant when a tuple gets a name.
-    if GROUPS == 1:
+    pairs = (p_state, p_skip, p_scale, p_out, p_seed, n_pairs, s_read)
+    layer = (pairs, (d_kept, d_kept_update, s_kept), (starts, lengths, rates), ring, (s_reset_bias, s_bias))
+    weights = (d_gates, d_update, d_candidates)
+    if FORM.GROUPS == 1:
         gl.warp_specialize([
-            (_consume, (0, layer, D, SHUFFLE, SWAP, DROPOUT, SKIP, KEEP, GROUPS, STAGES, SPLIT, CHUNK, OUT, SHARED)),
-            (_produce, (d_gates, d_update, d_candidates, ring, n_pairs, D, GROUPS, STAGES, SPLIT, CHUNK, OUT)),
+            (_consume, (0, layer, FORM)), (_produce, (weights, ring, n_pairs, FORM)),
         ], [1], [PRODUCER])  # fmt: skip
-    elif GROUPS == 2:
+    elif FORM.GROUPS == 2:
         gl.warp_specialize([
-            (_consume, (0, layer, D, SHUFFLE, SWAP, DROPOUT, SKIP, KEEP, GROUPS, STAGES, SPLIT, CHUNK, OUT, SHARED)),
-            (_consume, (1, layer, D, SHUFFLE, SWAP, DROPOUT, SKIP, KEEP, GROUPS, STAGES, SPLIT, CHUNK, OUT, SHARED)),
-            (_produce, (d_gates, d_update, d_candidates, ring, n_pairs, D, GROUPS, STAGES, SPLIT, CHUNK, OUT)),
-        ], [4, 1], [REGISTERS, PRODUCER])  # fmt: skip
+            (_consume, (0, layer, FORM)), (_consume, (1, layer, FORM)), (_produce, (weights, ring, n_pairs, FORM)),
+        ], [4, 1], [FORM.REGISTERS, PRODUCER])  # fmt: skip
     else:
         gl.warp_specialize([
-            (_consume, (0, layer, D, SHUFFLE, SWAP, DROPOUT, SKIP, KEEP, GROUPS, STAGES, SPLIT, CHUNK, OUT, SHARED)),
-            (_consume, (1, layer, D, SHUFFLE, SWAP, DROPOUT, SKIP, KEEP, GROUPS, STAGES, SPLIT, CHUNK, OUT, SHARED)),
-            (_consume, (2, layer, D, SHUFFLE, SWAP, DROPOUT, SKIP, KEEP, GROUPS, STAGES, SPLIT, CHUNK, OUT, SHARED)),
-            (_produce, (d_gates, d_update, d_candidates, ring, n_pairs, D, GROUPS, STAGES, SPLIT, CHUNK, OUT)),
-        ], [4, 4, 1], [REGISTERS, REGISTERS, PRODUCER])  # fmt: skip
+            (_consume, (0, layer, FORM)), (_consume, (1, layer, FORM)), (_consume, (2, layer, FORM)),
+            (_produce, (weights, ring, n_pairs, FORM)),
+        ], [4, 4, 1], [FORM.REGISTERS, FORM.REGISTERS, PRODUCER])  # fmt: skip
 
 
 @gluon.jit
-def _produce(
-    d_gates, d_update, d_candidates, ring, n_pairs,
-    D: gl.constexpr, GROUPS: gl.constexpr, STAGES: gl.constexpr, SPLIT: gl.constexpr, CHUNK: gl.constexpr,
-    OUT: gl.constexpr,
-):  # fmt: skip
+def _produce(weights, ring, n_pairs, FORM: gl.constexpr):
     """Copy the weights of tile after tile into the ring, each when all groups have left its place."""
-    E: gl.constexpr = 2 * D
-    BLOCKS: gl.constexpr = E // CHUNK // SPLIT
-    RESETS: gl.constexpr = E // CHUNK * SPLIT
-    USES: gl.constexpr = RESETS + D // OUT * SPLIT
+    d_gates, d_update, d_candidates = weights
     s_ring, full, empty = ring
-    for _ in range(gl.program_id(0), gl.cdiv(n_pairs, 64 * GROUPS), gl.num_programs(0)):
-        for i in range(2):
-            for use in range(USES):
-                stage = use % STAGES
-                mbarrier.wait(empty.index(stage), (_round(use, i, USES, STAGES) & 1) ^ 1)
-                mbarrier.expect(full.index(stage), BLOCKS * d_gates.block_type.nbytes)
-                for k in gl.static_range(BLOCKS):
-                    block = s_ring.index(stage * BLOCKS + k)
-                    column = (use % SPLIT * BLOCKS + k) * CHUNK
-                    if use < RESETS:
-                        row = i * E + use // SPLIT * CHUNK
+    first_cell, first_chunk = _part(FORM)
+    for _ in range(gl.program_id(0) // FORM.WAYS, _tiles(n_pairs, FORM), gl.num_programs(0) // FORM.WAYS):
+        for cell in range(FORM.CELLS):
+            i = first_cell + cell
+            for use in range(FORM.USES):
+                stage = use % FORM.STAGES
+                mbarrier.wait(empty.index(stage), (_round(use, cell, FORM) & 1) ^ 1)
+                mbarrier.expect(full.index(stage), FORM.BLOCKS * d_gates.block_type.nbytes)
+                for k in gl.static_range(FORM.BLOCKS):
+                    block = s_ring.index(stage * FORM.BLOCKS + k)
+                    column = (use % FORM.SPLIT * FORM.BLOCKS + k) * FORM.CHUNK
+                    if use < FORM.RESETS:
+                        row = i * FORM.E + use // FORM.SPLIT * FORM.CHUNK
                         tma.async_copy_global_to_shared(d_gates, [row, column], full.index(stage), block)
                     else:
-                        row = i * D + (use - RESETS) // SPLIT * OUT
-                        low, high = block.slice(0, OUT, dim=0), block.slice(OUT, OUT, dim=0)
+                        row = i * FORM.D + (first_chunk + (use - FORM.RESETS) // FORM.SPLIT) * FORM.OUT
+                        low, high = block.slice(0, FORM.OUT, dim=0), block.slice(FORM.OUT, FORM.OUT, dim=0)
                         tma.async_copy_global_to_shared(d_candidates, [row, column], full.index(stage), low)
-                        tma.async_copy_global_to_shared(d_update, [2 * E + row, column], full.index(stage), high)
+                        tma.async_copy_global_to_shared(d_update, [2 * FORM.E + row, column], full.index(stage), high)
 
 
 @gluon.jit
-def _round(use, i, USES: gl.constexpr, STAGES: gl.constexpr):
-    """How often the ring has gone round before cell i makes this use of it, but for an even number."""
-    return use // STAGES + i * (USES // STAGES)
+def _tiles(n_pairs, FORM: gl.constexpr):
+    """How many tiles hold the pairs."""
+    return gl.cdiv(n_pairs, FORM.ROWS * FORM.GROUPS)
 
 
 @gluon.jit
-def _consume(
-    group, layer,
-    D: gl.constexpr, SHUFFLE: gl.constexpr, SWAP: gl.constexpr, DROPOUT: gl.constexpr, SKIP: gl.constexpr,
-    KEEP: gl.constexpr, GROUPS: gl.constexpr, STAGES: gl.constexpr, SPLIT: gl.constexpr, CHUNK: gl.constexpr,
-    OUT: gl.constexpr, SHARED: gl.constexpr,
-):  # fmt: skip
+def _part(FORM: gl.constexpr):
+    """The first cell, and the first chunk of outputs, of which this program makes ``CELLS`` and ``LAST``."""
+    if FORM.WAYS == 1:
+        return 0, 0
+    else:
+        way = gl.program_id(0) % FORM.WAYS
+        return way % 2, way // 2 * FORM.LAST
+
+
+@gluon.jit
+def _round(use, cell, FORM: gl.constexpr):
+    """How often the ring has gone round before a cell makes this use of it, but for an even number."""
+    return use // FORM.STAGES + cell * (FORM.USES // FORM.STAGES)
+
+
+@gluon.jit
+def _consume(group, layer, FORM: gl.constexpr):
     """The layer on a group's pairs of tile after tile."""
-    pairs, groups, ring, biases = layer
-    p_state, p_skip, p_scale, p_kept, p_out, p_seed, n_pairs, s_read = pairs
-    PARTS: gl.constexpr = 2 * D // CHUNK
-    LAST: gl.constexpr = D // OUT
-    for tile in range(gl.program_id(0), gl.cdiv(n_pairs, 64 * GROUPS), gl.num_programs(0)):
-        first = (tile * GROUPS + group).to(gl.int64) * 64
-        inside = gl.minimum(n_pairs - first, 64).to(gl.int32)
-        read = _read(p_state, p_skip, p_scale, s_read, group, first, inside, D, SKIP, CHUNK, SHARED)
-        for i in range(2):
+    pairs, _, _, ring, _ = layer
+    p_state, p_skip, p_scale, _, _, n_pairs, s_read = pairs
+    first_cell, first_chunk = _part(FORM)
+    # What the launch before made is read after this, and only weights before: see tuning.DEPENDENT_LAUNCH.
+    _follow(FORM.PDL)
+    for tile in range(gl.program_id(0) // FORM.WAYS, _tiles(n_pairs, FORM), gl.num_programs(0) // FORM.WAYS):
+        first = (tile * FORM.GROUPS + group).to(gl.int64) * FORM.ROWS
+        inside = gl.minimum(n_pairs - first, FORM.ROWS).to(gl.int32)
+        read = _read(p_state, p_skip, p_scale, s_read, group, first, inside, FORM)
+        unknown = n_pairs + tile
+        for cell in range(FORM.CELLS):
+            here = (first_cell + cell, first_chunk, first, inside, group, cell, unknown)
             products = ()
-            reset = _start(read, ring, n_pairs, i, 0, 0, CHUNK, D, STAGES, SPLIT, CHUNK, OUT, SHARED)
-            for j in gl.static_range(PARTS):
+            reset = _start(read, ring, here, 0, 0, FORM.CHUNK, FORM.SHARED, FORM)
+            for j in gl.static_range(FORM.PARTS):
                 ready = reset
-                if j + 1 < PARTS:
-                    reset = _start(read, ring, n_pairs, i, j + 1, 0, CHUNK, D, STAGES, SPLIT, CHUNK, OUT, SHARED)
+                if j + 1 < FORM.PARTS:
+                    reset = _start(read, ring, here, j + 1, 0, FORM.CHUNK, FORM.SHARED, FORM)
+                    b_sum = hopper.warpgroup_mma_wait(FORM.PARTS, deps=(ready,))
+                elif FORM.UNROLL == FORM.LAST:
+                    update = _start(read, ring, here, FORM.PARTS, FORM.OUT, FORM.OUT, FORM.SHARED, FORM)
+                    b_sum = hopper.warpgroup_mma_wait(FORM.PARTS, deps=(ready,))
                 else:
-                    update = _start(read, ring, n_pairs, i, PARTS, OUT, OUT, D, STAGES, SPLIT, CHUNK, OUT, SHARED)
-                b_sum = hopper.warpgroup_mma_wait(PARTS, deps=(ready,))
-                _release(ring, j, STAGES, SPLIT)
-                b_product = _product(b_sum, read, j, i, p_kept, biases, first, inside, D, KEEP, CHUNK, SHARED)
-                products += (b_product,)  # type: ignore[assignment]  # tuples grow here
-            for c in gl.static_range(LAST):
-                candidate = _start(products, ring, n_pairs, i, PARTS + c, 0, OUT, D, STAGES, SPLIT, CHUNK, OUT, False)
-                b_copied = _load_copied(p_state, c, i, first, inside, D, SWAP, OUT)
-                b_sum_update = hopper.warpgroup_mma_wait(PARTS, deps=(update,))
-                b_update = _update(b_sum_update, c, i, p_kept, biases, first, inside, D, KEEP, OUT)
-                if c + 1 < LAST:
-                    update = _start(
-                        read, ring, n_pairs, i, PARTS + c + 1, OUT, OUT, D, STAGES, SPLIT, CHUNK, OUT, SHARED
-                    )
-                    b_candidate = hopper.warpgroup_mma_wait(PARTS, deps=(candidate,))
-                else:
-                    b_candidate = hopper.warpgroup_mma_wait(0, deps=(candidate,))
-                _release(ring, PARTS + c, STAGES, SPLIT)
-                b_bias = biases[1].index((2 + i) * LAST + c).load(_sums(OUT))
-                b_candidate = _tanh(0.5 * b_candidate + b_bias, True)
-                b_out = b_candidate + b_update * (b_copied.to(gl.float32) - b_candidate)
-                _store(p_out, p_seed, b_out, c, i, groups, first, inside, D, SHUFFLE, DROPOUT, OUT)
+                    b_sum = hopper.warpgroup_mma_wait(0, deps=(ready,))
+                _release(ring, j, FORM)
+                products += (_product(b_sum, read, j, layer, here, FORM),)  # type: ignore[assignment]  # tuples grow
+            if FORM.UNROLL == FORM.LAST:
+                for c in gl.static_range(FORM.LAST):
+                    update = _finish(c, update, c + 1 == FORM.LAST, products, read, layer, here, FORM)
+            else:
+                for start in range(0, FORM.LAST, FORM.UNROLL):
+                    update = _start(read, ring, here, FORM.PARTS + start, FORM.OUT, FORM.OUT, FORM.SHARED, FORM)
+                    for c in gl.static_range(FORM.UNROLL):
+                        update = _finish(start + c, update, c + 1 == FORM.UNROLL, products, read, layer, here, FORM)
+    if FORM.KEEP:
+        tma.store_wait(0)
 
 
 @gluon.constexpr_function
-def _sums(width):
+def _sums(form, width):
     """The layout of sums of ``width`` columns."""
-    return gl.NVMMADistributedLayout([3, 0], [4, 1], [16, width, 16])
+    return gl.NVMMADistributedLayout([3, 0], [form.ROWS.value // 16, 1], [16, width, 16])
 
 
 @gluon.constexpr_function
-def _operand(width):
+def _operand(form, width):
     """The layout of the left operand of such sums: in 16 bits, the same numbers in the same registers."""
-    return gl.DotOperandLayout(0, gl.NVMMADistributedLayout([3, 0], [4, 1], [16, width, 16]), 2)
+    parent = gl.NVMMADistributedLayout([3, 0], [form.ROWS.value // 16, 1], [16, width, 16])
+    return gl.DotOperandLayout(0, parent, 2)
 
 
 @gluon.constexpr_function
-def _lines(width):
+def _lines(form, width):
     """A layout of rows of ``width`` columns in which a thread has 16 bytes of a row."""
-    return gl.BlockedLayout([1, 8], [256 // width, width // 8], [4, 1], [1, 0])
+    return gl.BlockedLayout([1, 8], [256 // width, width // 8], [form.ROWS.value // 16, 1], [1, 0])
 
 
 @gluon.jit
-def _read(
-    p_state, p_skip, p_scale, s_read, group, first, inside,
-    D: gl.constexpr, SKIP: gl.constexpr, CHUNK: gl.constexpr, SHARED: gl.constexpr,
-):  # fmt: skip
+def _read(p_state, p_skip, p_scale, s_read, group, first, inside, FORM: gl.constexpr):
     """What gates and candidates read: chunks of columns, or shared memory and where the chunks begin there."""
-    E: gl.constexpr = 2 * D
-    layout: gl.constexpr = _lines(CHUNK) if SHARED else _sums(CHUNK)
-    rows = gl.arange(0, 64, layout=gl.SliceLayout(1, layout))
+    layout: gl.constexpr = _lines(FORM, FORM.CHUNK) if FORM.SHARED else _sums(FORM, FORM.CHUNK)
+    rows = gl.arange(0, FORM.ROWS, layout=gl.SliceLayout(1, layout))
     mask = (rows < inside)[:, None]
     chunks = ()
-    for k in gl.static_range(E // CHUNK):
-        columns = k * CHUNK + gl.arange(0, CHUNK, layout=gl.SliceLayout(0, layout))
-        offsets = rows[:, None] * E + columns[None, :]
-        b_read = gl.load(p_state + first * E + offsets, mask=mask, other=0.0)
-        if SKIP:
-            b_skip = gl.load(p_skip + first * E + offsets, mask=mask, other=0.0).to(gl.float32)
-            b_sum = b_read.to(gl.float32) + gl.load(p_scale + columns % D)[None, :] * b_skip
+    for k in gl.static_range(FORM.PARTS):
+        columns = k * FORM.CHUNK + gl.arange(0, FORM.CHUNK, layout=gl.SliceLayout(0, layout))
+        offsets = rows[:, None] * FORM.E + columns[None, :]
+        b_read = gl.load(p_state + first * FORM.E + offsets, mask=mask, other=0.0)
+        if FORM.SKIP:
+            b_skip = gl.load(p_skip + first * FORM.E + offsets, mask=mask, other=0.0).to(gl.float32)
+            b_sum = b_read.to(gl.float32) + gl.load(p_scale + columns % FORM.D)[None, :] * b_skip
             b_read = b_sum.to(b_read.dtype)
-        if SHARED:
-            s_read.index(group * (E // CHUNK) + k).store(b_read)
+        if FORM.SHARED:
+            s_read.index(group * FORM.PARTS + k).store(b_read)
         else:
             chunks += (b_read,)  # type: ignore[assignment]  # tuples grow here
-    if SHARED:
+    if FORM.SHARED:
         hopper.fence_async_shared()
-    return (s_read, group * (E // CHUNK)) if SHARED else chunks
+    return (s_read, group * FORM.PARTS) if FORM.SHARED else chunks
 
 
 @gluon.jit
 def _start(
-    read, ring, n_pairs, i, use: gl.constexpr, row: gl.constexpr, WIDTH: gl.constexpr, D: gl.constexpr,
-    STAGES: gl.constexpr, SPLIT: gl.constexpr, CHUNK: gl.constexpr, OUT: gl.constexpr, SHARED: gl.constexpr,
+    read, ring, here, use, row: gl.constexpr, WIDTH: gl.constexpr, SHARED: gl.constexpr, FORM: gl.constexpr
 ):  # fmt: skip
     """Start the product of what is read and ``WIDTH`` rows of the weights of a use, from ``row`` on."""
     s_ring, full, _ = ring
-    BLOCKS: gl.constexpr = 2 * D // CHUNK // SPLIT
-    USES: gl.constexpr = (2 * D // CHUNK + D // OUT) * SPLIT
-    sums = gl.zeros((64, WIDTH), gl.float32, _sums(WIDTH))
+    _, _, _, _, _, cell, unknown = here
+    sums = gl.zeros((FORM.ROWS, WIDTH), gl.float32, _sums(FORM, WIDTH))
     # No compiler knows that this is zero: it would compute all addresses ahead, and run out of registers.
-    zero = (n_pairs + i + use) >> 31
-    for part in gl.static_range(SPLIT):
-        stage = (use * SPLIT + part) % STAGES + zero
-        mbarrier.wait(full.index(stage), _round(use * SPLIT + part, i, USES, STAGES) & 1)
-        for k in gl.static_range(BLOCKS):
-            right = s_ring.index(stage * BLOCKS + k)
-            if WIDTH < CHUNK:
+    zero = (unknown + cell + use) >> 31
+    for part in gl.static_range(FORM.SPLIT):
+        stage = (use * FORM.SPLIT + part) % FORM.STAGES + zero
+        mbarrier.wait(full.index(stage), _round(use * FORM.SPLIT + part, cell, FORM) & 1)
+        for k in gl.static_range(FORM.BLOCKS):
+            right = s_ring.index(stage * FORM.BLOCKS + k)
+            if WIDTH < FORM.CHUNK:
                 right = right.slice(row, WIDTH, dim=0)
             if SHARED:
-                left = read[0].index(read[1] + part * BLOCKS + k + zero)
+                left = read[0].index(read[1] + part * FORM.BLOCKS + k + zero)
             else:
-                left = gl.convert_layout(read[part * BLOCKS + k], _operand(WIDTH), assert_trivial=True)
+                left = gl.convert_layout(read[part * FORM.BLOCKS + k], _operand(FORM, WIDTH), assert_trivial=True)
             sums = hopper.warpgroup_mma(left, right.permute((1, 0)), sums, use_acc=part + k > 0, is_async=True)
     return sums
 
 
 @gluon.jit
-def _release(ring, use: gl.constexpr, STAGES: gl.constexpr, SPLIT: gl.constexpr):
+def _release(ring, use, FORM: gl.constexpr):
     """Leave the places of a use."""
-    for part in gl.static_range(SPLIT):
-        mbarrier.arrive(ring[2].index((use * SPLIT + part) % STAGES), count=1)
+    for part in gl.static_range(FORM.SPLIT):
+        mbarrier.arrive(ring[2].index((use * FORM.SPLIT + part) % FORM.STAGES), count=1)
 
 
 @gluon.jit
-def _product(
-    b_sum, read, j: gl.constexpr, i, p_kept, biases, first, inside,
-    D: gl.constexpr, KEEP: gl.constexpr, CHUNK: gl.constexpr, SHARED: gl.constexpr,
-):  # fmt: skip
+def _product(b_sum, read, j: gl.constexpr, layer, here, FORM: gl.constexpr):
     """A chunk of 2 r^i * a."""
-    if KEEP:
-        _store_gates(p_kept, b_sum, i * (2 * D) + j * CHUNK, first, inside, D, CHUNK)
-    b_read = read[0].index(read[1] + j).load(_sums(CHUNK)) if SHARED else read[j]
-    b_bias = biases[0].index(i * (2 * D // CHUNK) + j).load(_sums(CHUNK))
+    _, kept, _, _, biases = layer
+    i, _, first, _, group, _, _ = here
+    if FORM.KEEP:
+        _store_gates(kept[0], kept[2].index(group), b_sum, i * FORM.E + j * FORM.CHUNK, first)
+    b_read = read[0].index(read[1] + j).load(_sums(FORM, FORM.CHUNK)) if FORM.SHARED else read[j]
+    b_bias = biases[0].index(i * FORM.PARTS + j).load(_sums(FORM, FORM.CHUNK))
     CODE: gl.constexpr = RESET_BF16 if b_read.dtype == gl.bfloat16 else RESET_FP16
     return gl.inline_asm_elementwise(
         CODE, "=r,f,f,f,f,r", [b_sum, b_bias, b_read], dtype=b_read.dtype, is_pure=True, pack=2
@@ -293,85 +289,106 @@ RESET_BF16, RESET_FP16 = gl.constexpr(_RESET.format(type="bf16")), gl.constexpr(
 
 
 @gluon.jit
-def _update(
-    b_sum, c: gl.constexpr, i, p_kept, biases, first, inside, D: gl.constexpr, KEEP: gl.constexpr, OUT: gl.constexpr
-):  # fmt: skip
-    """A chunk of the update gates."""
-    if KEEP:
-        _store_gates(p_kept, b_sum, (4 + i) * D + c * OUT, first, inside, D, OUT)
-    b_bias = biases[1].index(i * (D // OUT) + c).load(_sums(OUT))
-    return 0.5 * _tanh(0.5 * b_sum + b_bias, True) + 0.5
+def _finish(c, update, ALONE: gl.constexpr, products, read, layer, here, FORM: gl.constexpr):
+    """Chunk c of the outputs; starts the next product for update gates, unless ``ALONE``."""
+    pairs, kept, groups, ring, biases = layer
+    p_state, _, _, p_out, p_seed, _, _ = pairs
+    i, first_chunk, first, inside, group, _, _ = here
+    CHUNKS: gl.constexpr = FORM.D // FORM.OUT
+    chunk = first_chunk + c
+    candidate = _start(products, ring, here, FORM.PARTS + c, 0, FORM.OUT, False, FORM)
+    b_copied = _load_copied(p_state, chunk, i, first, inside, FORM)
+    b_sum = hopper.warpgroup_mma_wait(FORM.PARTS, deps=(update,))
+    if FORM.KEEP:
+        s_half = kept[2].index(group)._reinterpret(kept[1].dtype, [FORM.ROWS, FORM.OUT], kept[1].layout)
+        _store_gates(kept[1], s_half, b_sum, (4 + i) * FORM.D + chunk * FORM.OUT, first)
+    b_update = 0.5 * _tanh(0.5 * b_sum + biases[1].index(i * CHUNKS + chunk).load(_sums(FORM, FORM.OUT)), True) + 0.5
+    if ALONE:
+        b_candidate = hopper.warpgroup_mma_wait(0, deps=(candidate,))
+    else:
+        update = _start(read, ring, here, FORM.PARTS + c + 1, FORM.OUT, FORM.OUT, FORM.SHARED, FORM)
+        b_candidate = hopper.warpgroup_mma_wait(FORM.PARTS, deps=(candidate,))
+    _release(ring, FORM.PARTS + c, FORM)
+    b_bias = biases[1].index((2 + i) * CHUNKS + chunk).load(_sums(FORM, FORM.OUT))
+    b_candidate = _tanh(0.5 * b_candidate + b_bias, True)
+    b_out = b_candidate + b_update * (b_copied.to(gl.float32) - b_candidate)
+    _store(p_out, p_seed, b_out, chunk, i, groups, first, inside, FORM)
+    return update
 
 
 @gluon.jit
-def _load_copied(
-    p_state, c: gl.constexpr, i, first, inside, D: gl.constexpr, SWAP: gl.constexpr, OUT: gl.constexpr
-):  # fmt: skip
+def _load_copied(p_state, chunk, i, first, inside, FORM: gl.constexpr):
     """A chunk of swapHalf(s)."""
-    rows = gl.arange(0, 64, layout=gl.SliceLayout(1, _sums(OUT)))
-    columns = c * OUT + gl.arange(0, OUT, layout=gl.SliceLayout(0, _sums(OUT)))
-    offsets = rows[:, None] * (2 * D) + _copied(columns, i, D, SWAP)[None, :]
-    return gl.load(p_state + first * (2 * D) + offsets, mask=(rows < inside)[:, None], other=0.0)
+    rows = gl.arange(0, FORM.ROWS, layout=gl.SliceLayout(1, _sums(FORM, FORM.OUT)))
+    columns = chunk * FORM.OUT + gl.arange(0, FORM.OUT, layout=gl.SliceLayout(0, _sums(FORM, FORM.OUT)))
+    offsets = rows[:, None] * FORM.E + _copied(columns, i, FORM.D, FORM.SWAP)[None, :]
+    return gl.load(p_state + first * FORM.E + offsets, mask=(rows < inside)[:, None], other=0.0)
 
 
 @gluon.jit
-def _store(
-    p_out, p_seed, b_out, c: gl.constexpr, i, groups, first, inside,
-    D: gl.constexpr, SHUFFLE: gl.constexpr, DROPOUT: gl.constexpr, OUT: gl.constexpr,
-):  # fmt: skip
+def _store(p_out, p_seed, b_out, chunk, i, groups, first, inside, FORM: gl.constexpr):
     """A chunk of the outputs to where the shuffle wants them."""
     starts, lengths, rates = groups
-    if DROPOUT:
-        rows = gl.arange(0, 64, layout=gl.SliceLayout(1, _sums(OUT)))
-        columns = c * OUT + gl.arange(0, OUT, layout=gl.SliceLayout(0, _sums(OUT)))
-        b_out *= _keep_rows(p_seed, first, rows, i, columns, starts, rates, D)
-    numbers = gl.arange(0, 64, layout=gl.SliceLayout(1, _lines(OUT)))
-    cells = _destination(first + numbers, i, starts, lengths, SHUFFLE)
-    places = cells[:, None] * D + c * OUT + gl.arange(0, OUT, layout=gl.SliceLayout(0, _lines(OUT)))[None, :]
-    b_out = gl.convert_layout(b_out.to(p_out.dtype.element_ty), _lines(OUT))
-    gl.store(p_out + places, b_out, mask=(numbers < inside)[:, None])
+    if FORM.DROPOUT:
+        rows = gl.arange(0, FORM.ROWS, layout=gl.SliceLayout(1, _sums(FORM, FORM.OUT)))
+        columns = chunk * FORM.OUT + gl.arange(0, FORM.OUT, layout=gl.SliceLayout(0, _sums(FORM, FORM.OUT)))
+        b_out *= _keep_rows(p_seed, first, rows, i, columns, starts, rates, FORM.D)
+    layout: gl.constexpr = _lines(FORM, FORM.OUT)
+    numbers = gl.arange(0, FORM.ROWS, layout=gl.SliceLayout(1, layout))
+    cells = _destination(first + numbers, i, starts, lengths, FORM.SHUFFLE)
+    columns = chunk * FORM.OUT + gl.arange(0, FORM.OUT, layout=gl.SliceLayout(0, layout))
+    b_out = gl.convert_layout(b_out.to(p_out.dtype.element_ty), layout)
+    gl.store(p_out + cells[:, None] * FORM.D + columns[None, :], b_out, mask=(numbers < inside)[:, None])
 
 
 @gluon.jit
-def _store_gates(p_kept, b_sum, column, first, inside, D: gl.constexpr, WIDTH: gl.constexpr):
-    """A chunk of gates, before the sigmoid and without their bias."""
-    rows = gl.arange(0, 64, layout=gl.SliceLayout(1, _lines(WIDTH)))
-    columns = column + gl.arange(0, WIDTH, layout=gl.SliceLayout(0, _lines(WIDTH)))
-    b_gates = gl.convert_layout(b_sum.to(p_kept.dtype.element_ty), _lines(WIDTH))
-    offsets = rows[:, None] * (6 * D) + columns[None, :]
-    gl.store(p_kept + first * (6 * D) + offsets, b_gates, mask=(rows < inside)[:, None])
+def _store_gates(d_kept, s_kept, b_sum, column, first):
+    """A chunk of gates, before the sigmoid and without their bias; rows beyond the last pair are not copied."""
+    tma.store_wait(0)
+    s_kept.store(b_sum.to(d_kept.dtype))
+    hopper.fence_async_shared()
+    tma.async_copy_shared_to_global(d_kept, [first.to(gl.int32), column], s_kept)
 
 
-class HopperLaunch(Launch):
-    """One launch of the kernel of this file, which takes the weights as tensor descriptors."""
-
-    __slots__ = ()
-    kernels = sys.modules[__name__]
-
-    def __call__(self, gates: Tensor, candidates: Tensor, *tensors: Tensor | None) -> None:
-        """Launch it; ``gates`` and ``candidates`` are the weights as :class:`launches.UnitWeights` has them."""
-        chunk, out, pair = self.constants["CHUNK"], self.constants["OUT"], gates.shape[1]
-        rows, address, dtype = 3 * pair, gates.data_ptr(), gates.dtype
-        super().__call__(
-            describe(address, dtype, rows, pair, chunk, chunk), describe(address, dtype, rows, pair, out, chunk),
-            describe(candidates.data_ptr(), dtype, pair, pair, out, chunk), *tensors,
-        )  # fmt: skip
-
-
-class Memory(NamedTuple):
-    """Where a tensor lies: all that a descriptor needs of it, which so does not keep it."""
-
-    address: int
-    dtype: torch.dtype
-
-    def data_ptr(self) -> int:
-        """As a tensor has it."""
-        return self.address
+def constants(form: LayerForm, features: int, **flags: Any) -> Constants:
+    """What the kernel is compiled for."""
+    chunk, pair = form.chunk(features), 2 * features
+    out, parts = chunk // 2, pair // chunk
+    last = features // out // max(1, form.ways // 2)
+    uses = (parts + last) * form.split
+    assert parts % form.split == 0
+    # A product is started before the places of the one before it are left: there must be room for both.
+    assert form.stages >= 2 * form.split
+    # Programs that go on to another tile go on where the ring began.
+    assert form.ways > 1 or uses % form.stages == 0
+    return Constants(
+        D=features, E=pair, GROUPS=form.groups, ROWS=form.rows, STAGES=form.stages, SPLIT=form.split, CHUNK=chunk,
+        OUT=out, PARTS=parts, LAST=last, BLOCKS=parts // form.split, RESETS=parts * form.split, USES=uses,
+        SHARED=form.shared, UNROLL=form.unroll or last, WAYS=form.ways, CELLS=2 if form.ways == 1 else 1,
+        REGISTERS=form.registers[0], **flags,
+    )  # fmt: skip
 
 
-@lru_cache(maxsize=4096)
-def describe(address: int, dtype: torch.dtype, rows: int, columns: int, *block: int) -> TensorDescriptor:
-    """The descriptor of a matrix, for copies of blocks."""
-    element = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}[dtype]
-    layout = gl.NVMMASharedLayout.get_default_for(list(block), element)
-    return TensorDescriptor(Memory(address, dtype), [rows, columns], [columns, 1], list(block), layout)
+def layer_launch(
+    form: LayerForm,
+    device: torch.device,
+    pairs: int,
+    features: int,
+    groups: tuple[Any, ...],
+    dtype: torch.dtype,
+    **flags: Any,
+) -> DescriptorLaunch:
+    """The launch for a layer's shape.
+
+    It takes the weights of the gates twice, those of the candidates and the kept gates twice, then the biases of gates
+    and candidates, the cells, the skip connection with its scale, the output and the seed.
+    """
+    chunk, pair = form.chunk(features), 2 * features
+    weights = [Matrix(3 * pair, pair, height, chunk) for height in (chunk, chunk // 2)]
+    kept = [Matrix(pairs, 3 * pair, form.rows, width) for width in (chunk, chunk // 2)]
+    tiles = -(-pairs // (form.groups * form.rows))
+    programs = min(tiles, multiprocessors(device)) if form.ways == 1 else tiles * form.ways
+    return DescriptorLaunch(
+        sys.modules[__name__], "layer_forward", (programs,), [*weights, Matrix(pair, pair, chunk // 2, chunk), *kept],
+        dtype, pairs, *groups, FORM=constants(form, features, **flags), **form.options, launch_pdl=flags["PDL"],
+    )  # fmt: skip

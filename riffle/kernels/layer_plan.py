@@ -14,10 +14,10 @@ from riffle.kernels.tuning import (
     GRADIENT_PAIRS,
     PASS_ROWS,
     Blocks,
-    LayerForm,
+    dependent_launch,
     layer_form,
-    multiprocessors,
     pass_blocks,
+    product_form,
     summing_rows,
     switch_blocks,
 )
@@ -49,13 +49,19 @@ class LayerPlan(NamedTuple):
     update_forward: Launch
     switch_forward: Launch | None
     """Reset, candidates and update in one; None where the library's product serves better."""
-    layer_forward: Variants | None
-    """The whole layer in one, by ``SKIP`` and ``KEEP``; None where the chip cannot or others serve better."""
+    layer_forward: Launch | None
+    """The whole layer in one; None where the chip cannot or others serve better."""
     update_backward: Variants
-    """By ``OUT`` and ``MORE``."""
+    """By ``OUT``, ``MORE`` and ``PDL``."""
     reset_backward: Variants
     """By ``ADD``, ``MORE``, ``PRODUCT``, ``SKIP`` and ``COPY``."""
+    product_backward: Variants | None
+    """The product before it as well, by the same flags; None where the library's product serves better."""
+    sum_rows: int
+    """Rows of shares of sums that it leaves; 0 without it."""
     skip_backward: Launch
+    dependent: bool
+    """Whether launches may begin before the ones before them have ended (:data:`tuning.DEPENDENT_LAUNCH`)."""
 
 
 @lru_cache(maxsize=4096)
@@ -70,6 +76,8 @@ def plan_layer(
     shuffle: int,
     swap: bool,
     keep: bool,
+    skip: bool = False,
+    first: bool = True,
 ) -> LayerPlan:
     """Plan the layer of a shape.
 
@@ -83,36 +91,58 @@ def plan_layer(
         shuffle: +1 unriffle, -1 riffle, 0 none.
         swap: Whether the copied pair exchanges its second halves.
         keep: Whether gates and candidates are kept for the backward pass.
+        skip: Whether there is a skip connection.
+        first: Whether no other layer of the pass comes before.
     """
     assert sorted(cells, reverse=True) == list(cells), "longer sequences come first"
     counts = [count * length // 2 for count, length in zip(sequences, cells, strict=True)]
     pairs, groups = sum(counts), group_numbers(counts, cells, dropout)
-    fast: dict[str, Any] = {
-        "FAST": dtype != torch.float32
-    }  # tanh right to 11 bits, which is more than 16-bit numbers hold
-    flags: dict[str, Any] = {"SHUFFLE": shuffle, "SWAP": swap, "DROPOUT": any(dropout), **fast}
-    summing: dict[str, Any] = {"tile_rows": summing_rows(pairs)} | fast
-    update_summing = flags | summing
+    dependent = dependent_launch(device)
+    # tanh right to 11 bits, which is more than 16-bit numbers hold
+    fast: dict[str, Any] = {"FAST": dtype != torch.float32, "PDL": dependent}
+    around: dict[str, Any] = {"SHUFFLE": shuffle, "SWAP": swap, "DROPOUT": any(dropout)}
+    tiles = summing_rows(pairs)
+    flags = around | fast
+    summing: dict[str, Any] = {"tile_rows": tiles, "FAST": dtype != torch.float32}
+    update_summing = around | summing
     blocks = switch_blocks(2 * pairs, features, dtype)
     update = (pairs, features, groups)
-    form = layer_form(pairs, features, dtype, device, keep=keep)
-    layer_flags = {name: flag for name, flag in flags.items() if name != "FAST"}
+    layer = layer_form(pairs, features, dtype, device, keep=keep, skip=skip)
+    product = product_form(pairs, features, dtype, device)
+    layer_forward, product_backward, sum_rows = None, None, 0
+    if layer is not None:
+        from riffle.kernels.hopper import layer_launch
+
+        layer_forward = layer_launch(
+            layer, device, *update, dtype, SKIP=skip, KEEP=keep, PDL=dependent and not first, **around
+        )
+    if product is not None:
+        from riffle.kernels.hopper_backward import product_launch, product_sum_rows
+
+        sum_rows = product_sum_rows(product, features, pairs, device)
+        make = partial(product_launch, product, device, pairs, features, dtype, PDL=dependent)
+        product_backward = Variants(("ADD", "MORE", "PRODUCT", "SKIP", "COPY"), make)
     return LayerPlan(
         pairs,
         features,
         keep,
         keep_sums=keep and keeps_sums(dtype),
-        skip_forward=one_pass("skip_forward", 2 * pairs, features),
+        skip_forward=one_pass("skip_forward", 2 * pairs, features, PDL=dependent),
         reset_forward=one_pass("reset_forward", pairs, 2 * features, **fast),
         update_forward=one_pass("update_forward", *update, **flags),
         switch_forward=None if blocks is None else _switch(blocks, *update, **flags),
-        layer_forward=form and Variants(("SKIP", "KEEP"), partial(_layer, form, device, *update, **layer_flags)),
-        update_backward=Variants(("OUT", "MORE"), partial(one_pass, "update_backward", *update, **update_summing)),
+        layer_forward=layer_forward,
+        update_backward=Variants(
+            ("OUT", "MORE", "PDL"), partial(one_pass, "update_backward", *update, **update_summing)
+        ),
         reset_backward=Variants(
             ("ADD", "MORE", "PRODUCT", "SKIP", "COPY"),
-            partial(one_pass, "reset_backward", pairs, 2 * features, **summing),
+            partial(one_pass, "reset_backward", pairs, 2 * features, PDL=dependent, **summing),
         ),
-        skip_backward=one_pass("skip_backward", pairs, 2 * features, tile_rows=summing["tile_rows"]),
+        product_backward=product_backward,
+        sum_rows=sum_rows,
+        skip_backward=one_pass("skip_backward", pairs, 2 * features, tile_rows=tiles, PDL=dependent),
+        dependent=dependent,
     )
 
 
@@ -169,21 +199,18 @@ def _switch(blocks: Blocks, pairs: int, features: int, groups: tuple[Any, ...], 
     )
 
 
-def _layer(
-    form: LayerForm, device: torch.device, pairs: int, features: int, groups: tuple[Any, ...], **flags: Any
-) -> Launch:
-    from riffle.kernels.hopper import ROWS, HopperLaunch
-
-    programs = min(_ceil_div(pairs, form.groups * ROWS), multiprocessors(device))
-    return HopperLaunch("layer_forward", (programs,), pairs, *groups, D=features, **form.options(features), **flags)
-
-
 class GradientShare(NamedTuple):
     """Where a layer leaves what the gradients of its unit's weights are products of.
 
     Layers of one unit leave it one after the other, so that one product over the pairs of all of them follows.
     """
 
+    number: int
+    """Of these layers among those that share something."""
+    place: int
+    """Of the layer among these."""
+    last: bool
+    """Whether it is the last of them."""
     first: int
     """The first of the layer's pairs among those of these layers."""
     pairs: int
@@ -191,38 +218,39 @@ class GradientShare(NamedTuple):
     first_tile: int
     """The same for tiles of the passes."""
     tiles: int
-    number: int
-    """Of these layers among those that share something."""
-    last: bool
-    """Whether this layer is the last to leave something."""
-    first_summing: int
-    """The first of the layer's tiles that leave shares of sums, which are of :func:`tuning.summing_rows`,"""
-    summing_tiles: int
-    """and how many there are of all these layers."""
+    rows: tuple[int, ...]
+    """The pairs of each of these layers."""
+    summing: tuple[int, ...]
+    """Tiles that leave shares of sums, which are of :func:`tuning.summing_rows`, of each of them."""
+    sums: tuple[int, ...]
+    """Rows of shares of sums that ``product_backward`` leaves, of each of them."""
 
 
 def share_gradients(plans: Sequence[LayerPlan], units: Sequence[Hashable]) -> list[GradientShare]:
     """For layers in the order of the backward pass, and what tells their units apart: which of them share products."""
-    batches: list[list[int]] = []
-    for _, group in groupby(range(len(plans)), key=lambda layer: units[layer]):
-        batch: list[int] = []
+    batches: list[list[LayerPlan]] = []
+    # Layers with ``product_backward`` leave other sums than those without.
+    for _, group in groupby(range(len(plans)), key=lambda layer: (units[layer], plans[layer].sum_rows > 0)):
+        batch: list[LayerPlan] = []
         for plan in (plans[layer] for layer in group):
             # Rows of other widths would begin where no kernel expects them.
-            if batch and (sum(batch) + plan.pairs > GRADIENT_PAIRS or plan.features % 8):
+            if batch and (sum(other.pairs for other in batch) + plan.pairs > GRADIENT_PAIRS or plan.features % 8):
                 batches.append(batch)
                 batch = []
-            batch.append(plan.pairs)
+            batch.append(plan)
         batches.append(batch)
     return [share for number, batch in enumerate(batches) for share in _shares(batch, number)]
 
 
-def _shares(pairs: Sequence[int], number: int) -> Iterator[GradientShare]:
-    tiles = [_ceil_div(count, PASS_ROWS) for count in pairs]
-    summing = [_ceil_div(count, summing_rows(count)) for count in pairs]
-    for layer in range(len(pairs)):
+def _shares(plans: Sequence[LayerPlan], number: int) -> Iterator[GradientShare]:
+    rows = tuple(plan.pairs for plan in plans)
+    tiles = [_ceil_div(count, PASS_ROWS) for count in rows]
+    summing = tuple(_ceil_div(count, summing_rows(count)) for count in rows)
+    sums = tuple(plan.sum_rows for plan in plans)
+    for index in range(len(plans)):
         yield GradientShare(
-            sum(pairs[:layer]), sum(pairs), sum(tiles[:layer]), sum(tiles), number, last=layer == len(pairs) - 1,
-            first_summing=sum(summing[:layer]), summing_tiles=sum(summing),
+            number, index, index == len(plans) - 1, sum(rows[:index]), sum(rows), sum(tiles[:index]), sum(tiles),
+            rows, summing, sums,
         )  # fmt: skip
 
 

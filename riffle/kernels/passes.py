@@ -15,12 +15,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from riffle.kernels.launches import (
-    Kept,
-    SkipGradient,
-    Workspace,
-    aligned,
-)
+from riffle.kernels.launches import Kept, Workspace, aligned
+from riffle.kernels.layer_backward import SkipGradient
 from riffle.kernels.merge import INPUT, OUTPUT, Copy, Piece
 from riffle.kernels.plan import KEEP_GATES, NetworkPlan
 from riffle.kernels.units import KERNELS

@@ -173,6 +173,8 @@ def plan_network(
             shuffle=layer.shuffle,
             swap=form.swaps[unit],
             keep=keep == KEEP_GATES,
+            skip=bool(skips[index]),
+            first=index == 0,
         )
         last = tuple(region for region, reader in last_reader.items() if reader == index)
         layers.append(LayerStep(plan, unit, step, tuple(skips[index]), pairs, last))

@@ -17,7 +17,8 @@ import triton
 from torch import Tensor
 
 from riffle.kernels import residual_switch
-from riffle.kernels.launches import Kept, Launch, Workspace, add_weight_gradient
+from riffle.kernels.launches import Kept, Launch, Workspace
+from riffle.kernels.layer_backward import add_weight_gradient
 from riffle.kernels.layer_plan import GradientShare, group_numbers, one_pass
 from riffle.kernels.reference import CANDIDATE_SCALE, FEATURES_EPSILON, SEQUENCE_EPSILON, Norm
 from riffle.kernels.tuning import PASS_ROWS, SEQUENCE_BLOCKS, Blocks, row_blocks, switch_blocks
@@ -44,6 +45,8 @@ class ResidualPlan(NamedTuple):
     residual_forward: Launch
     residual_backward: dict[bool, Launch]
     """By whether the pairs are copied."""
+    sum_rows: int = 0
+    """See :class:`~riffle.kernels.layer_plan.LayerPlan`."""
 
 
 class ResidualUnitWeights(NamedTuple):
@@ -93,8 +96,10 @@ def plan_layer(
     shuffle: int,
     swap: bool,
     keep: bool,
+    skip: bool,
+    first: bool,
 ) -> ResidualPlan:
-    """Plan the layer of a shape, see :func:`riffle.kernels.layer_plan.plan_layer`; ``swap`` has no meaning here."""
+    """Plan the layer of a shape, see :func:`riffle.kernels.layer_plan.plan_layer`; the last three mean nothing here."""
     counts = [count * length // 2 for count, length in zip(sequences, cells, strict=True)]
     pairs, groups = sum(counts), group_numbers(counts, cells, dropout)
     fast = {"FAST": dtype != torch.float32}
@@ -234,7 +239,7 @@ def backward_layer(
     """The gradients of a layer, see :func:`launches.backward_layer`; there are no skip connections."""
     pair, here = 2 * plan.features, slice(share.first, share.first + plan.pairs)
     state_PE, grad_state_PE = x_CD.view(plan.pairs, pair), grad_CD.view(plan.pairs, pair)
-    half, alone = workspace.set_of(share), share.pairs == plan.pairs
+    (half, _), alone = workspace.set_of(share), share.pairs == plan.pairs
     all_grad_candidates = workspace("grad candidate" + half, share.pairs, pair)
     all_grad_hidden = workspace("grad hidden" + half, share.pairs, 2 * pair)
     all_active = workspace("active" + half, share.pairs, 2 * pair)

@@ -95,61 +95,128 @@ class LayerForm(NamedTuple):
     """How the kernel that does a whole layer cuts up its work (:mod:`riffle.kernels.hopper`)."""
 
     groups: int
-    """Warpgroups of a program, each with 64 pairs."""
+    """Groups of warps of a program, each with pairs of its own."""
     stages: int
     """Places for weights in shared memory."""
     split: int = 1
     """Places that the weights of one product take."""
     shared: bool = False
     """Whether the pairs lie in shared memory instead of registers."""
+    rows: int = 64
+    """Pairs of a group, 16 for each of its warps."""
+    unroll: int | None = None
+    """Chunks of outputs that one turn of a loop makes; None for all of them, without a loop."""
+    ways: int = 1
+    """Programs that share a tile: 2 have a cell each, 4 half of its outputs. More than one takes one tile each."""
 
-    def options(self, features: int) -> dict[str, Any]:
+    def chunk(self, features: int) -> int:
+        """Columns of reset gates that are formed at once."""
+        return 64 if features % 32 == 0 else 32
+
+    @property
+    def registers(self) -> tuple[int, int]:
+        """Of a thread in the groups, and of one in all warps when the program starts."""
+        return {4: (240, 256), 8: (240, 168), 12: (160, 128)}[self.groups * self.rows // 16]
+
+    @property
+    def options(self) -> dict[str, Any]:
         """What the launch takes."""
-        chunk = 64 if features % 32 == 0 else 32
-        # Registers of a thread in the groups, and in all warps together when the program starts.
-        registers, start = {1: (240, 256), 2: (240, 168), 3: (160, 128)}[self.groups]
-        return {
-            "GROUPS": self.groups, "STAGES": self.stages, "SPLIT": self.split, "SHARED": self.shared, "CHUNK": chunk,
-            "OUT": chunk // 2, "REGISTERS": registers, "num_warps": 4, "maxnreg": start,
-        }  # fmt: skip
+        return {"num_warps": self.rows // 16, "maxnreg": self.registers[1]}
 
 
-LAYER_FORMS: dict[int, LayerForm] = {
-    32: LayerForm(groups=3, stages=2),
-    48: LayerForm(groups=3, stages=6),
-    64: LayerForm(groups=3, stages=4),
-    96: LayerForm(groups=2, stages=6),
-    128: LayerForm(groups=2, stages=4),
-    192: LayerForm(groups=2, stages=6, split=3, shared=True),
+class LayerRow(NamedTuple):
+    """Where a form of that kernel is faster than the other kernels together."""
+
+    features: int
+    keep: bool
+    """Whether the gates are kept."""
+    fewest: int
+    """Pairs from which on it is."""
+    form: LayerForm
+    skip: bool | None = None
+    """Whether there is a skip connection, which other kernels add in a launch of its own; None for both."""
+
+
+LAYER_ROWS: tuple[LayerRow, ...] = (
+    LayerRow(32, False, 2**15, LayerForm(groups=3, stages=2)),
+    LayerRow(48, False, 2**15, LayerForm(groups=3, stages=6)),
+    LayerRow(64, False, 2**13, LayerForm(groups=3, stages=4)),
+    LayerRow(64, True, 2**20, LayerForm(groups=3, stages=4)),
+    LayerRow(96, False, 2**12, LayerForm(groups=2, stages=6)),
+    LayerRow(96, True, 2**14, LayerForm(groups=2, stages=6)),
+    LayerRow(128, False, 2**14, LayerForm(groups=2, stages=4)),
+    LayerRow(192, False, 2**14, LayerForm(groups=2, stages=6, split=3, shared=True, unroll=1)),
+)
+"""The last row that fits a layer is its form; none, and other kernels serve it."""
+
+
+class ProductForm(NamedTuple):
+    """How the kernel of a layer's way back from its candidates to its reset gates cuts up its work."""
+
+    fewest: int
+    """Pairs from which on it is faster than the library's product and the reset pass."""
+    stages: int
+    """Tiles that have room in shared memory at once."""
+    step: int
+    """Columns of a block of the candidates' gradients."""
+    chunk: int = 64
+    """Columns of the pair that a program has."""
+
+
+PRODUCT_FORMS: dict[int, ProductForm] = {
+    96: ProductForm(fewest=2**14, stages=4, step=32),
+    192: ProductForm(fewest=3840, stages=3, step=64),
 }
-"""By features, for many pairs."""
-FEWEST_LAYER_PAIRS: dict[tuple[int, bool], int] = {
-    (32, False): 2**15,
-    (48, False): 2**15,
-    (64, False): 2**13,
-    (64, True): 2**20,
-    (96, False): 2**12,
-    (96, True): 2**14,
-    (128, False): 2**14,
-    (192, False): 2**14,
-}
-"""By features and whether the gates are kept: from here on, one launch was faster than the others together."""
+"""By features (:mod:`riffle.kernels.hopper_backward`)."""
+DEPENDENT_LAUNCH = False
+"""Whether a kernel may begin while the one before it ends (programmatic dependent launch), where the chip can.
 
-
-def is_one_launch(pairs: int, features: int, dtype: torch.dtype, *, keep: bool) -> bool:
-    """Whether the kernel that does a whole layer is the fastest, on a chip that runs it."""
-    fewest = FEWEST_LAYER_PAIRS.get((features, keep))
-    return fewest is not None and pairs >= fewest and dtype != torch.float32
+Such a kernel waits (`griddepcontrol.wait`) before it reads or writes anything that another launch writes or reads; the
+wait ends when the launch before has ended and all that it wrote can be seen. Only then does it let the next one begin
+(`griddepcontrol.launch_dependents`), so that two launches back everything has ended. Weights alone are read before the
+wait, by the kernels of ``hopper.py`` and ``hopper_backward.py``: the first layer of a forward pass is launched without
+all this, and ends after the launch that cast the weights; on the way back, `update_backward` runs before.
+"""
 
 
 @lru_cache(maxsize=4096)
-def layer_form(pairs: int, features: int, dtype: torch.dtype, device: torch.device, *, keep: bool) -> LayerForm | None:
+def find_layer_form(
+    pairs: int, features: int, dtype: torch.dtype, *, keep: bool, skip: bool = False
+) -> LayerForm | None:
+    """The form of the kernel that does a whole layer, on a chip that runs it; None where other kernels are faster."""
+    found = None
+    for row in LAYER_ROWS:
+        fits = row.features == features and row.keep == keep and row.skip in (None, skip)
+        if fits and pairs >= row.fewest and dtype != torch.float32:
+            found = row.form
+    return found
+
+
+@lru_cache(maxsize=4096)
+def layer_form(
+    pairs: int, features: int, dtype: torch.dtype, device: torch.device, *, keep: bool, skip: bool = False
+) -> LayerForm | None:
     """For the kernel that does a whole layer; None where the chip cannot run it or other kernels are faster."""
-    if not is_one_launch(pairs, features, dtype, keep=keep) or not has_warpgroups(device):
+    form = find_layer_form(pairs, features, dtype, keep=keep, skip=skip)
+    if form is None or not has_warpgroups(device):
         return None
-    # Rather one group on every multiprocessor than several on some.
-    form = LAYER_FORMS[features]
-    return form._replace(groups=min(form.groups, -(-pairs // (64 * multiprocessors(device)))))
+    # Rather 64 pairs on every multiprocessor than more on some.
+    tiles = -(-pairs // (64 * multiprocessors(device)))
+    return form._replace(rows=64 if tiles == 1 else form.rows, groups=min(form.groups, tiles))
+
+
+@lru_cache(maxsize=4096)
+def product_form(pairs: int, features: int, dtype: torch.dtype, device: torch.device) -> ProductForm | None:
+    """For the way back from candidates to reset gates in one launch; None where the library's product is faster."""
+    form = PRODUCT_FORMS.get(features)
+    if form is None or pairs < form.fewest or dtype == torch.float32 or not has_warpgroups(device):
+        return None
+    return form
+
+
+def dependent_launch(device: torch.device) -> bool:
+    """Whether kernels on a device are launched so (:data:`DEPENDENT_LAUNCH`)."""
+    return DEPENDENT_LAUNCH and has_warpgroups(device)
 
 
 @lru_cache

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from riffle.kernels import launches, layer_plan, residual
+from riffle.kernels import launches, layer_backward, layer_plan, residual
 from riffle.kernels.reference import NORMS, Norm
 
 
@@ -56,9 +56,9 @@ KERNELS = {
         keeps_sums=launches.keeps_sums,
         plan_layer=layer_plan.plan_layer,
         forward_layer=launches.forward_layer,
-        backward_layer=launches.backward_layer,
+        backward_layer=layer_backward.backward_layer,
         weights=launches.unit_weights,
-        gradients=launches.unit_gradients,
+        gradients=layer_backward.unit_gradients,
     ),
     **{f"residual-{norm}": _residual(norm) for norm in NORMS},
 }

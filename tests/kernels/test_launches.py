@@ -9,7 +9,8 @@ from torch import Tensor
 pytest.importorskip("triton", reason="Triton has no build for this platform")
 
 from riffle.kernels import layer_plan, reference
-from riffle.kernels.launches import Kept, UnitGradients, UnitWeights, Workspace, backward_layer, forward_layer
+from riffle.kernels.launches import Kept, UnitWeights, Workspace, forward_layer
+from riffle.kernels.layer_backward import UnitGradients, backward_layer
 from riffle.kernels.reference import SwitchWeights
 from riffle.shuffle import riffle, unriffle
 

@@ -1,0 +1,132 @@
+"""Launches of kernels that read and write matrices by tensor descriptors, through the tensor memory accelerator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+from riffle.kernels.launches import Launch, _hooked
+
+MOST_DESCRIBED = 1024
+"""Places of tensors whose descriptors a launch keeps."""
+
+
+class Matrix(NamedTuple):
+    """A matrix that a kernel reads or writes by blocks."""
+
+    rows: int
+    columns: int
+    block_rows: int
+    block_columns: int
+
+
+class DescriptorLaunch(Launch):
+    """One launch of a kernel whose first arguments are descriptors.
+
+    Args:
+        kernels: The file of the kernel.
+        kernel: Its name.
+        grid: How many programs.
+        matrices: What the descriptors describe, in their order.
+        dtype: Of the matrices.
+        numbers: As of :class:`Launch`.
+        constants: As of :class:`Launch`.
+    """
+
+    __slots__ = ("described", "dtype", "kernels", "matrices")
+
+    def __init__(
+        self,
+        kernels: ModuleType,
+        kernel: str,
+        grid: tuple[int, ...],
+        matrices: Sequence[Matrix],
+        dtype: torch.dtype,
+        *numbers: Any,
+        **constants: Any,
+    ) -> None:
+        super().__init__(kernel, grid, *numbers, **constants)
+        self.kernels, self.matrices, self.dtype = kernels, tuple(matrices), dtype
+        self.described: dict[tuple[int | None, ...], list[Any]] = {}
+        """What the launcher takes for tensors at these addresses: a descriptor says where a matrix lies, no more."""
+
+    def __call__(self, *tensors: Tensor | None) -> None:
+        """Launch it on these tensors; those that are described come first."""
+        if self.start is None or _hooked():
+            self._run(tensors)
+            return
+        stream = torch._C._cuda_getCurrentRawStream(torch._C._cuda_getDevice())
+        if stream != self.stream:
+            self._bind(stream)
+        addresses = [None if tensor is None else tensor.data_ptr() for tensor in tensors]
+        count = len(self.matrices)
+        key = tuple(addresses[:count])
+        described = self.described.get(key) or self._describe(key)
+        self.start(*self.head, *described, *addresses[count:], *self.trailing)
+
+    def _arguments(self, tensors: Sequence[Tensor | None]) -> Sequence[Any]:
+        count = len(self.matrices)
+        addresses = [None if tensor is None else tensor.data_ptr() for tensor in tensors[:count]]
+        return [*self._descriptors(addresses), *tensors[count:]]
+
+    def _descriptors(self, addresses: Sequence[int | None]) -> list[TensorDescriptor | None]:
+        pairs = zip(addresses, self.matrices, strict=True)
+        return [None if address is None else describe(address, self.dtype, *matrix) for address, matrix in pairs]
+
+    def _describe(self, addresses: tuple[int | None, ...]) -> list[Any]:
+        described: list[Any] = self._descriptors(addresses)
+        if self.start is not self.compiled.run:
+            from triton.backends.nvidia.driver import make_tensordesc_arg
+
+            # The driver's form of a descriptor, which Triton would make anew for every launch.
+            kinds, plain = iter(self.compiled.metadata.tensordesc_meta), described
+            described = []
+            for descriptor in plain:
+                described += [None] if descriptor is None else make_tensordesc_arg(descriptor, next(kinds))
+        if len(self.described) >= MOST_DESCRIBED:
+            self.described.clear()
+        self.described[addresses] = described
+        return described
+
+
+class Constants:
+    """Numbers that a kernel knows when it is compiled, by name: one argument in the place of twenty."""
+
+    def __init__(self, **values: Any) -> None:
+        self.__dict__.update({name: gl.constexpr(value) for name, value in values.items()})
+
+    def __repr__(self) -> str:
+        # Triton tells compiled kernels apart by it.
+        return f"Constants({', '.join(f'{name}={value.value!r}' for name, value in self.__dict__.items())})"
+
+    def __eq__(self, other: object) -> bool:
+        return repr(self) == repr(other)
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+
+class Memory(NamedTuple):
+    """Where a tensor lies: all that a descriptor needs of it, which so does not keep it."""
+
+    address: int
+    dtype: torch.dtype
+
+    def data_ptr(self) -> int:
+        """As a tensor has it."""
+        return self.address
+
+
+@lru_cache(maxsize=4096)
+def describe(address: int, dtype: torch.dtype, rows: int, columns: int, *block: int) -> TensorDescriptor:
+    """The descriptor of a matrix, for copies of blocks."""
+    element = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}[dtype]
+    layout = gl.NVMMASharedLayout.get_default_for(list(block), element)
+    return TensorDescriptor(Memory(address, dtype), [rows, columns], [columns, 1], list(block), layout)
