@@ -1,0 +1,189 @@
+"""Compile the kernels of the gated unit for compute capability 9.0, without a GPU, and say what they need.
+
+    python benchmarks/kernel_resources.py                # what the table of tuning.py can choose
+    python benchmarks/kernel_resources.py --features 192 --dtype float16 --dependent
+
+Layers run forward and back on a CPU as the library launches them, but each launch is compiled and not started. Triton's
+own tools then tell registers, bytes of spilled ones, shared memory, the size of the code and its warpgroup products. A
+line of JSON for each kernel.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+
+from riffle.kernels import hopper, hopper_backward, layer_backward, tuning
+from riffle.kernels.launches import Kept, Launch, Workspace, forward_layer, unit_weights
+from riffle.kernels.layer_backward import SkipGradient, UnitGradients, backward_layer
+from riffle.kernels.layer_plan import plan_layer, share_gradients
+
+TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
+MOST_SHARED = 227 * 1024
+"""Bytes of shared memory that a program can have."""
+
+
+class NoDevice:
+    """A driver that names a target and has no device."""
+
+    def get_current_target(self) -> GPUTarget:
+        """What to compile for."""
+        return GPUTarget("cuda", 90, 32)
+
+    def get_current_device(self) -> int:
+        """A number."""
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        """No stream."""
+        return 0
+
+
+def resources(compiled: Any) -> dict[str, Any]:
+    """What a compiled kernel needs."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(compiled.asm["cubin"])
+        file.flush()
+        usage, code = (
+            subprocess.run([TOOLS / "cuobjdump", option, file.name], capture_output=True, text=True, check=True).stdout
+            for option in ("-res-usage", "-sass")
+        )
+    numbers = {}
+    for name, key in (("registers", "REG"), ("stack", "STACK")):
+        match = re.search(rf"{key}:(\d+)", usage)
+        assert match is not None
+        numbers[name] = int(match[1])
+    addresses = [int(address, 16) for address in re.findall(r"/\*([0-9a-f]{4,6})\*/ ", code)]
+    counts = {name: len(re.findall(rf"\b{name}\b", code)) for name in ("HGMMA", "HMMA", "ACQBULK", "PREEXIT")}
+    spilled = len(re.findall(r"\bSTL\b|\bLDL\b", code))
+    return numbers | {
+        "spills": spilled,
+        "shared": compiled.metadata.shared,
+        "code_kb": round(max(addresses) / 1024, 1),
+        **counts,
+    }
+
+
+@contextmanager
+def compile_only(found: dict[str, dict[str, Any]], *, dependent: bool = False) -> Iterator[None]:
+    """Let launches compile kernels for the chip and start none; what they need goes to ``found``."""
+
+    def run(launch: Launch, tensors: Sequence[Tensor | None]) -> None:
+        kernel, constants = getattr(launch.kernels, launch.kernel), launch.constants
+        compiled = kernel.warmup(*launch._arguments(tensors), *launch.numbers, grid=launch.grid, **constants)
+        dtype = next(str(tensor.dtype).removeprefix("torch.") for tensor in tensors if tensor is not None)
+        flags = {name: value for name, value in constants.items() if name.isupper() and name != "FORM"}
+        if "FORM" in constants:
+            flags = {name: value.value for name, value in vars(constants["FORM"]).items()}
+        name = f"{launch.kernel} {dtype} {' '.join(f'{name}={value}' for name, value in flags.items())}"
+        if name not in found:
+            found[name] = {"kernel": launch.kernel, "dtype": dtype, **flags, **resources(compiled)}
+
+    before = driver._active
+    driver.set_active(NoDevice())
+    caches = (tuning.find_layer_form, tuning.layer_form, tuning.product_form, plan_layer)
+    with ExitStack() as stack:
+        stack.callback(setattr, driver, "_active", before)
+        for cache in caches:
+            cache.cache_clear()
+            stack.callback(cache.cache_clear)
+        replace(stack, Launch, _run=run)
+        replace(stack, layer_backward, add_weight_gradient=lambda grad, read, out: None)
+        replace(stack, tuning, has_warpgroups=lambda device: True, DEPENDENT_LAUNCH=dependent)
+        for module in (tuning, hopper, hopper_backward):
+            replace(stack, module, multiprocessors=lambda device: 1)
+        yield
+
+
+def replace(stack: ExitStack, owner: Any, **values: Any) -> None:
+    """Set attributes until the stack is left."""
+    for name, value in values.items():
+        stack.callback(setattr, owner, name, getattr(owner, name))
+        setattr(owner, name, value)
+
+
+def run_layers(
+    features: int, dtype: torch.dtype, *, keep: bool, skip: bool, cells: int = 512, dropout: float = 0.0, bins: int = 1
+) -> None:
+    """Layers of a unit forward and back, alone or sharing products, from outputs or with candidates formed again."""
+    pair, groups = 2 * features, ((1,) * bins, tuple(cells // 2**i for i in range(bins)))
+    cells = sum(groups[1])
+    plan = plan_layer(
+        *groups, (dropout,) * bins, features, dtype, torch.device("cpu"),
+        shuffle=1, swap=True, keep=keep, skip=skip, first=False,
+    )  # fmt: skip
+
+    def zeros(*shape: int, kind: torch.dtype = dtype) -> Tensor:
+        return torch.zeros(*shape, dtype=kind)
+
+    scale = zeros(features, kind=torch.float32)
+    weights = unit_weights(zeros(3 * pair, pair), zeros(3 * pair), zeros(2, features, pair), zeros(2, features), scale)
+    x, out, other, seed = zeros(cells, features), zeros(cells, features), zeros(cells, features), None
+    if dropout:
+        seed = torch.zeros(2, dtype=torch.int64)
+    kept = Kept(zeros(cells // 2, 3 * pair), None) if keep else None
+    skip_CD = other if skip else None
+    forward_layer(plan, x, skip_CD, weights, seed, Workspace(x), kept=kept, out_CD=out)
+    gradients = UnitGradients(
+        zeros(3 * pair, pair, kind=torch.float32), zeros(2, features, pair, kind=torch.float32),
+        zeros(4 * pair, kind=torch.float32), scale.clone(),
+    )  # fmt: skip
+    for alone in (True, False):
+        shares = share_gradients([plan] * (1 if alone else 2), ["unit"] * 2)
+        for from_output in (True, False):
+            for more in (False,) if skip else (False, True):
+                workspace = Workspace(x)
+                for share in shares:
+                    backward_layer(
+                        plan, other, x, out if from_output else None, skip_CD, weights, seed,
+                        workspace, kept=kept, share=share,
+                        gradients=gradients, grad_CD=zeros(cells, features), grad_more_CD=other if more else None,
+                        grad_skip_CD=zeros(cells, features) if skip else None,
+                        skip_gradient=SkipGradient(other, scale, scale.clone()) if more else None,
+                    )  # fmt: skip
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Compile and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--features", type=int, nargs="*", help="widths; all of the table unless given")
+    parser.add_argument("--dtype", nargs="*", default=["bfloat16"], choices=["bfloat16", "float16"])
+    parser.add_argument("--keep", nargs="*", type=int, default=[0, 1], help="0: gates are not kept, 1: they are")
+    parser.add_argument("--skip", nargs="*", type=int, default=[0, 1], help="0: no skip connection, 1: one")
+    parser.add_argument("--dropout", action="store_true")
+    parser.add_argument("--dependent", action="store_true", help="with programmatic dependent launch")
+    options = parser.parse_args(arguments)
+    widths = options.features or sorted({row.features for row in tuning.LAYER_ROWS} | set(tuning.PRODUCT_FORMS))
+    found: dict[str, dict[str, Any]] = {}
+    rows = [row._replace(fewest=0) for row in tuning.LAYER_ROWS]
+    products = {features: form._replace(fewest=0) for features, form in tuning.PRODUCT_FORMS.items()}
+    with ExitStack() as stack:
+        replace(stack, tuning, LAYER_ROWS=rows, PRODUCT_FORMS=products)
+        stack.enter_context(compile_only(found, dependent=options.dependent))
+        for features, name, keep, skip in product(widths, options.dtype, options.keep, options.skip):
+            printed = len(found)
+            for cells in (512, 60):  # all groups of a form, and one
+                run_layers(
+                    features, getattr(torch, name), keep=bool(keep), skip=bool(skip), cells=cells,
+                    dropout=0.1 if options.dropout else 0.0, bins=2 if options.dropout else 1,
+                )  # fmt: skip
+            for row in list(found.values())[printed:]:
+                print(json.dumps(row), flush=True)
+
+
+if __name__ == "__main__":
+    main()

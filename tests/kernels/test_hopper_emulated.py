@@ -1,0 +1,177 @@
+"""The kernels for Hopper by an emulator on a CPU: addresses, tiles, rings and barriers, against the definition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from riffle.kernels import TRITON_VERSION, reference, tuning
+from riffle.kernels.reference import SwitchWeights
+from riffle.shuffle import riffle, unriffle
+
+if TRITON_VERSION < (3, 6):
+    pytest.skip("needs Triton 3.6", allow_module_level=True)
+
+from kernels.gluon_emulator import Deadlock, Descriptor, Emulated, Pointer
+from riffle.kernels import gated_switch, hopper, hopper_backward, layer_plan
+from riffle.kernels.descriptors import DescriptorLaunch
+from riffle.kernels.tuning import LAYER_ROWS, PRODUCT_FORMS, LayerForm, ProductForm
+
+DTYPE, CPU = torch.bfloat16, torch.device("cpu")
+SHUFFLES = {1: unriffle, -1: riffle, 0: lambda x_BND: x_BND}
+KERNELS = {module: Emulated(gated_switch, module) for module in (hopper, hopper_backward)}
+TRIED_FORMS = [
+    (192, LayerForm(groups=1, rows=128, stages=6, split=3, shared=True, unroll=2)),
+    (192, LayerForm(groups=1, rows=128, stages=2, shared=True, unroll=3)),
+    (192, LayerForm(groups=1, stages=6, split=3, shared=True, ways=4)),
+    (192, LayerForm(groups=1, stages=6, split=3, shared=True, unroll=1, ways=2)),
+    (96, LayerForm(groups=1, rows=128, stages=6, unroll=1)),
+]
+"""Forms that are not in the table, or not yet."""
+FORMS = [(row.features, row.form) for row in LAYER_ROWS] + TRIED_FORMS
+
+
+@pytest.fixture(autouse=True)
+def _multiprocessors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So few that programs take several tiles."""
+    for module in (hopper, hopper_backward, tuning):
+        monkeypatch.setattr(module, "multiprocessors", lambda device: 13)
+
+
+def draw(*shape: int, scale: float = 1.0) -> Tensor:
+    return (scale * torch.randn(*shape)).to(DTYPE)
+
+
+def run(launch: DescriptorLaunch, *tensors: Tensor | None) -> None:
+    """A launch by the emulator."""
+    matrices = launch.matrices
+    described = [
+        None if tensor is None else Descriptor(tensor, matrix.rows, matrix.columns, matrix[2:])
+        for tensor, matrix in zip(tensors, matrices, strict=False)
+    ]
+    pointers = [None if tensor is None else Pointer(tensor.view(-1)) for tensor in tensors[len(matrices) :]]
+    form = SimpleNamespace(**{name: value.value for name, value in vars(launch.constants["FORM"]).items()})
+    KERNELS[launch.kernels].run(launch.kernel, launch.grid[0], *described, *pointers, *launch.numbers, form)
+
+
+def forward(form: LayerForm, features: int, bins: tuple[tuple[int, int], ...], **flags: Any) -> tuple[Tensor, ...]:
+    """What the kernel makes, and the definition in float64."""
+    torch.manual_seed(0)
+    pair, cells = 2 * features, sum(count * length for count, length in bins)
+    pairs = cells // 2
+    x_CD, skip_CD = draw(cells, features).clamp(-1, 1), draw(cells, features).clamp(-1, 1)
+    gates, candidates = draw(3 * pair, pair, scale=pair**-0.5), draw(2, features, pair, scale=pair**-0.5)
+    gates_bias, candidates_bias, scale_D = draw(3 * pair), draw(2, features), torch.randn(features)
+    rate = 0.25 if flags["DROPOUT"] else 0.0
+    lengths = tuple(length for _, length in bins)
+    groups = layer_plan.group_numbers([count * length // 2 for count, length in bins], lengths, (rate,) * len(bins))
+    launch = hopper.layer_launch(form, CPU, pairs, features, groups, DTYPE, PDL=False, **flags)
+    kept = torch.full((pairs, 3 * pair), float("nan"), dtype=DTYPE) if flags["KEEP"] else None
+    out_CD = torch.full_like(x_CD, float("nan"))
+    skip = skip_CD if flags["SKIP"] else None
+    seed = torch.zeros(2, dtype=torch.int64)
+    run(
+        launch, gates, gates, candidates, kept, kept, gates_bias, candidates_bias, x_CD, skip,
+        scale_D if flags["SKIP"] else None, out_CD, seed,
+    )  # fmt: skip
+    weights = SwitchWeights(*(tensor.double() for tensor in (gates, gates_bias, candidates, candidates_bias)))
+    added = (skip_CD.double() * scale_D.double()).view(pairs, pair) if flags["SKIP"] else None
+    y_PE = reference.gated_switch(x_CD.double().view(pairs, pair), weights, added, swap=flags["SWAP"])
+    if flags["DROPOUT"]:
+        columns = torch.arange(pair)
+        numbers = torch.arange(pairs)[:, None] * 7 + columns // features * 3 + columns % features
+        y_PE = y_PE * (numbers % 4 > 0) / (1 - rate)
+    parts = y_PE.view(cells, features).split([count * length for count, length in bins])
+    shuffled = [
+        SHUFFLES[flags["SHUFFLE"]](part.view(*shape, -1)).reshape(part.shape)
+        for part, shape in zip(parts, bins, strict=True)
+    ]
+    read_PE = x_CD.double().view(pairs, pair) + (0 if added is None else added)
+    return out_CD.double(), torch.cat(shuffled), kept, read_PE @ gates.double().t()
+
+
+@pytest.mark.parametrize(("features", "form"), FORMS, ids=str)
+def test_layer_forward(features: int, form: LayerForm) -> None:
+    """Two lengths, an odd number of pairs, several tiles a program where a program takes more than one."""
+    bins = ((5, 640), (3, 62)) if form.ways == 1 else ((1, 256), (3, 6))
+    for shuffle, skip, keep, dropout, swap in ((1, False, True, False, True), (-1, True, False, True, False)):
+        flags = {"SHUFFLE": shuffle, "SKIP": skip, "KEEP": keep, "DROPOUT": dropout, "SWAP": swap}
+        actual, exact, kept, gates = forward(form, features, bins, **flags)
+        assert (actual - exact).abs().max() < 0.05
+        if kept is not None:
+            assert (kept.double() - gates).norm() < 0.005 * gates.norm()
+
+
+def backward(form: ProductForm, features: int, pairs: int, **flags: bool) -> Iterator[tuple[str, Tensor, Tensor]]:
+    """Names, what the kernel makes, and the definition in float64."""
+    torch.manual_seed(0)
+    pair = 2 * features
+    grad_sums, weight, read = draw(pairs, 2, features), draw(2, features, pair, scale=pair**-0.5), draw(pairs, pair)
+    bias, before, skip, more = draw(3 * pair), draw(pairs, pair), draw(pairs, pair), draw(pairs, pair)
+    scale_D, more_scale_D = torch.randn(features), torch.randn(features)
+    gates = draw(pairs, 3 * pair)
+    reset = (gates.double() + bias.double())[:, : 2 * pair].view(pairs, 2, pair).sigmoid()
+    a = read.double() + (scale_D.repeat(2) * skip.double() if flags["SKIP"] else 0)
+    grad = torch.stack([grad_sums[:, i].double() @ weight[i].double() for i in range(2)], 1)
+    products = reset * a[:, None]
+    grad_gates = grad * products * (1 - reset)
+    grad_read = (grad * reset).sum(1) + (before.double() if flags["ADD"] else 0)
+    grad_read = grad_read + (more_scale_D.repeat(2) * more.double() if flags["MORE"] else 0)
+    launch = hopper_backward.product_launch(form, CPU, pairs, features, DTYPE, PDL=False, **flags)
+    rows = hopper_backward.product_sum_rows(form, features, pairs, CPU)
+    nan = float("nan")
+    out, sums = before.clone() if flags["ADD"] else torch.full_like(before, nan), torch.full((rows, 3 * pair), nan)
+    t, copy = torch.full((pairs, 2, pair), nan, dtype=DTYPE), torch.full_like(read, nan)
+    run(
+        launch, grad_sums, weight, gates, gates, read, t if flags["PRODUCT"] else None, out,
+        skip if flags["SKIP"] else None, more if flags["MORE"] else None, copy if flags["COPY"] else None, bias,
+        scale_D if flags["SKIP"] else None, more_scale_D if flags["MORE"] else None, sums,
+    )  # fmt: skip
+    yield "resets", gates[:, : 2 * pair].reshape(pairs, 2, pair), grad_gates
+    yield "read", out, grad_read
+    yield "sums", sums[:, : 2 * pair].sum(0), grad_gates.sum(0).flatten()
+    if flags["PRODUCT"]:
+        yield "t", t, products
+    if flags["COPY"]:
+        yield "copy", copy, a
+    if flags["MORE"]:
+        yield "scale", sums[:, 2 * pair :].sum(0), (more.double() * a).sum(0)
+
+
+USED = [
+    (add, more, store, skip, copy)
+    for add, more, store, skip, copy in product((True, False), repeat=5)
+    if (add or (not more and copy == skip)) and (not skip or (store and not add))
+]
+"""Flags that occur: a layer with a skip connection adds to nothing, and copies the sum where it forms that itself."""
+
+
+@pytest.mark.parametrize("features", PRODUCT_FORMS)
+def test_product_backward(features: int) -> None:
+    for flags in USED:
+        names = dict(zip(("ADD", "MORE", "PRODUCT", "SKIP", "COPY"), flags, strict=True))
+        for name, actual, exact in backward(PRODUCT_FORMS[features], features, 64 * 9 + 37, **names):
+            error = (actual.double() - exact).norm() / exact.norm()
+            assert error < 0.008, (name, names)
+
+
+def test_the_emulator_sees_a_place_that_is_never_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(KERNELS[hopper].names, "_release", lambda *arguments: None)
+    monkeypatch.setattr("kernels.gluon_emulator.PATIENCE", 0.5)
+    flags: dict[str, Any] = {"SHUFFLE": 1, "SKIP": False, "KEEP": False, "DROPOUT": False, "SWAP": True}
+    with pytest.raises(Deadlock):
+        forward(FORMS[0][1], FORMS[0][0], ((1, 64),), **flags)
+
+
+def test_the_emulator_sees_a_place_that_is_left_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = KERNELS[hopper_backward].names
+    early = {**vars(names["tma"]), "store_wait": lambda outstanding: None}
+    monkeypatch.setitem(names, "tma", SimpleNamespace(**early))
+    with pytest.raises(AssertionError, match="a copy that nobody waits for"):
+        list(backward(PRODUCT_FORMS[96], 96, 640, ADD=True, MORE=False, PRODUCT=True, SKIP=False, COPY=False))
