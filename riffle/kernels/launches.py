@@ -90,7 +90,11 @@ class Workspace:
         self.read: dict[str, torch.cuda.Event] = {}
         """For each set of buffers that products on the side read, when they have."""
         self.share: ShareBuffers | None = None
-        """Of the layers that share gradients now."""
+        """Of the layers that share gradients now, and"""
+        self.shares: dict[str, ShareBuffers | None] = {}
+        """the last one of each set of buffers."""
+        self.waited = False
+        """Whether the first of these layers had to wait for products on the side."""
         self.buffers: dict[tuple[str, torch.dtype], Tensor] = {}
         self.views: dict[tuple[Any, ...], Tensor] = {}
 
@@ -108,18 +112,16 @@ class Workspace:
             view = self.views[name, dtype, shape] = buffer[:size].view(shape)
         return view
 
-    def set_of(self, share: GradientShare) -> tuple[str, bool]:
-        """The set of buffers in which layers leave what products sum: on the side, the next ones take the other set.
-
-        Also whether the first of these layers had to wait for products that read it.
-        """
+    def take_set(self, share: GradientShare) -> str:
+        """The set of buffers in which layers leave what products sum: on the side, the next ones take the other set."""
         if self.side is None:
-            return "", False
+            return ""
         name = f" {share.number % 2}"
         event = self.read.pop(name, None) if share.place == 0 else None
+        self.waited = event is not None
         if event is not None:
             event.wait()
-        return name, event is not None
+        return name
 
     @contextmanager
     def aside(self, name: str) -> Iterator[None]:

@@ -7,7 +7,7 @@ Layers of one unit leave what the gradients of its parameters are products and s
 # C = cells of all groups, D = features per cell, E = 2 * D features per pair, P = C // 2 pairs; names as in launches.py
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -71,8 +71,8 @@ class ShareBuffers(NamedTuple):
     layers: list[GradientRows]
     half: str
     """Which of two sets of buffers it is, where products run on the side."""
-    waited: bool
-    """Whether the first layer had to wait until that set was free."""
+    key: tuple[Any, ...]
+    """What it was made for."""
 
 
 def backward_layer(
@@ -121,34 +121,35 @@ def backward_layer(
     """
     pairs, pair, joined, alone = plan.pairs, 2 * plan.features, skip_CD is None, share.pairs == plan.pairs
     if share.place == 0:
-        workspace.share = _share_buffers(plan, share, workspace, read=not (joined and alone))
-    assert workspace.share is not None
-    grad_gates, grad_sums, product_P2E, read, tile_sums, program_sums = workspace.share.layers[share.place]
-    state_PE, grad_read_PE = x_CD.view(pairs, pair), grad_CD.view(pairs, pair)
+        _share_buffers(plan, share, workspace, read=not (joined and alone))
+    buffers = workspace.share
+    assert buffers is not None
+    grad_gates, grad_sums, product_P2E, read, tile_sums, program_sums = buffers.layers[share.place]
     formed = out_CD is None and (kept is None or not plan.keep_sums)
-    read_PE = state_PE
-    if skip_CD is not None and (kept is None or formed):
+    # What the layer read is put together first, or by the launches that read it.
+    joins_first = not joined and (kept is None or formed)
+    adds_skip, copies = not (joined or joins_first), not joins_first and not (joined and alone)
+    read_PE = x_CD
+    if joins_first:
         assert read is not None
         read_PE = read
         plan.skip_forward(x_CD, skip_CD, weights.skip_scale, read_PE)
     # The gradients of the gates before the sigmoid take the place of the gates, unless these were kept.
     gates, sums = (grad_gates, None) if kept is None else kept
     if kept is None:
-        torch.mm(read_PE, weights.gates_t, out=gates)
+        torch.mm(read_PE.view(pairs, pair), weights.gates_t, out=gates)
     if formed:
         formed_sums = sums = workspace("sums", pairs, 2, plan.features)
         form_candidates(plan, gates, read_PE, weights, product_P2E, formed_sums)
     # A launch that has to wait for another stream as well follows the one before it in the usual way.
-    dependent = plan.dependent and not (share.place == 0 and workspace.share.waited)
+    dependent = plan.dependent and not (share.place == 0 and workspace.waited)
     plan.update_backward[out_CD is not None, grad_more_CD is not None, dependent](
         gates, weights.gates_bias, grad_gates, sums, out_CD, x_CD, weights.candidates_bias, grad_out_CD,
         grad_more_CD, grad_sums, grad_CD, tile_sums, seed,
     )  # fmt: skip
-    if not joined:
-        grad_read_PE = workspace("grad read", pairs, pair) if grad_read_CD is None else grad_read_CD.view(pairs, pair)
+    grad_read_PE = grad_CD if joined else grad_read_CD
+    grad_read_PE = workspace("grad read", pairs, pair) if grad_read_PE is None else grad_read_PE.view(pairs, pair)
     more, more_scale, grad_scale = skip_gradient or (None, None, None)
-    adds_skip = not joined and read_PE is state_PE
-    copies = adds_skip or (joined and not alone)
     flags = (joined, more is not None, not formed, adds_skip, copies)
     skip, scale = (skip_CD, weights.skip_scale) if adds_skip else (None, None)
     copy, product = read if copies else None, None if formed else product_P2E
@@ -169,11 +170,20 @@ def backward_layer(
         grad_scale = gradients.skip_scale
         plan.skip_backward(skip_CD, weights.skip_scale, grad_read_PE, grad_CD, grad_skip_CD, tile_sums)
     if share.last:
-        _add_gradients(workspace, state_PE, gradients, grad_scale, began_here=more is not None)
+        read_PE = x_CD.view(pairs, pair) if buffers.all.read is None else buffers.all.read
+        with workspace.aside(buffers.half):
+            _add_gradients(buffers.all, read_PE, gradients, grad_scale, began_here=more is not None)
 
 
-def _share_buffers(plan: LayerPlan, share: GradientShare, workspace: Workspace, *, read: bool) -> ShareBuffers:
-    half, waited = workspace.set_of(share)
+def _share_buffers(plan: LayerPlan, share: GradientShare, workspace: Workspace, *, read: bool) -> None:
+    """Let the workspace have buffers for a share: those of the share before, where they are the same."""
+    half = workspace.take_set(share)
+    sizes = (share.rows, share.rows, share.rows, share.rows, share.summing, share.sums)
+    key = (*sizes[3:], read, plan.features)
+    workspace.share = workspace.shares.get(half)
+    if workspace.share is not None and workspace.share.key == key:
+        return
+    workspace.share = workspace.shares[half] = None
     pairs, features, pair = share.pairs, plan.features, 2 * plan.features
     rows = GradientRows(
         workspace("gates" + half, pairs, 3 * pair),
@@ -183,39 +193,38 @@ def _share_buffers(plan: LayerPlan, share: GradientShare, workspace: Workspace, 
         workspace("tile sums" + half, sum(share.summing), 5 * pair, dtype=torch.float32),
         workspace("program sums" + half, sum(share.sums), 3 * pair, dtype=torch.float32) if plan.sum_rows else None,
     )
-    if share.pairs == plan.pairs:
-        return ShareBuffers(rows, [rows], half, waited)
-    sizes = (share.rows, share.rows, share.rows, share.rows, share.summing, share.sums)
-    nothing = [None] * len(share.rows)
-    parts = [
-        nothing if buffer is None else buffer.split_with_sizes(size) for buffer, size in zip(rows, sizes, strict=True)
-    ]
-    return ShareBuffers(rows, [GradientRows(*layer) for layer in zip(*parts, strict=True)], half, waited)
+    layers = [rows]
+    if len(share.rows) > 1:
+        nothing = [None] * len(share.rows)
+        parts = [
+            nothing if buffer is None else buffer.split_with_sizes(size)
+            for buffer, size in zip(rows, sizes, strict=True)
+        ]
+        layers = [GradientRows(*layer) for layer in zip(*parts, strict=True)]
+    workspace.share = workspace.shares[half] = ShareBuffers(rows, layers, half, key)
 
 
 def _add_gradients(
-    workspace: Workspace, state_PE: Tensor, gradients: UnitGradients, grad_scale: Tensor | None, *, began_here: bool
+    rows: GradientRows, read_PE: Tensor, gradients: UnitGradients, grad_scale: Tensor | None, *, began_here: bool
 ) -> None:
     """Add the gradients of a unit's parameters over all rows that its layers left.
 
     ``grad_scale`` takes that of a skip connection's scale: of one that ended here, or of one that ``began_here``.
     """
-    assert workspace.share is not None
-    grad_gates, grad_sums, products, read, tile_sums, program_sums = workspace.share.all
-    pair = state_PE.shape[1]
-    with workspace.aside(workspace.share.half):
-        add_weight_gradient(grad_gates, state_PE if read is None else read, gradients.gates)
-        for i in range(2):
-            add_weight_gradient(grad_sums[:, i], products[:, i], gradients.candidates[i])
-        scale_sums = tile_sums[:, 4 * pair :]
-        if program_sums is None:
-            gradients.biases.add_(tile_sums[:, : 4 * pair].sum(0))
-        else:
-            gradients.biases[: 2 * pair].add_(program_sums[:, : 2 * pair].sum(0))
-            gradients.biases[2 * pair :].add_(tile_sums[:, 2 * pair : 4 * pair].sum(0))
-            scale_sums = program_sums[:, 2 * pair :] if began_here else scale_sums
-        if grad_scale is not None:
-            grad_scale.add_(scale_sums.sum(0).view(2, pair // 2).sum(0))
+    grad_gates, grad_sums, products, _, tile_sums, program_sums = rows
+    pair = read_PE.shape[1]
+    add_weight_gradient(grad_gates, read_PE, gradients.gates)
+    for i in range(2):
+        add_weight_gradient(grad_sums[:, i], products[:, i], gradients.candidates[i])
+    scale_sums = tile_sums[:, 4 * pair :]
+    if program_sums is None:
+        gradients.biases.add_(tile_sums[:, : 4 * pair].sum(0))
+    else:
+        gradients.biases[: 2 * pair].add_(program_sums[:, : 2 * pair].sum(0))
+        gradients.biases[2 * pair :].add_(tile_sums[:, 2 * pair : 4 * pair].sum(0))
+        scale_sums = program_sums[:, 2 * pair :] if began_here else scale_sums
+    if grad_scale is not None:
+        grad_scale.add_(scale_sums.sum(0).view(2, pair // 2).sum(0))
 
 
 def add_weight_gradient(grad: Tensor, read: Tensor, out: Tensor) -> None:

@@ -158,17 +158,25 @@ def _split_gradients(
     grad_CD, grad_parameters = grads
     features = grad_CD.shape[1]
     gradients: list[Tensor | None] = [*split_batches(grad_CD, shapes)]
-    flat = grad_parameters.to(parameters[0].dtype)
-    pieces = flat.split(gradient_sizes(features, kind, scaled))
+    dtype = parameters[0].dtype
+    flat = grad_parameters if grad_parameters.dtype == dtype else grad_parameters.to(dtype)
+    sizes: list[int] = []
+    for first, second, biases, vector in zip(*[iter(gradient_sizes(features, kind, scaled))] * 4, strict=True):
+        sizes += (first, second, biases - 2 * features, 2 * features, vector)
+    pieces = flat.split_with_sizes(sizes)
     position = 0
     for unit, (takes_part, skips) in enumerate(used):
-        first, second, biases, vector = pieces[4 * unit : 4 * unit + 4]
-        first_bias, second_bias = biases.split([biases.numel() - 2 * features, 2 * features])
-        for index, gradient in enumerate([first, first_bias, second, second_bias, *([vector] if scaled[unit] else [])]):
+        first_matrix, second_matrix, first_bias, second_bias, whole = pieces[5 * unit : 5 * unit + 5]
+        for gradient in (first_matrix, first_bias, second_matrix, second_bias, *((whole,) if scaled[unit] else ())):
             parameter = parameters[position]
-            gradient = gradient[: parameter.numel()].view(parameter.shape).to(parameter.dtype)
-            gradients.append(gradient if (skips if index == 4 else takes_part) else None)
             position += 1
+            if not (skips if gradient is whole else takes_part):
+                gradients.append(None)
+                continue
+            if gradient is whole and parameter.numel() != whole.numel():
+                gradient = whole[: parameter.numel()]
+            gradient = gradient.view(parameter.shape)
+            gradients.append(gradient if parameter.dtype == dtype else gradient.to(parameter.dtype))
     return gradients
 
 

@@ -72,7 +72,7 @@ def forward(
             cells.copy(step.after)
             if not plan.keep:
                 del out_CD
-                cells.release(layer.last)
+                cells.release(layer.last, reuse=not plan.large)
         return cells.leave(plan), saved
 
 
@@ -277,21 +277,25 @@ def _sum_rows(plan: NetworkPlan) -> list[int]:
 
 def unit_weights(plan: NetworkPlan, parameters: Sequence[Tensor]) -> list[Any]:
     """Every unit's parameters in the dtype of the cells, cast together where they are in another."""
-    tensors = iter(parameters)
-    weights, scales = [], []
+    weights: list[Tensor] = []
+    scales: list[Tensor | None] = []
+    position = 0
     for scaled in plan.scaled:
-        weights += [next(tensors) for _ in range(4)]
-        scales.append(next(tensors) if scaled else None)
-    ready = all(weight.dtype == plan.dtype and aligned(weight) is weight for weight in weights)
-    if not ready:
+        weights += parameters[position : position + 4]
+        scales.append(aligned(parameters[position + 4].float()) if scaled else None)
+        position += 5 if scaled else 4
+    if any(weight.dtype != plan.dtype or aligned(weight) is not weight for weight in weights):
         sizes = [rounded(weight.numel()) for weight in weights]
-        parts = weights[0].new_empty(sum(sizes), dtype=plan.dtype).split(sizes)
-        casts = [part[: weight.numel()].view(weight.shape) for part, weight in zip(parts, weights, strict=True)]
-        torch._foreach_copy_(casts, [weight.detach() for weight in weights])
+        parts = weights[0].new_empty(sum(sizes), dtype=plan.dtype).split_with_sizes(sizes)
+        casts = [
+            (part if part.numel() == weight.numel() else part[: weight.numel()]).view(weight.shape)
+            for part, weight in zip(parts, weights, strict=True)
+        ]
+        with torch.no_grad():
+            torch._foreach_copy_(casts, weights)
         weights = casts
-    exact = [None if scale is None else aligned(scale.float()) for scale in scales]
     make = KERNELS[plan.kind].weights
-    return [make(*weights[4 * unit : 4 * unit + 4], vector) for unit, vector in enumerate(exact)]
+    return [make(*weights[4 * unit : 4 * unit + 4], vector) for unit, vector in enumerate(scales)]
 
 
 def gradient_sizes(features: int, kind: str, scaled: Sequence[bool]) -> list[int]:

@@ -239,7 +239,7 @@ def backward_layer(
     """The gradients of a layer, see :func:`launches.backward_layer`; there are no skip connections."""
     pair, here = 2 * plan.features, slice(share.first, share.first + plan.pairs)
     state_PE, grad_state_PE = x_CD.view(plan.pairs, pair), grad_CD.view(plan.pairs, pair)
-    (half, _), alone = workspace.set_of(share), share.pairs == plan.pairs
+    half, alone = workspace.take_set(share), share.pairs == plan.pairs
     all_grad_candidates = workspace("grad candidate" + half, share.pairs, pair)
     all_grad_hidden = workspace("grad hidden" + half, share.pairs, 2 * pair)
     all_active = workspace("active" + half, share.pairs, 2 * pair)

@@ -203,23 +203,28 @@ def run_fused(network: ShuffleExchange, xs_BND: Sequence[Tensor]) -> list[Tensor
 
     units: Any = network.units.values()
     parameters: list[Tensor] = []
+    swaps: list[bool] = []
+    scaled: list[bool] = []
     residual = network.unit == "residual"
     for unit in units:
         if residual:
             parameters += (unit.hidden_weight, unit.hidden_bias, unit.candidate_weight, unit.candidate_bias)
-            parameters.append(unit.residual)
-            continue
-        parameters += (unit.gates.weight, unit.gates.bias, unit.candidates_weight, unit.candidates_bias)
-        if unit.skip_scale is not None:
-            parameters.append(unit.skip_scale)
+            vector, swap = unit.residual, False
+        else:
+            gates, vector, swap = unit.gates, unit.skip_scale, unit.swap
+            parameters += (gates.weight, gates.bias, unit.candidates_weight, unit.candidates_bias)
+        if vector is not None:
+            parameters.append(vector)
+        swaps.append(swap)
+        scaled.append(vector is not None)
     form = NetworkForm(
         network.blocks,
         network.sharing,
         benes=network.benes,
         skips=network.skips,
         units=tuple(network.units.keys()),
-        swaps=tuple(not residual and unit.swap for unit in units),
-        scaled=tuple(residual or unit.skip_scale is not None for unit in units),
+        swaps=tuple(swaps),
+        scaled=tuple(scaled),
         pad=network.pad,
         kind=f"residual-{network.norm}" if residual else "gated",
     )
