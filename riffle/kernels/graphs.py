@@ -119,7 +119,7 @@ class CapturedPasses:
 
         def run_forward() -> tuple[Tensor, Saved]:
             self.weights = unit_weights(plan, parameters)
-            return forward(plan, self.xs_BND, self.weights, self.seed)
+            return forward(plan, self.xs_BND, self.weights.units, self.seed)
 
         self.forward_graph, (self.y_CD, self.saved) = capture(run_forward, warm_up=1, pool=pool)
         tensors = [*self.xs_BND, self.y_CD, *chain(*self.saved)]
@@ -154,7 +154,8 @@ class CapturedPasses:
     def _run_backward(self, grad_CD: Tensor, *, overwrite: bool) -> tuple[Tensor, Tensor]:
         from riffle.kernels.passes import backward
 
-        return backward(self.plan, grad_CD, self.xs_BND, self.weights, self.seed, self.saved, overwrite=overwrite)
+        weights = self.weights.units
+        return backward(self.plan, grad_CD, self.xs_BND, weights, self.seed, self.saved, overwrite=overwrite)
 
     def hold_for(self, ticket: Tensor) -> None:
         """Let the call that uses them hold a tensor: once that is gone, no backward pass comes and they are free."""

@@ -81,7 +81,7 @@ def run_network(
     plan = _plan(xs_BND, form, dtype, dropout, keep, eager=True)
     if keep == KEEP_NOTHING:
         replayed = None if graphs is None else graphs.forward(plan, xs_BND, parameters, seed)
-        return (replayed or forward(plan, xs_BND, unit_weights(plan, parameters), seed))[0]
+        return (replayed or forward(plan, xs_BND, unit_weights(plan, parameters).units, seed))[0]
     return _Network.apply(plan, graphs, seed, *xs_BND, *parameters)
 
 
@@ -118,7 +118,7 @@ class _Network(torch.autograd.Function):
             ctx.lease = Lease(passes)
             ctx.save_for_backward(*parameters)
         else:
-            ctx.weights = unit_weights(plan, parameters)
+            ctx.weights = unit_weights(plan, parameters).units
             y_CD, saved = forward(plan, xs_BND, ctx.weights, seed)
             ctx.sizes = [len(tensors) for tensors in saved]
             ctx.save_for_backward(*parameters, seed, *chain(*saved), *(xs_BND if plan.direct else ()))
@@ -216,20 +216,31 @@ def _network(
     dropout: float,
     keep: int,
     graphs: int,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     form = _form(blocks, sharing, benes, skips, units, swaps, scaled, kind, pad)
     plan = _plan(xs_BND, form, dtype, dropout, keep)
     cache = find_cache(graphs)
     replayed = None if cache is None else cache.forward(plan, xs_BND, parameters, seed)
+    # Outputs may alias neither inputs nor each other, and their sizes are those that the fake has.
+    keeps_cast = keep and _is_cast(parameters, dtype)
     if replayed is None:
-        y_CD, saved = forward(plan, xs_BND, unit_weights(plan, parameters), seed)
-        return y_CD, saved.inputs[0], saved.gates[0], saved.sums[0], y_CD.new_empty(0)
+        weights = unit_weights(plan, parameters)
+        y_CD, saved = forward(plan, xs_BND, weights.units, seed)
+        cast = y_CD.new_empty(0, dtype=dtype) if not keeps_cast or weights.cast is None else weights.cast
+        return y_CD, saved.inputs[0], saved.gates[0], saved.sums[0], cast, y_CD.new_empty(0)
     y_CD, passes = replayed
     ticket = y_CD.new_empty(0)
     passes.hold_for(ticket)
     # Aliases of what the next replay overwrites, which comes when the ticket is gone.
     inputs_TD, gates, sums = (tensors[0].detach() for tensors in passes.saved)
-    return y_CD, inputs_TD, gates, sums, ticket
+    captured = passes.weights.cast
+    cast = y_CD.new_empty(0, dtype=dtype) if not keeps_cast or captured is None else captured.detach()
+    return y_CD, inputs_TD, gates, sums, cast, ticket
+
+
+def _is_cast(parameters: Sequence[Tensor], dtype: torch.dtype) -> bool:
+    """Whether parameters have another dtype than the cells, so that what was cast is kept for the backward pass."""
+    return parameters[0].dtype != dtype
 
 
 @_network.register_fake
@@ -242,7 +253,14 @@ def _(xs_BND: list[Tensor], parameters: list[Tensor], seed: Tensor | None, *rest
     kept = what_to_keep(keep, batches, lengths, features, x_BND.device, form, dtype)
     pairs, kernels = pairs if kept == KEEP_GATES else 0, KERNELS[form.kind]
     sizes = ((rows, features), (pairs, kernels.first * features), (2 * pairs * kernels.keeps_sums(dtype), features))
-    return (y_CD, *(x_BND.new_empty(size, dtype=dtype) for size in sizes), x_BND.new_empty(0))
+    cast = 0
+    if keep and _is_cast(parameters, dtype):
+        position = 0
+        for scaled in form.scaled:
+            cast += sum(rounded(parameter.numel()) for parameter in parameters[position : position + 4])
+            position += 5 if scaled else 4
+    saved = [x_BND.new_empty(size, dtype=dtype) for size in (*sizes, (cast,) if cast else (0,))]
+    return (y_CD, *saved, x_BND.new_empty(0))
 
 
 def _saved_shape(xs_BND: Sequence[Tensor], form: NetworkForm, dtype: torch.dtype) -> tuple[int, int]:
@@ -265,6 +283,7 @@ def _network_backward(
     inputs_TD: Tensor,
     gates: Tensor,
     sums: Tensor,
+    cast: Tensor,
     ticket: Tensor,
     batches: list[int],
     lengths: list[int],
@@ -290,12 +309,13 @@ def _network_backward(
     form = _form(blocks, sharing, benes, skips, units, swaps, scaled, kind, pad)
     shape = (tuple(batches), tuple(lengths), grad_CD.shape[1])
     plan = plan_network(*shape, x_dtype, grad_CD.device, form, dtype, dropout, keep)
-    return backward(plan, grad_CD, (), unit_weights(plan, parameters), seed, Saved((inputs_TD,), (gates,), (sums,)))
+    weights = unit_weights(plan, parameters, cast if cast.numel() else None)
+    return backward(plan, grad_CD, (), weights.units, seed, Saved((inputs_TD,), (gates,), (sums,)))
 
 
 @_network_backward.register_fake
 def _(grad_CD: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    x_dtype, scaled, kind = rest[8], rest[15], rest[16]
+    x_dtype, scaled, kind = rest[9], rest[16], rest[17]
     size = sum(gradient_sizes(grad_CD.shape[1], kind, scaled))
     return grad_CD.new_empty(grad_CD.shape, dtype=x_dtype), grad_CD.new_empty(size, dtype=torch.float32)
 
@@ -311,13 +331,13 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]
 
 def _backward(ctx: Any, grad_CD: Tensor | None, *_: None) -> tuple[Any, ...]:
     count = len(ctx.shapes)
-    seed, inputs_TD, gates, sums, ticket, *parameters = ctx.saved_tensors
+    seed, inputs_TD, gates, sums, cast, ticket, *parameters = ctx.saved_tensors
     unused = (None,) * 14
     if grad_CD is None:
         return ([None] * count, [None] * len(parameters), *unused)
     batches, lengths = map(list, zip(*ctx.shapes, strict=True))
     grads = _network_backward(
-        grad_CD, parameters, seed, inputs_TD, gates, sums, ticket, batches, lengths, ctx.x_dtype,
+        grad_CD, parameters, seed, inputs_TD, gates, sums, cast, ticket, batches, lengths, ctx.x_dtype,
         *ctx.form, ctx.dtype, ctx.dropout, ctx.keep, ctx.graphs,
     )  # fmt: skip
     form = _form(*ctx.form)

@@ -43,7 +43,7 @@ def forward(
 ) -> tuple[Tensor, Saved]:
     """The cells after all layers, of all batches one after the other, and what the backward pass needs.
 
-    ``weights`` are those of :func:`unit_weights`.
+    ``weights`` are the units of :func:`unit_weights`.
     """
     x_BND, kernels = xs_BND[0], KERNELS[plan.kind]
     with _on_device_of(x_BND):
@@ -275,8 +275,16 @@ def _sum_rows(plan: NetworkPlan) -> list[int]:
     return [2 * layer.plan.pairs for layer in plan.layers] if keeps_sums else []
 
 
-def unit_weights(plan: NetworkPlan, parameters: Sequence[Tensor]) -> list[Any]:
-    """Every unit's parameters in the dtype of the cells, cast together where they are in another."""
+class Weights(NamedTuple):
+    """Every unit's parameters as its launches take them."""
+
+    units: list[Any]
+    cast: Tensor | None
+    """The memory of those that had to be cast, one after the other; None where they lie as they are."""
+
+
+def unit_weights(plan: NetworkPlan, parameters: Sequence[Tensor], cast: Tensor | None = None) -> Weights:
+    """Every unit's parameters in the dtype of the cells, cast together where they are not, or ``cast`` before."""
     weights: list[Tensor] = []
     scales: list[Tensor | None] = []
     position = 0
@@ -284,18 +292,20 @@ def unit_weights(plan: NetworkPlan, parameters: Sequence[Tensor]) -> list[Any]:
         weights += parameters[position : position + 4]
         scales.append(aligned(parameters[position + 4].float()) if scaled else None)
         position += 5 if scaled else 4
-    if any(weight.dtype != plan.dtype or aligned(weight) is not weight for weight in weights):
+    copy = cast is None and any(weight.dtype != plan.dtype or aligned(weight) is not weight for weight in weights)
+    if copy or cast is not None:
         sizes = [rounded(weight.numel()) for weight in weights]
-        parts = weights[0].new_empty(sum(sizes), dtype=plan.dtype).split_with_sizes(sizes)
-        casts = [
+        cast = weights[0].new_empty(sum(sizes), dtype=plan.dtype) if cast is None else cast
+        parts = [
             (part if part.numel() == weight.numel() else part[: weight.numel()]).view(weight.shape)
-            for part, weight in zip(parts, weights, strict=True)
+            for part, weight in zip(cast.split_with_sizes(sizes), weights, strict=True)
         ]
-        with torch.no_grad():
-            torch._foreach_copy_(casts, weights)
-        weights = casts
+        if copy:
+            with torch.no_grad():
+                torch._foreach_copy_(parts, weights)
+        weights = parts
     make = KERNELS[plan.kind].weights
-    return [make(*weights[4 * unit : 4 * unit + 4], vector) for unit, vector in enumerate(scales)]
+    return Weights([make(*weights[4 * unit : 4 * unit + 4], scale) for unit, scale in enumerate(scales)], cast)
 
 
 def gradient_sizes(features: int, kind: str, scaled: Sequence[bool]) -> list[int]:
