@@ -43,6 +43,9 @@ from riffle.shuffle import bits, padded_length
 SECOND_DERIVATIVES = b'the fused kernels have no second derivatives: build the network with backend="reference"'
 
 
+SCHEMA = 2
+"""A number that changes with the operators' arguments and results, and is one of them: compilers keep code on disk, and
+would otherwise find what they made for others."""
 _KEEP = {True: KEEP_INPUTS, False: KEEP_GATES, None: KEEP_WHAT_FITS}
 
 
@@ -77,7 +80,7 @@ def run_network(
         exporting = torch.compiler._is_exporting_flag  # is_exporting() is true in compiled code before torch 2.13
         keep = KEEP_INPUTS if exporting and keep == KEEP_WHAT_FITS else keep
         handle = graphs.handle if graphs is not None and torch.compiler.is_compiling() and not exporting else 0
-        return _network(list(xs_BND), list(parameters), seed, *_flat(form), dtype, dropout, keep, handle)[0]
+        return _network(list(xs_BND), list(parameters), seed, *_flat(form), dtype, dropout, keep, handle, SCHEMA)[0]
     plan = _plan(xs_BND, form, dtype, dropout, keep, eager=True)
     if keep == KEEP_NOTHING:
         replayed = None if graphs is None else graphs.forward(plan, xs_BND, parameters, seed)
@@ -216,6 +219,7 @@ def _network(
     dropout: float,
     keep: int,
     graphs: int,
+    schema: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     form = _form(blocks, sharing, benes, skips, units, swaps, scaled, kind, pad)
     plan = _plan(xs_BND, form, dtype, dropout, keep)
@@ -245,7 +249,7 @@ def _is_cast(parameters: Sequence[Tensor], dtype: torch.dtype) -> bool:
 
 @_network.register_fake
 def _(xs_BND: list[Tensor], parameters: list[Tensor], seed: Tensor | None, *rest: Any) -> tuple[Tensor, ...]:
-    form, (dtype, _, keep, _) = _form(*rest[:-4]), rest[-4:]
+    form, (dtype, _, keep, _, _) = _form(*rest[:-5]), rest[-5:]
     x_BND, features = xs_BND[0], xs_BND[0].shape[2]
     y_CD = x_BND.new_empty(sum(x_BND.shape[0] * x_BND.shape[1] for x_BND in xs_BND), features)
     rows, pairs = _saved_shape(xs_BND, form, dtype) if keep else (0, 0)
@@ -321,7 +325,7 @@ def _(grad_CD: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    xs_BND, parameters, seed, *form, ctx.dtype, ctx.dropout, ctx.keep, ctx.graphs = inputs
+    xs_BND, parameters, seed, *form, ctx.dtype, ctx.dropout, ctx.keep, ctx.graphs, _ = inputs
     ctx.form, ctx.x_dtype = form, xs_BND[0].dtype
     ctx.shapes = [(x_BND.shape[0], x_BND.shape[1]) for x_BND in xs_BND]
     ctx.mark_non_differentiable(*output[1:])
@@ -332,7 +336,7 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]
 def _backward(ctx: Any, grad_CD: Tensor | None, *_: None) -> tuple[Any, ...]:
     count = len(ctx.shapes)
     seed, inputs_TD, gates, sums, cast, ticket, *parameters = ctx.saved_tensors
-    unused = (None,) * 14
+    unused = (None,) * 15
     if grad_CD is None:
         return ([None] * count, [None] * len(parameters), *unused)
     batches, lengths = map(list, zip(*ctx.shapes, strict=True))
