@@ -18,6 +18,8 @@ CHUNK_PAIRS_DEVICE = 2**18
 """The same on any other device: enough to fill it, little beside the sequences that need it."""
 PASS_ROWS = 32
 """Rows of a tile, pairs or cells, in the kernels that make one pass over memory."""
+NUMBERS_A_WARP = 512
+"""Of a tile of these kernels, for each of its warps."""
 FEW_PAIRS = 2**15
 """Up to so many, what the passes leave to be summed is little."""
 GRADIENT_PAIRS = 2**16
@@ -45,7 +47,7 @@ class Blocks(NamedTuple):
 def pass_blocks(width: int, rows: int = PASS_ROWS) -> Blocks:
     """For the kernels that make one pass over memory, on rows of ``width`` numbers; ``rows`` of a tile."""
     columns = _divisor(width, 64)
-    return Blocks(rows, columns, {"num_warps": max(1, columns * rows // 512)})
+    return Blocks(rows, columns, {"num_warps": max(1, columns * rows // NUMBERS_A_WARP)})
 
 
 def summing_rows(pairs: int) -> int:

@@ -18,6 +18,8 @@ from riffle.shuffle import riffle, unriffle
 if TRITON_VERSION < (3, 6):
     pytest.skip("needs Triton 3.6", allow_module_level=True)
 
+from benchmark_scripts import load_script
+
 from kernels.gluon_emulator import Deadlock, Descriptor, Emulated, Pointer
 from riffle.kernels import gated_switch, hopper, hopper_backward, layer_plan
 from riffle.kernels.descriptors import DescriptorLaunch
@@ -26,15 +28,12 @@ from riffle.kernels.tuning import LAYER_ROWS, PRODUCT_FORMS, LayerForm, ProductF
 DTYPE, CPU = torch.bfloat16, torch.device("cpu")
 SHUFFLES = {1: unriffle, -1: riffle, 0: lambda x_BND: x_BND}
 KERNELS = {module: Emulated(gated_switch, module) for module in (hopper, hopper_backward)}
-TRIED_FORMS = [
-    (192, LayerForm(groups=1, rows=128, stages=6, split=3, shared=True, unroll=2)),
-    (192, LayerForm(groups=1, rows=128, stages=2, shared=True, unroll=3)),
-    (192, LayerForm(groups=1, stages=6, split=3, shared=True, ways=4)),
-    (192, LayerForm(groups=1, stages=6, split=3, shared=True, unroll=1, ways=2)),
-    (96, LayerForm(groups=1, rows=128, stages=6, unroll=1)),
-]
-"""Forms that are not in the table, or not yet."""
-FORMS = [(row.features, row.form) for row in LAYER_ROWS] + TRIED_FORMS
+FORMS = list(
+    dict.fromkeys(
+        [(row.features, row.form) for row in LAYER_ROWS] + [*load_script("kernel_trials").LAYER_TRIALS.values()]
+    )
+)
+"""All that the table has, and what is tried."""
 
 
 @pytest.fixture(autouse=True)
