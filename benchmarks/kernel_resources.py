@@ -79,10 +79,14 @@ def resources(compiled: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def compile_only(found: dict[str, dict[str, Any]], *, dependent: bool = False) -> Iterator[None]:
-    """Let launches compile kernels for the chip and start none; what they need goes to ``found``."""
+def compile_only(
+    found: dict[str, dict[str, Any]], *, dependent: bool = False, kernels: Sequence[str] | None = None
+) -> Iterator[None]:
+    """Let launches compile kernels for the chip, all or some, and start none; what they need goes to ``found``."""
 
     def run(launch: Launch, tensors: Sequence[Tensor | None]) -> None:
+        if kernels and launch.kernel not in kernels:
+            return
         kernel, constants = getattr(launch.kernels, launch.kernel), launch.constants
         compiled = kernel.warmup(*launch._arguments(tensors), *launch.numbers, grid=launch.grid, **constants)
         dtype = next(str(tensor.dtype).removeprefix("torch.") for tensor in tensors if tensor is not None)
@@ -164,6 +168,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--dtype", nargs="*", default=["bfloat16"], choices=["bfloat16", "float16"])
     parser.add_argument("--keep", nargs="*", type=int, default=[0, 1], help="0: gates are not kept, 1: they are")
     parser.add_argument("--skip", nargs="*", type=int, default=[0, 1], help="0: no skip connection, 1: one")
+    parser.add_argument("--cells", nargs="*", type=int, default=[512, 60], help="512: all groups of a form, 60: one")
+    parser.add_argument("--kernels", nargs="*", help="names of kernels, all unless given")
     parser.add_argument("--dropout", action="store_true")
     parser.add_argument("--dependent", action="store_true", help="with programmatic dependent launch")
     options = parser.parse_args(arguments)
@@ -173,10 +179,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     products = {features: form._replace(fewest=0) for features, form in tuning.PRODUCT_FORMS.items()}
     with ExitStack() as stack:
         replace(stack, tuning, LAYER_ROWS=rows, PRODUCT_FORMS=products)
-        stack.enter_context(compile_only(found, dependent=options.dependent))
+        stack.enter_context(compile_only(found, dependent=options.dependent, kernels=options.kernels))
         for features, name, keep, skip in product(widths, options.dtype, options.keep, options.skip):
             printed = len(found)
-            for cells in (512, 60):  # all groups of a form, and one
+            for cells in options.cells:
                 run_layers(
                     features, getattr(torch, name), keep=bool(keep), skip=bool(skip), cells=cells,
                     dropout=0.1 if options.dropout else 0.0, bins=2 if options.dropout else 1,

@@ -189,6 +189,7 @@ def _specialize(functions: list[tuple[Callable[..., Any], tuple[Any, ...]]], war
 
     def run(function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
         _context.set(program)
+        torch.set_grad_enabled(False)  # of this thread alone
         try:
             function(*arguments)
             assert not program.queue("products"), "a product that nobody waits for"

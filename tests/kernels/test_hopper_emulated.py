@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 from types import SimpleNamespace
 from typing import Any
@@ -21,9 +21,12 @@ if TRITON_VERSION < (3, 6):
 from benchmark_scripts import load_script
 
 from kernels.gluon_emulator import Deadlock, Descriptor, Emulated, Pointer
-from riffle.kernels import gated_switch, hopper, hopper_backward, layer_plan
+from riffle import ShuffleExchange
+from riffle.kernels import gated_switch, hopper, hopper_backward, layer_backward, layer_plan
 from riffle.kernels.descriptors import DescriptorLaunch
-from riffle.kernels.tuning import LAYER_ROWS, PRODUCT_FORMS, LayerForm, ProductForm
+from riffle.kernels.launches import Launch
+from riffle.kernels.plan import plan_network
+from riffle.kernels.tuning import LAYER_ROWS, PRODUCT_FORMS, LayerForm, LayerRow, ProductForm
 
 DTYPE, CPU = torch.bfloat16, torch.device("cpu")
 SHUFFLES = {1: unriffle, -1: riffle, 0: lambda x_BND: x_BND}
@@ -158,6 +161,67 @@ def test_product_backward(features: int) -> None:
         for name, actual, exact in backward(PRODUCT_FORMS[features], features, 64 * 9 + 37, **names):
             error = (actual.double() - exact).norm() / exact.norm()
             assert error < 0.008, (name, names)
+
+
+# Through the library: launches, buffers and sums
+
+
+@pytest.fixture
+def _kernels_for_32_features(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Chooses these kernels, and lets them and the others run on a CPU."""
+    others = Launch._run
+    caches = (tuning.find_layer_form, tuning.layer_form, tuning.product_form, layer_plan.plan_layer, plan_network)
+
+    def run_others(launch: Launch, tensors: Sequence[Tensor | None]) -> None:
+        # Triton's interpreter has no assembly.
+        launch.constants["FAST"] = False
+        others(launch, tensors)
+
+    def add_product(grad: Tensor, read: Tensor, out: Tensor) -> None:
+        out.addmm_(grad.t().float(), read.float())
+
+    monkeypatch.setattr(tuning, "has_warpgroups", lambda device: True)
+    monkeypatch.setattr(Launch, "_run", run_others)
+    monkeypatch.setattr(DescriptorLaunch, "_run", lambda launch, tensors: run(launch, *tensors))
+    monkeypatch.setattr(layer_backward, "add_weight_gradient", add_product)
+
+    layers = tuple(LayerRow(32, keep, 0, LayerForm(groups=2, stages=2)) for keep in (False, True))
+    monkeypatch.setattr(tuning, "LAYER_ROWS", layers)
+    monkeypatch.setattr(tuning, "PRODUCT_FORMS", {32: ProductForm(0, stages=2, step=32)})
+    for cache in caches:
+        cache.cache_clear()
+    yield
+    for cache in caches:
+        cache.cache_clear()
+
+
+@pytest.mark.usefixtures("_kernels_for_32_features")
+@pytest.mark.parametrize(("blocks", "recompute"), [(2, True), (2, False), (3, False)])
+def test_a_network_has_the_gradients_of_the_definition(blocks: int, recompute: bool) -> None:
+    """Skip connections, two lengths that share layers, layers that share products; as exact as eager PyTorch."""
+    torch.manual_seed(0)
+    # In float16: to bfloat16 Triton's interpreter, which runs the other launches, does not round.
+    ours = ShuffleExchange(32, blocks, backend="fused", recompute=recompute, dtype=torch.float16)
+    eager, exact = (ShuffleExchange(32, blocks, backend="reference", dtype=torch.float16) for _ in range(2))
+    for net in (eager, exact):
+        net.load_state_dict(ours.state_dict())
+    exact.double()
+    xs_BND = [torch.rand(*shape, 32).mul(2).sub(1).half() for shape in ((3, 16), (7, 6))]
+    grads_BND = [torch.randn_like(x_BND) for x_BND in xs_BND]
+    results = []
+    for net in (ours, eager, exact):
+        dtype = next(net.parameters()).dtype
+        leaves = [x_BND.to(dtype).requires_grad_() for x_BND in xs_BND]
+        wanted = [*leaves, *net.parameters()]
+        ys_BND = net.forward_batches(leaves)
+        gradients = torch.autograd.grad(ys_BND, wanted, [grad_BND.to(dtype) for grad_BND in grads_BND])
+        results.append([*(y_BND.detach().double() for y_BND in ys_BND), *(gradient.double() for gradient in gradients)])
+    names = ["y 0", "y 1", "x 0", "x 1", *(name for name, _ in ours.named_parameters())]
+    for name, actual, plain, truth in zip(names, *results, strict=True):
+        assert (actual - truth).norm() <= 2 * (plain - truth).norm() + 1e-6 * truth.norm(), name
+
+
+# The emulator itself
 
 
 def test_the_emulator_sees_a_place_that_is_never_left(monkeypatch: pytest.MonkeyPatch) -> None:
