@@ -80,6 +80,7 @@ class Setting(NamedTuple):
     products: dict[int, ProductForm] = tuning.PRODUCT_FORMS
     dependent: bool = tuning.DEPENDENT_LAUNCH
     numbers_a_warp: int = tuning.NUMBERS_A_WARP
+    aside: bool = tuning.PRODUCTS_ASIDE
 
 
 def _with_form(name: str, keep: bool, fewest: int, setting: Setting, skip: bool | None = None) -> Setting:
@@ -94,6 +95,7 @@ CHANGES: dict[str, Callable[[Setting], Setting]] = {
     "library": lambda setting: Setting(),
     "other": lambda setting: Setting((), {}),
     "dependent": lambda setting: setting._replace(dependent=True),
+    "inline": lambda setting: setting._replace(aside=False),
     "warps": lambda setting: setting._replace(numbers_a_warp=256),
     "products": lambda setting: setting._replace(products=setting.products | PRODUCT_TRIALS),
     **{name: partial(_with_form, name, True, 2**13) for name in ("loop", "joint2", "joint3", "whole2")},
@@ -103,7 +105,8 @@ CHANGES: dict[str, Callable[[Setting], Setting]] = {
     "joint96": lambda setting: _with_form("joint96", True, 2**12, _with_form("joint96", False, 2**12, setting)),
 }
 """What a part of a setting's name does: forms by their names for kept gates, with "-skip" only where there is a skip
-connection, with "-free" where gates are not kept; "ways" for few pairs; "other" has no kernels for this chip at all."""
+connection, with "-free" where gates are not kept; "ways" for few pairs; "inline" without a second stream for the
+weights' products; "other" has no kernels for this chip at all."""
 CACHES = (tuning.find_layer_form, tuning.layer_form, tuning.product_form, tuning.pass_blocks, plan_layer, plan_network)
 
 
@@ -114,6 +117,7 @@ def use(name: str) -> None:
         setting = CHANGES[change](setting)
     tuning.LAYER_ROWS, tuning.PRODUCT_FORMS = setting.rows, setting.products
     tuning.DEPENDENT_LAUNCH, tuning.NUMBERS_A_WARP = setting.dependent, setting.numbers_a_warp
+    tuning.PRODUCTS_ASIDE = setting.aside
     for cache in CACHES:
         cache.cache_clear()
 
@@ -270,7 +274,8 @@ def checks() -> list[Check]:
         found.append(Check("library", 192, MANY, False, True, shuffle))
         for setting in ("library", "joint96"):
             found += [Check(setting, 96, MANY, keep, False, shuffle) for keep in (False, True)]
-    found += [Check("library", 192, 2**13, True, False, shuffle) for shuffle in (1, -1)]
+    for setting in ("library", "joint2"):
+        found += [Check(setting, 192, 2**13, True, False, shuffle) for shuffle in (1, -1)]
     found += [Check("products", features, 2**14, True, False, 1) for features in PRODUCT_TRIALS]
     return found
 
@@ -409,10 +414,10 @@ def rows() -> Iterator[Row]:
     own_256 = Workload("own-step-256", "plain training step", 192, 1, (256,), batch=64)
     call_4k = Workload("own-call-4k", "plain forward", 192, 2, (4 * K,))
     few = ("before", "library+ways4", "library+ways2", "library+dependent", "library+ways4+dependent")
-    more = ("library+joint2-skip", "library+dependent", "library+warps")
+    more = ("library+joint2-skip", "library+inline", "library+dependent", "library+warps")
     yield Row("step-1k", (*_KEPT, *more), time_network, (own_1k, "riffle-graphs"))
     yield Row("call-4k", few, time_network, (call_4k, "riffle-graphs"), 1.0)
-    steps = ("before", "library", "library+dependent", "library+warps", "library+joint2")
+    steps = ("before", "library", "library+inline", "library+dependent", "library+warps", "library+joint2")
     yield Row("step-256", steps, time_network, (own_256, "riffle-graphs"), 1.0)
     backward_1m = Workload("backward-1m", "forward and backward", 192, 1, (M,))
     yield Row(
@@ -424,7 +429,13 @@ def rows() -> Iterator[Row]:
         "infer-1m", ("before", "library", "library+joint2-free", "library+joint3-free"), time_network, (infer, "fused")
     )
     bins = Workload("step", "training step", 192, 1, (8, 16, 32, 64), batch=64, graph=True)
-    yield Row("step-bins", ("before", "library", "library+dependent"), time_network, (bins, "fused-keep"), 3.0)
+    yield Row(
+        "step-bins",
+        ("before", "library", "library+inline", "library+dependent"),
+        time_network,
+        (bins, "fused-keep"),
+        3.0,
+    )
     backward_2m = Workload("backward-2m", "forward and backward", 96, 1, (2 * M,))
     yield Row("backward-2m", ("before", "library", "library+joint96"), time_network, (backward_2m, "fused"), 3.0)
     infer_96 = Workload("infer-2m", "inference", 96, 1, (2 * M,))

@@ -214,10 +214,9 @@ def direct_launcher(launcher: Any) -> Callable[..., None] | None:
     known = type(launcher) is driver.CudaLauncher and getattr(driver, "_BASE_ARGS_FORMAT", "") == DIRECT_ARGUMENTS
     if not known or launcher.global_scratch_size or launcher.profile_scratch_size:
         return None
-    if inspect.isbuiltin(launcher.launch):
-        return launcher.launch
-    inner = inspect.getclosurevars(launcher.launch).nonlocals.get("launcher") if callable(launcher.launch) else None
-    return inner if inspect.isbuiltin(inner) else None
+    launch: Callable[..., None] = launcher.launch
+    # Where there are descriptors, a function around it makes them anew each time.
+    return inspect.getclosurevars(launch).nonlocals.get("launcher", launch) if inspect.isfunction(launch) else launch
 
 
 def _hooked() -> bool:

@@ -22,6 +22,8 @@ NUMBERS_A_WARP = 512
 """Of a tile of these kernels, for each of its warps."""
 FEW_PAIRS = 2**15
 """Up to so many, what the passes leave to be summed is little."""
+PRODUCTS_ASIDE = True
+"""Whether products for the gradients of weights run on a stream of their own, in CUDA graphs of small work."""
 GRADIENT_PAIRS = 2**16
 """Up to so many pairs of several layers are summed in one product for the gradients of a unit's weights."""
 FEWEST_PAIRS = 2048
