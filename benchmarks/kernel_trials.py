@@ -63,7 +63,7 @@ LAYER_TRIALS: dict[str, tuple[int, LayerForm]] = {
 """Forms of the layer as one launch that are not in the table for what they are tried for."""
 PRODUCT_TRIALS: dict[int, ProductForm] = {
     64: ProductForm(fewest=2**13, stages=4, step=64),
-    128: ProductForm(fewest=2**13, stages=4, step=64),
+    128: ProductForm(fewest=2**13, stages=3, step=64),
 }
 BEFORE = tuple(
     row._replace(form=row.form._replace(unroll=None))
@@ -452,6 +452,7 @@ def rows() -> Iterator[Row]:
         ("layer 192, 2K pairs", 192, 2**11, False, False, False, ("before", "library+ways4", "library+ways2")),
         ("layer 192, 2K pairs, back", 192, 2**11, True, False, True, ("before", "library")),
         ("layer 96, 16K pairs, kept", 96, 2**14, True, False, False, ("before", "library", "library+joint96")),
+        ("layer 64, 1M pairs, kept", 64, 2**20, True, False, False, ("other", "library")),
         ("layer 128, 16K pairs, back", 128, 2**14, True, False, True, ("library", "library+products")),
         ("layer 64, 16K pairs, back", 64, 2**14, True, False, True, ("library", "library+products")),
     ):

@@ -357,6 +357,7 @@ def constants(form: LayerForm, features: int, **flags: Any) -> Constants:
     last = features // out // max(1, form.ways // 2)
     uses = (parts + last) * form.split
     assert parts % form.split == 0
+    assert last % (form.unroll or last) == 0
     # A product is started before the places of the one before it are left: there must be room for both.
     assert form.stages >= 2 * form.split
     # Programs that go on to another tile go on where the ring began.

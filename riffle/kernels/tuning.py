@@ -169,7 +169,7 @@ class ProductForm(NamedTuple):
 
 PRODUCT_FORMS: dict[int, ProductForm] = {
     96: ProductForm(fewest=2**14, stages=4, step=32),
-    192: ProductForm(fewest=3840, stages=3, step=64),
+    192: ProductForm(fewest=2**11, stages=3, step=64),
 }
 """By features (:mod:`riffle.kernels.hopper_backward`)."""
 DEPENDENT_LAUNCH = False

@@ -24,7 +24,7 @@ from riffle.kernels.layer_backward import SkipGradient, UnitGradients, backward_
 from riffle.kernels.layer_plan import LayerPlan, plan_layer, share_gradients
 from riffle.kernels.plan import plan_network
 from riffle.kernels.reference import SwitchWeights
-from riffle.kernels.tuning import LAYER_ROWS, PRODUCT_FORMS, LayerForm, LayerRow, layer_form, product_form
+from riffle.kernels.tuning import LAYER_ROWS, PRODUCT_FORMS, LayerForm, LayerRow, ProductForm, layer_form, product_form
 from riffle.shuffle import riffle, unriffle
 
 WARPGROUPS = tuning.has_warpgroups(torch.device("cuda"))
@@ -32,7 +32,8 @@ on_hopper = pytest.mark.skipif(not WARPGROUPS, reason="needs a GPU of compute ca
 SHUFFLES = {1: unriffle, -1: riffle, 0: lambda x_BND: x_BND}
 BINS = ((3, 512), (5, 62))
 """Sequences and cells of each: odd numbers of pairs, so that the last tile is not full."""
-TRIED = load_script("kernel_trials").LAYER_TRIALS if TRITON_VERSION >= (3, 6) else {}
+TRIALS = load_script("kernel_trials")
+TRIED, PRODUCTS_TRIED = TRIALS.LAYER_TRIALS, TRIALS.PRODUCT_TRIALS
 FORMS = list(dict.fromkeys([(row.features, row.form) for row in LAYER_ROWS] + list(TRIED.values())))
 """All that the table has, and what is tried."""
 
@@ -439,6 +440,23 @@ def test_the_forms_fit(features: int, form: LayerForm) -> None:
     pairs = form.groups * form.rows * 2 * features * 2 if form.shared else 0
     kept = form.groups * form.rows * chunk * 2
     assert weights + pairs + kept + 4 * 8 * features < 226 * 1024
+
+
+@pytest.mark.skipif(TRITON_VERSION < (3, 6), reason="needs Triton 3.6")
+@pytest.mark.parametrize(("features", "form"), [*PRODUCT_FORMS.items(), *PRODUCTS_TRIED.items()], ids=str)
+def test_the_forms_of_the_way_back_fit(features: int, form: ProductForm) -> None:
+    from riffle.kernels.hopper_backward import constants
+
+    assert features % form.step == 2 * features % form.chunk == 0
+    block = 64 * form.chunk * 2
+    for add, more, skip, copy in ((1, 0, 0, 0), (1, 1, 0, 0), (1, 0, 0, 1), (1, 1, 0, 1), (0, 0, 1, 1), (0, 0, 0, 0)):
+        flags = {"ADD": add, "MORE": more, "PRODUCT": 1, "SKIP": skip, "COPY": copy, "PDL": 0}
+        found = constants(form, features, **{name: bool(flag) for name, flag in flags.items()})
+        blocks = form.stages * found.BLOCKS.value + found.FREE.value  # type: ignore[attr-defined]
+        assert 2 * features * (form.chunk + 64) * 2 + blocks * block < 226 * 1024
+        places = [found.SUM.value, found.PRODUCT_0.value, found.PRODUCT_1.value]  # type: ignore[attr-defined]
+        assert len(set(places)) == 3, "each leaves by a block of its own"
+        assert (0 in places) == (not copy), "and what was read stays where it is copied from"
 
 
 def test_layers_whose_sums_lie_elsewhere_share_no_products() -> None:
