@@ -160,6 +160,8 @@ def _poison() -> Iterator[None]:
 @pytest.mark.parametrize(("features", "form"), FORMS, ids=str)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_a_layer_is_as_exact_as_eager(features: int, form: LayerForm, dtype: torch.dtype, table: Table) -> None:
+    if dtype == torch.float16 and (features, form) not in [(row.features, row.form) for row in LAYER_ROWS]:
+        pytest.skip("what is tried is tried in bfloat16")
     table(rows_of(form, features), products=False)
     cases = [(1, False, False), (-1, True, True), (0, True, False)] if dtype == torch.bfloat16 else [(-1, True, True)]
     for shuffle, skip, keep in cases:
