@@ -57,7 +57,8 @@ def summing_rows(pairs: int) -> int:
 def row_blocks(width: int) -> Blocks:
     """For the kernels that normalise rows of ``width`` numbers: a power of two of columns holds a whole row."""
     columns = 1 << (width - 1).bit_length()
-    return Blocks(max(1, min(PASS_ROWS, 2048 // columns)), columns, {"num_warps": 4})
+    rows = max(1, min(PASS_ROWS, 8192 // columns))
+    return Blocks(rows, columns, {"num_warps": max(1, min(16, rows * columns // 512))})
 
 
 SEQUENCE_BLOCKS = Blocks(64, 32, {"num_warps": 4})
