@@ -64,7 +64,7 @@ def _spec(variant: str) -> RunSpec:
         # Half of the examples each have up to 1,024 symbols, and more; of all that are drawn, 56 in 100 are so short.
         data=DataConfig(bins=(CELLS // 2, CELLS), batch=8, examples=TRAINING_EXAMPLES // 2),
         train=TrainConfig(
-            steps=12_000,
+            steps=8_000,
             learning_rate=0.0025,
             warmup=500,
             weight_decay=0.1,
