@@ -104,7 +104,7 @@ def score_lengths(
 
 
 def _answers(model: SymbolModel, inputs_BN: Tensor, cells: Sequence[int]) -> Tensor:
-    """The symbols that a model gives, :data:`EXAMPLES` rows of each number of cells after the other.
+    """The likeliest symbols but blanks, which no answer has, :data:`EXAMPLES` rows of each number of cells in turn.
 
     Our network adds blanks up to a power of two, so that rows of one power go through it at once with blanks after
     them, to the same effect. Other models read rows without blanks.
@@ -112,11 +112,15 @@ def _answers(model: SymbolModel, inputs_BN: Tensor, cells: Sequence[int]) -> Ten
     if isinstance(model, SequenceModel):
         inputs_BM = pad_to(inputs_BN, padded_length(inputs_BN.shape[1]))
         rows = max(CELLS // inputs_BM.shape[1], 1)
-        outputs_BM = torch.cat([model(part_BM).argmax(dim=-1) for part_BM in inputs_BM.split(rows)])
+        outputs_BM = torch.cat([_symbols(model(part_BM)) for part_BM in inputs_BM.split(rows)])
         return outputs_BM[:, : inputs_BN.shape[1]]
     parts = zip(cells, inputs_BN.split(EXAMPLES), strict=True)
-    outputs = [model(part_EN[:, :own]).argmax(dim=-1) for own, part_EN in parts]
+    outputs = [_symbols(model(part_EN[:, :own])) for own, part_EN in parts]
     return torch.cat([pad_to(each_EN, inputs_BN.shape[1]) for each_EN in outputs])
+
+
+def _symbols(logits_BNC: Tensor) -> Tensor:
+    return logits_BNC[..., BLANK + 1 :].argmax(dim=-1) + BLANK + 1
 
 
 def _spec(task: str, unit: str) -> RunSpec:
