@@ -21,7 +21,14 @@ from riffle.kernels.launches import Kept, Launch, Workspace
 from riffle.kernels.layer_backward import add_weight_gradient
 from riffle.kernels.layer_plan import GradientShare, group_numbers, one_pass
 from riffle.kernels.reference import CANDIDATE_SCALE, FEATURES_EPSILON, SEQUENCE_EPSILON, Norm
-from riffle.kernels.tuning import PASS_ROWS, SEQUENCE_BLOCKS, Blocks, row_blocks, switch_blocks
+from riffle.kernels.tuning import (
+    FEWEST_RESIDUAL_PAIRS,
+    PASS_ROWS,
+    SEQUENCE_BLOCKS,
+    Blocks,
+    row_blocks,
+    switch_blocks,
+)
 
 
 class ResidualLaunch(Launch):
@@ -123,7 +130,7 @@ def plan_layer(
         features,
         0 if norm == "features" else sum(sequences),
         switch_forward=None
-        if blocks is None or norm == "sequence"
+        if blocks is None or norm == "sequence" or pairs < FEWEST_RESIDUAL_PAIRS
         else _switch(blocks, pairs, features, groups, **flags, **fast),
         norm_forward=make(f"{norm}_forward", *arguments, **fast),
         norm_backward=make(f"{norm}_backward", *arguments, **fast),
@@ -150,7 +157,7 @@ def _switch(blocks: Blocks, pairs: int, features: int, groups: tuple[Any, ...], 
 
 def _rows_pass(kernel: str, pairs: int, width: int, **flags: Any) -> Launch:
     """A kernel that normalises rows: a program has all columns of some of them."""
-    blocks = row_blocks(width)
+    blocks = row_blocks(width, pairs)
     return ResidualLaunch(
         kernel,
         (triton.cdiv(pairs, PASS_ROWS),),

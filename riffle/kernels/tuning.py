@@ -28,6 +28,8 @@ GRADIENT_PAIRS = 2**16
 """Up to so many pairs of several layers are summed in one product for the gradients of a unit's weights."""
 FEWEST_PAIRS = 2048
 """From here on the candidates are formed on the chip; tiles of fewer pairs would leave much of it idle."""
+FEWEST_RESIDUAL_PAIRS = 8192
+"""The same for the candidate of the residual unit."""
 MOST_LENGTHS = 16
 """Batches of so many lengths that are no powers of two go through the layers together."""
 L2_CACHE_BYTES = 40 * 2**20
@@ -58,10 +60,12 @@ def summing_rows(pairs: int) -> int:
 
 
 @lru_cache(maxsize=256)
-def row_blocks(width: int) -> Blocks:
+def row_blocks(width: int, rows: int) -> Blocks:
     """For the kernels that normalise rows of ``width`` numbers: a power of two of columns holds a whole row."""
     columns = 1 << (width - 1).bit_length()
-    return Blocks(max(1, min(PASS_ROWS, 2048 // columns)), columns, {"num_warps": 4})
+    # Few rows leave few programs, which had better have many warps each.
+    warps = 8 if rows < FEWEST_RESIDUAL_PAIRS else 4
+    return Blocks(max(1, min(PASS_ROWS, 512 * warps // columns)), columns, {"num_warps": warps})
 
 
 SEQUENCE_BLOCKS = Blocks(64, 32, {"num_warps": 4})

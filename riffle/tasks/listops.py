@@ -105,16 +105,21 @@ class ListOps(ClassTask):
             raise ValueError("a list is open at the end, or there is more than one value")
         return lists[0][0]
 
-    def data_set(self, examples: int, width: int, *, generator: torch.Generator) -> Batch:
+    def data_set(self, examples: int, shortest: int, width: int, *, generator: torch.Generator) -> Batch:
         """Examples as the Long Range Arena draws them: lists of more than 500 and less than 2,000 symbols.
 
-        Every argument is a list with a chance of 1 in 4, down to a depth of 10, with 2 to 10 arguments.
+        Every argument is a list with a chance of 1 in 4, down to a depth of 10, with 2 to 10 arguments. Those shorter
+        than ``shortest`` or longer than ``width`` belong to other bins.
         """
-        if width < ARENA_LENGTHS[-1]:
-            raise ValueError(f"these examples have up to {ARENA_LENGTHS[-1]} symbols, and the bin has {width} cells")
-        parts = [draw_trees(width, generator)]
+        lengths = range(max(shortest, ARENA_LENGTHS[0]), min(width, ARENA_LENGTHS[-1]) + 1)
+        if not lengths:
+            raise ValueError(
+                f"these examples have {ARENA_LENGTHS[0]} to {ARENA_LENGTHS[-1]} symbols, and the bin holds {shortest} "
+                f"to {width}: set data.bins=1024,2048, for example"
+            )
+        parts: list[Batch] = []
         while sum(len(part.inputs) for part in parts) < examples:
-            parts.append(draw_trees(width, generator))
+            parts.append(draw_trees(lengths, width, generator))
         inputs, targets = (torch.cat(rows)[:examples] for rows in zip(*parts, strict=True))
         return Batch(inputs, targets)
 
@@ -135,8 +140,8 @@ def reduce_counts(counts_D: Tensor, operator: Tensor) -> Tensor:
     return torch.where(operator == SUM, digit_sum % DIGITS, value)
 
 
-def draw_trees(width: int, generator: torch.Generator) -> Batch:
-    """Draw :data:`TREES` trees level by level; those of the Arena's lengths as rows and their values, uint8."""
+def draw_trees(lengths: range, width: int, generator: torch.Generator) -> Batch:
+    """Draw :data:`TREES` trees level by level; those of some lengths as rows and their values, uint8."""
     levels = _grow(generator)
     # From the deepest level up: the symbols that a node takes, and its value.
     sizes: list[Tensor] = []
@@ -150,7 +155,7 @@ def draw_trees(width: int, generator: torch.Generator) -> Batch:
         size_V[list_W] = inside_W + 2
         value_V[list_W] = reduce_counts(digits_WD, level.symbols[list_W])
         sizes.append(size_V)
-    kept_T = (size_V >= ARENA_LENGTHS[0]) & (size_V <= ARENA_LENGTHS[-1])
+    kept_T = (size_V >= lengths[0]) & (size_V <= lengths[-1])
     row_T = kept_T.cumsum(dim=0) - 1
     rows_BN = torch.zeros(int(kept_T.sum()), width, dtype=torch.uint8, device=kept_T.device)
     targets_BN = torch.zeros_like(rows_BN)

@@ -132,8 +132,8 @@ class Task(ABC):
             inputs_BN = self.splits[split](inputs_BN, generator)
         return inputs_BN
 
-    def data_set(self, examples: int, width: int, *, generator: torch.Generator) -> Batch | None:
-        """Examples that a benchmark prescribes, for ``data.examples``; None where :meth:`draw` draws them."""
+    def data_set(self, examples: int, shortest: int, width: int, *, generator: torch.Generator) -> Batch | None:
+        """Examples that a benchmark prescribes, for a bin and ``data.examples``; None where :meth:`draw` draws them."""
         return None
 
 

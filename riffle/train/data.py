@@ -58,7 +58,8 @@ def training_set(task: Task, data: DataConfig, index: int, device: torch.device)
     """
     generator = torch.Generator(device).manual_seed(TRAINING_SET)
     smallest = torch.uint8 if max(task.symbols, task.classes) <= 256 else torch.int64
-    batch = task.data_set(data.examples, data.bins[index], generator=generator)
+    shortest = data.bins[index - 1] + 1 if index else 1
+    batch = task.data_set(data.examples, shortest, data.bins[index], generator=generator)
     if batch is None:
         fresh, parts = replace(data, examples=0), []
         for start in range(0, data.examples, DRAWN_AT_ONCE):

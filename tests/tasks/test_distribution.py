@@ -180,7 +180,7 @@ def test_lists_of_the_long_range_arena() -> None:
     rng, task = random.Random(0), TASKS["listops"]
     drawn = [list_of_the_arena(rng, 1) for _ in range(1000)]
     theirs = torch.tensor([pair for pair in drawn if 500 < pair[0] < 2000]).double()
-    batch = task.data_set(150, 2048, generator=seeded(0))
+    batch = task.data_set(150, 1, 2048, generator=seeded(0))
     ours = torch.stack([(batch.inputs > 0).sum(1), (batch.inputs == 15).sum(1)], dim=1).double()
     error = (theirs.var(0) / len(theirs) + ours.var(0) / len(ours)).sqrt()
     assert ((theirs.mean(0) - ours.mean(0)).abs() < 4 * error).all()
