@@ -97,6 +97,9 @@ CHANGES: dict[str, Callable[[Setting], Setting]] = {
     "dependent": lambda setting: setting._replace(dependent=True),
     "inline": lambda setting: setting._replace(aside=False),
     "warps": lambda setting: setting._replace(numbers_a_warp=256),
+    "spare": lambda setting: setting._replace(
+        products={features: form._replace(spare=12) for features, form in setting.products.items()}
+    ),
     "products": lambda setting: setting._replace(products=setting.products | PRODUCT_TRIALS),
     **{name: partial(_with_form, name, True, 2**13) for name in ("loop", "joint2", "joint3", "whole2")},
     **{f"{name}-skip": partial(_with_form, name, True, 2**13, skip=True) for name in ("loop", "joint2", "whole2")},
@@ -106,7 +109,7 @@ CHANGES: dict[str, Callable[[Setting], Setting]] = {
 }
 """What a part of a setting's name does: forms by their names for kept gates, with "-skip" only where there is a skip
 connection, with "-free" where gates are not kept; "ways" for few pairs; "inline" without a second stream for the
-weights' products; "other" has no kernels for this chip at all."""
+weights' products, "spare" with some multiprocessors for it; "other" has no kernels for this chip at all."""
 CACHES = (tuning.find_layer_form, tuning.layer_form, tuning.product_form, tuning.pass_blocks, plan_layer, plan_network)
 
 
@@ -269,11 +272,12 @@ def checks() -> list[Check]:
             found += [
                 Check(setting, 192, 2**11, False, skip, shuffle) for skip in ((True, False) if shuffle else (True,))
             ]
-        for setting in ("library", "before", "joint2-free"):
+        for setting in ("library", "before", "joint2-free", "joint3-free"):
             found.append(Check(setting, 192, MANY, False, False, shuffle))
         found.append(Check("library", 192, MANY, False, True, shuffle))
         for setting in ("library", "joint96"):
             found += [Check(setting, 96, MANY, keep, False, shuffle) for keep in (False, True)]
+    found.append(Check("library+spare", 192, 2**14, True, False, 1))
     for setting in ("library", "joint2"):
         found += [Check(setting, 192, 2**13, True, False, shuffle) for shuffle in (1, -1)]
     found += [Check("products", features, 2**14, True, False, 1) for features in PRODUCT_TRIALS]
@@ -405,61 +409,64 @@ class Row(NamedTuple):
 
 
 K, M = 2**10, 2**20
+GRAPHS: Form = "riffle-graphs"
 _KEPT = ("before", "library", "library+loop", "library+joint2", "library+joint3", "library+whole2")
 
 
 def rows() -> Iterator[Row]:
-    """Important ones first."""
+    """Important ones first; the first setting once more at the end says how far times of one run differ."""
+    settings: tuple[str, ...]
     own_1k = Workload("own-step-1k", "plain training step", 192, 2, (K,), batch=32)
     own_256 = Workload("own-step-256", "plain training step", 192, 1, (256,), batch=64)
+    more = ("joint2-skip", "inline", "spare", "dependent", "warps")
+    yield Row("step-1k", (*_KEPT, *(f"library+{change}" for change in more), "before"), time_network, (own_1k, GRAPHS))
+    few = ("before", "library+ways4", "library+ways2", "library+dependent", "library+ways4+dependent", "before")
     call_4k = Workload("own-call-4k", "plain forward", 192, 2, (4 * K,))
-    few = ("before", "library+ways4", "library+ways2", "library+dependent", "library+ways4+dependent")
-    more = ("library+joint2-skip", "library+inline", "library+dependent", "library+warps")
-    yield Row("step-1k", (*_KEPT, *more), time_network, (own_1k, "riffle-graphs"))
-    yield Row("call-4k", few, time_network, (call_4k, "riffle-graphs"), 1.0)
-    steps = ("before", "library", "library+inline", "library+dependent", "library+warps", "library+joint2")
-    yield Row("step-256", steps, time_network, (own_256, "riffle-graphs"), 1.0)
+    yield Row("call-4k", few, time_network, (call_4k, GRAPHS), 1.0)
+    steps = (
+        "before",
+        "library",
+        *(f"library+{change}" for change in ("inline", "dependent", "warps", "joint2")),
+        "before",
+    )
+    yield Row("step-256", steps, time_network, (own_256, GRAPHS), 1.0)
+    for name, pairs, keep, skip, back, settings in (
+        ("kept", 2**14, True, False, False, _KEPT),
+        ("kept, skip", 2**14, True, True, False, _KEPT),
+        ("back", 2**14, True, False, True, ("before", "library", "library+warps")),
+        ("back, skip", 2**14, True, True, True, ("before", "library")),
+        ("few", 2**11, False, False, False, ("before", "library+ways4", "library+ways2")),
+    ):
+        yield Row(f"layer 192, {pairs} pairs, {name}", settings, time_layer, (192, pairs, keep, skip, back), 0.5)
     backward_1m = Workload("backward-1m", "forward and backward", 192, 1, (M,))
-    yield Row(
-        "backward-1m-kept", ("before", "library", "library+joint2"), time_network, (backward_1m, "fused-keep"), 3.0
-    )
+    settings = ("before", "library", "library+joint2")
+    yield Row("backward-1m-kept", settings, time_network, (backward_1m, "fused-keep"), 3.0)
     yield Row("backward-1m", ("before", "library", "library+joint2-free"), time_network, (backward_1m, "fused"), 3.0)
-    infer = Workload("infer-1m", "inference", 192, 1, (M,))
-    yield Row(
-        "infer-1m", ("before", "library", "library+joint2-free", "library+joint3-free"), time_network, (infer, "fused")
-    )
+    settings = ("before", "library", "library+joint2-free", "library+joint3-free")
+    yield Row("infer-1m", settings, time_network, (Workload("infer-1m", "inference", 192, 1, (M,)), "fused"))
     bins = Workload("step", "training step", 192, 1, (8, 16, 32, 64), batch=64, graph=True)
-    yield Row(
-        "step-bins",
-        ("before", "library", "library+inline", "library+dependent"),
-        time_network,
-        (bins, "fused-keep"),
-        3.0,
-    )
+    settings = ("before", "library", "library+inline", "library+dependent")
+    yield Row("step-bins", settings, time_network, (bins, "fused-keep"), 3.0)
     backward_2m = Workload("backward-2m", "forward and backward", 96, 1, (2 * M,))
     yield Row("backward-2m", ("before", "library", "library+joint96"), time_network, (backward_2m, "fused"), 3.0)
-    infer_96 = Workload("infer-2m", "inference", 96, 1, (2 * M,))
-    yield Row("infer-2m", ("library", "library+joint96"), time_network, (infer_96, "fused"))
-    own_256k = Workload("own-backward-256k", "plain forward and backward", 192, 2, (256 * K,))
-    yield Row("backward-256k", ("before", "library", "library+joint2-free"), time_network, (own_256k, "riffle"), 3.0)
-    for name, features, pairs, keep, skip, back, settings in (
-        ("layer 192, 16K pairs, kept", 192, 2**14, True, False, False, _KEPT),
-        ("layer 192, 16K pairs, kept, skip", 192, 2**14, True, True, False, _KEPT),
-        ("layer 192, 16K pairs, back", 192, 2**14, True, False, True, ("before", "library", "library+warps")),
-        ("layer 192, 16K pairs, back, skip", 192, 2**14, True, True, True, ("before", "library")),
-        ("layer 192, 8K pairs, kept", 192, 2**13, True, False, False, _KEPT),
-        ("layer 192, 4K pairs", 192, 2**12, False, False, False, ("before", "library+ways4", "library+ways2")),
-        ("layer 192, 2K pairs", 192, 2**11, False, False, False, ("before", "library+ways4", "library+ways2")),
-        ("layer 192, 2K pairs, back", 192, 2**11, True, False, True, ("before", "library")),
-        ("layer 96, 16K pairs, kept", 96, 2**14, True, False, False, ("before", "library", "library+joint96")),
-        ("layer 64, 1M pairs, kept", 64, 2**20, True, False, False, ("other", "library")),
-        ("layer 128, 16K pairs, back", 128, 2**14, True, False, True, ("library", "library+products")),
-        ("layer 64, 16K pairs, back", 64, 2**14, True, False, True, ("library", "library+products")),
-    ):
-        yield Row(name, settings, time_layer, (features, pairs, keep, skip, back), 0.5)
+    infer_2m = Workload("infer-2m", "inference", 96, 1, (2 * M,))
+    yield Row("infer-2m", ("library", "library+joint96"), time_network, (infer_2m, "fused"))
     for name, workload in (("host-256", own_256), ("host-1k", own_1k)):
         yield Row(name, ("library",), profile_step, (workload, "riffle"), 2.0)
+    own_256k = Workload("own-backward-256k", "plain forward and backward", 192, 2, (256 * K,))
+    yield Row("backward-256k", ("before", "library", "library+joint2-free"), time_network, (own_256k, "riffle"), 3.0)
     yield Row("host-256-compiled", ("library",), profile_step, (own_256, "riffle-compiled"), 8.0)
+    for features, pairs, keep, back, settings in (
+        (192, 2**13, True, False, _KEPT),
+        (192, 2**12, False, False, ("before", "library+ways4", "library+ways2")),
+        (192, 2**11, True, True, ("before", "library")),
+        (96, 2**14, True, False, ("before", "library", "library+joint96")),
+        (64, 2**20, True, False, ("other", "library")),
+        (128, 2**14, True, True, ("library", "library+products")),
+        (64, 2**14, True, True, ("library", "library+products")),
+    ):
+        name = f"layer {features}, {pairs} pairs{', kept' * keep}{', back' * back}"
+        yield Row(name, settings, time_layer, (features, pairs, keep, False, back), 0.5)
     wide = Workload("infer-128k", "inference", 384, 2, (128 * K,))
     yield Row("infer-128k", ("before", "library+dependent"), time_network, (wide, "fused"), 1.0)
     reader = Workload("lambada", "inference", 384, 2, (128,), batch=64, graph=True)

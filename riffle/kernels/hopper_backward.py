@@ -279,7 +279,8 @@ def product_sum_rows(form: ProductForm, features: int, pairs: int, device: torch
 
 def _programs(form: ProductForm, features: int, pairs: int, device: torch.device) -> int:
     """Programs that have the same columns."""
-    return max(1, min(multiprocessors(device) * form.chunk // (2 * features), -(-pairs // ROWS.value)))
+    most = (multiprocessors(device) - form.spare) * form.chunk // (2 * features)
+    return max(1, min(most, -(-pairs // ROWS.value)))
 
 
 def product_launch(

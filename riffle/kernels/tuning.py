@@ -169,6 +169,8 @@ class ProductForm(NamedTuple):
     """Columns of a block of the candidates' gradients."""
     chunk: int = 64
     """Columns of the pair that a program has."""
+    spare: int = 0
+    """Multiprocessors that are left to products on another stream."""
 
 
 PRODUCT_FORMS: dict[int, ProductForm] = {
