@@ -31,11 +31,8 @@ from riffle.kernels.tuning import LAYER_ROWS, PRODUCT_FORMS, LayerForm, LayerRow
 DTYPE, CPU = torch.bfloat16, torch.device("cpu")
 SHUFFLES = {1: unriffle, -1: riffle, 0: lambda x_BND: x_BND}
 KERNELS = {module: Emulated(gated_switch, module) for module in (hopper, hopper_backward)}
-FORMS = list(
-    dict.fromkeys(
-        [(row.features, row.form) for row in LAYER_ROWS] + [*load_script("kernel_trials").LAYER_TRIALS.values()]
-    )
-)
+TRIALS = load_script("kernel_trials")
+FORMS = list(dict.fromkeys([*((row.features, row.form) for row in LAYER_ROWS), *TRIALS.LAYER_TRIALS.values()]))
 """All that the table has, and what is tried."""
 
 
@@ -154,11 +151,11 @@ USED = [
 """Flags that occur: a layer with a skip connection adds to nothing, and copies the sum where it forms that itself."""
 
 
-@pytest.mark.parametrize("features", PRODUCT_FORMS)
-def test_product_backward(features: int) -> None:
+@pytest.mark.parametrize(("features", "form"), [*PRODUCT_FORMS.items(), *TRIALS.PRODUCT_TRIALS.items()], ids=str)
+def test_product_backward(features: int, form: ProductForm) -> None:
     for flags in USED:
         names = dict(zip(("ADD", "MORE", "PRODUCT", "SKIP", "COPY"), flags, strict=True))
-        for name, actual, exact in backward(PRODUCT_FORMS[features], features, 64 * 9 + 37, **names):
+        for name, actual, exact in backward(form, features, 64 * 9 + 37, **names):
             error = (actual.double() - exact).norm() / exact.norm()
             assert error < 0.008, (name, names)
 
