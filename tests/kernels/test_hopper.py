@@ -275,7 +275,7 @@ def test_the_gradient_of_a_later_skip_connection_is_added(features: int, table: 
             out_CD = run(plan, layer, kept)
             results.append(gradients_of(layer, plan, kept, out_CD, together=together, more=True))
         for ours, theirs in zip(*results, strict=True):
-            assert (ours - theirs).norm() <= 0.004 * theirs.norm()
+            assert (ours - theirs).norm() <= 0.01 * theirs.norm()
         # Of the scale: the gradient of what the later layer read, times what that read of this layer.
         expected = (layer.grad.double() * layer.x.double()).sum(0)
         assert (results[0][-1].double() - expected).norm() <= 1e-4 * expected.norm()
