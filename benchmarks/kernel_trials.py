@@ -3,15 +3,12 @@
     python benchmarks/kernel_trials.py RESULT.json --seconds 95
     python benchmarks/kernel_trials.py RESULT.json --rows step-1k call-4k --settings library library+joint2+dependent
 
-A setting is the library's table of ``riffle/kernels/tuning.py``, or what it was before (``before``), with changes
-joined by ``+`` (:data:`CHANGES`). First, processes side by side compile every form and compare a layer, forward and
-with every gradient, with the definition in float64: a form that is less exact than twice eager PyTorch, or that hangs,
-is timed nowhere. Then layers and networks are timed in one process, the important rows first, each setting after the
-other. A row that fails does not stop the others, what was measured is written when time is up, and a table is printed
-at the end.
+Settings are those of ``kernel_checks.py``, whose checks run first: a form that is less exact than twice eager PyTorch,
+or that hangs, is timed nowhere. Then layers and networks are timed in one process, the important rows first, each
+setting after the other. A row that fails does not stop the others, what was measured is written when time is up, and a
+table is printed at the end.
 """
 
-# C = cells, D = features per cell, E = 2 * D features per pair, P = pairs
 from __future__ import annotations
 
 import argparse
@@ -21,17 +18,14 @@ import json
 import os
 import pstats
 import statistics
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from kernel_checks import DEVICE, Layer, check_all, use
 
 from riffle.bench.jobs import JOBS, Job
 from riffle.bench.measure import relative_error
@@ -40,288 +34,7 @@ from riffle.bench.timing import free_memory, repeat, time_call, time_loop
 from riffle.bench.workloads import Form, Workload
 from riffle.environment import environment
 from riffle.files import write_json
-from riffle.kernels import reference, tuning
-from riffle.kernels.launches import Kept, Workspace, forward_layer, unit_weights
-from riffle.kernels.layer_backward import SkipGradient, UnitGradients, backward_layer
-from riffle.kernels.layer_plan import LayerPlan, plan_layer, share_gradients
-from riffle.kernels.plan import plan_network
-from riffle.kernels.tuning import LayerForm, LayerRow, ProductForm
-from riffle.shuffle import SHUFFLES
-
-DEVICE, DTYPE = torch.device("cuda", 0), torch.bfloat16
-PATIENCE = 10.0
-"""Seconds after which a layer hangs."""
-LAYER_TRIALS: dict[str, tuple[int, LayerForm]] = {
-    "loop": (192, LayerForm(groups=2, stages=6, split=3, shared=True, unroll=1)),
-    "joint2": (192, LayerForm(groups=1, rows=128, stages=6, split=3, shared=True, unroll=2)),
-    "joint3": (192, LayerForm(groups=1, rows=128, stages=6, split=3, shared=True, unroll=3)),
-    "whole2": (192, LayerForm(groups=1, rows=128, stages=2, shared=True, unroll=2)),
-    "ways4": (192, LayerForm(groups=1, stages=6, split=3, shared=True, ways=4)),
-    "ways2": (192, LayerForm(groups=1, stages=6, split=3, shared=True, ways=2)),
-    "joint96": (96, LayerForm(groups=1, rows=128, stages=6)),
-}
-"""Forms of the layer as one launch that are not in the table for what they are tried for."""
-PRODUCT_TRIALS: dict[int, ProductForm] = {
-    64: ProductForm(fewest=2**13, stages=4, step=64),
-    128: ProductForm(fewest=2**13, stages=3, step=64),
-}
-BEFORE = tuple(
-    row._replace(form=row.form._replace(unroll=None))
-    for row in tuning.LAYER_ROWS
-    if (row.features, row.keep) != (96, True)
-)
-"""The rows without what was added; kept gates then left the chip by ordinary stores, which no kernel here does."""
-
-
-class Setting(NamedTuple):
-    """What :mod:`riffle.kernels.tuning` has."""
-
-    rows: tuple[LayerRow, ...] = tuning.LAYER_ROWS
-    products: dict[int, ProductForm] = tuning.PRODUCT_FORMS
-    dependent: bool = tuning.DEPENDENT_LAUNCH
-    numbers_a_warp: int = tuning.NUMBERS_A_WARP
-    aside: bool = tuning.PRODUCTS_ASIDE
-
-
-def _with_form(name: str, keep: bool, fewest: int, setting: Setting, skip: bool | None = None) -> Setting:
-    features, form = LAYER_TRIALS[name]
-    row = LayerRow(features, keep, fewest, form, skip)
-    # Forms for few pairs come before those for many, of which the last that fits is taken.
-    return setting._replace(rows=(row, *setting.rows) if form.ways > 1 else (*setting.rows, row))
-
-
-CHANGES: dict[str, Callable[[Setting], Setting]] = {
-    "before": lambda setting: Setting(BEFORE, {}),
-    "library": lambda setting: Setting(),
-    "other": lambda setting: Setting((), {}),
-    "dependent": lambda setting: setting._replace(dependent=True),
-    "inline": lambda setting: setting._replace(aside=False),
-    "warps": lambda setting: setting._replace(numbers_a_warp=256),
-    "spare": lambda setting: setting._replace(
-        products={features: form._replace(spare=12) for features, form in setting.products.items()}
-    ),
-    "products": lambda setting: setting._replace(products=setting.products | PRODUCT_TRIALS),
-    **{name: partial(_with_form, name, True, 2**13) for name in ("loop", "joint2", "joint3", "whole2")},
-    **{f"{name}-skip": partial(_with_form, name, True, 2**13, skip=True) for name in ("loop", "joint2", "whole2")},
-    **{f"{name}-free": partial(_with_form, name, False, 2**13) for name in ("joint2", "joint3", "whole2")},
-    **{name: partial(_with_form, name, False, 512) for name in ("ways4", "ways2")},
-    "joint96": lambda setting: _with_form("joint96", True, 2**12, _with_form("joint96", False, 2**12, setting)),
-}
-"""What a part of a setting's name does: forms by their names for kept gates, with "-skip" only where there is a skip
-connection, with "-free" where gates are not kept; "ways" for few pairs; "inline" without a second stream for the
-weights' products, "spare" with some multiprocessors for it; "other" has no kernels for this chip at all."""
-CACHES = (tuning.find_layer_form, tuning.layer_form, tuning.product_form, tuning.pass_blocks, plan_layer, plan_network)
-
-
-def use(name: str) -> None:
-    """Let the library plan by a setting."""
-    setting = Setting()
-    for change in name.split("+"):
-        setting = CHANGES[change](setting)
-    tuning.LAYER_ROWS, tuning.PRODUCT_FORMS = setting.rows, setting.products
-    tuning.DEPENDENT_LAUNCH, tuning.NUMBERS_A_WARP = setting.dependent, setting.numbers_a_warp
-    tuning.PRODUCTS_ASIDE = setting.aside
-    for cache in CACHES:
-        cache.cache_clear()
-
-
-# Layers
-
-
-class Layer:
-    """A layer with random weights and cells, forward and back."""
-
-    def __init__(self, features: int, pairs: int, *, skip: bool, device: torch.device) -> None:
-        torch.manual_seed(0)
-        self.features, self.pairs, self.device = features, pairs, device
-        pair, cells = 2 * features, 2 * pairs
-        scale = torch.randn(features, device=device) if skip else None
-        matrices = self.draw(3 * pair, pair, scale=pair**-0.5), self.draw(2, features, pair, scale=pair**-0.5)
-        self.weights = unit_weights(matrices[0], self.draw(3 * pair), matrices[1], self.draw(2, features), scale)
-        self.x, self.grad = self.draw(cells, features).clamp(-1, 1), self.draw(cells, features)
-        self.skip = self.draw(cells, features).clamp(-1, 1) if skip else None
-        self.out, self.workspace = torch.full_like(self.x, float("nan")), Workspace(self.x)
-        self.grad_x, self.grad_skip = torch.full_like(self.x, float("nan")), torch.full_like(self.x, float("nan"))
-        self.gates: Tensor | None = None
-
-    def draw(self, *shape: int, scale: float = 1.0) -> Tensor:
-        """Normal numbers."""
-        return (scale * torch.randn(*shape, device=self.device)).to(DTYPE)
-
-    def plan(self, *, keep: bool, shuffle: int) -> LayerPlan:
-        """By the present setting."""
-        if keep and self.gates is None:
-            self.gates = self.x.new_full((self.pairs, 6 * self.features), float("nan"))
-        return plan_layer(
-            (1,), (2 * self.pairs,), (0.0,), self.features, DTYPE, self.device,
-            shuffle=shuffle, swap=True, keep=keep, skip=self.skip is not None, first=False,
-        )  # fmt: skip
-
-    def forward(self, plan: LayerPlan) -> None:
-        """Fill the output, and the gates where they are kept."""
-        kept = Kept(self.gates, None) if plan.keep and self.gates is not None else None
-        forward_layer(plan, self.x, self.skip, self.weights, None, self.workspace, kept=kept, out_CD=self.out)
-
-    def backward(self, plan: LayerPlan, layers: int = 1, more: bool = False) -> list[Tensor]:
-        """All gradients, of as many layers as share products, one after the other."""
-        weights, features = self.weights, self.features
-        gradients = UnitGradients(
-            torch.zeros_like(weights.gates, dtype=torch.float32),
-            torch.zeros_like(weights.candidates, dtype=torch.float32),
-            torch.zeros(8 * features, device=self.device),
-            None if weights.skip_scale is None else torch.zeros_like(weights.skip_scale),
-        )
-        kept = Kept(self.gates, None) if plan.keep and self.gates is not None else None
-        scale = torch.zeros(features, device=self.device)
-        for share in share_gradients([plan] * layers, ["unit"] * layers):
-            backward_layer(
-                plan, self.grad, self.x, self.out, self.skip, weights, None, self.workspace, kept=kept, share=share,
-                gradients=gradients, grad_CD=self.grad_x, grad_skip_CD=None if self.skip is None else self.grad_skip,
-                skip_gradient=SkipGradient(self.grad, scale, scale) if more and self.skip is None else None,
-            )  # fmt: skip
-        biases = gradients.biases.split([6 * features, 2 * features])
-        matrices = [gradients.gates, biases[0], gradients.candidates, biases[1].view(2, features)]
-        found = [self.grad_x, *(gradient / layers for gradient in matrices)]
-        if self.skip is not None and gradients.skip_scale is not None:
-            found += [self.grad_skip, gradients.skip_scale / layers]
-        return found
-
-    def definition(self, dtype: torch.dtype, shuffle: int) -> list[Tensor]:
-        """Output and gradients by plain PyTorch."""
-        w = self.weights
-        tensors = [self.x, w.gates, w.gates_bias, w.candidates, w.candidates_bias]
-        if self.skip is not None and w.skip_scale is not None:
-            tensors += [self.skip, w.skip_scale]
-        leaves = [tensor.to(dtype).clone().requires_grad_() for tensor in tensors]
-        shape = self.pairs, 2 * self.features
-        skip_PE = (leaves[5] * leaves[6]).view(shape) if len(leaves) > 5 else None
-        y_PE = reference.gated_switch(leaves[0].view(shape), reference.SwitchWeights(*leaves[1:5]), skip_PE)
-        y_CD = SHUFFLES[shuffle](y_PE.view(1, *self.x.shape)).reshape(self.x.shape)
-        return [y_CD.detach(), *torch.autograd.grad(y_CD, leaves, self.grad.to(dtype))]
-
-
-def check_layer(setting: str, features: int, pairs: int, *, keep: bool, skip: bool, shuffle: int) -> dict[str, Any]:
-    """Compare a layer with the definition; also compiles what the rows below launch."""
-    use(setting)
-    layer = Layer(features, pairs, skip=skip, device=DEVICE)
-    plan = layer.plan(keep=keep, shuffle=shuffle)
-    layers = 2 if 2 * pairs <= tuning.GRADIENT_PAIRS else 1
-    layer.forward(plan)
-    if not skip:
-        layer.backward(plan, layers=layers, more=True)
-    actual = [layer.out, *layer.backward(plan, layers=layers)]
-    wait()
-    exact, eager = (layer.definition(dtype, shuffle) for dtype in (torch.float64, DTYPE))
-    errors = [relative_error(*pair) for pair in zip(actual, exact, strict=True)]
-    allowed = [max(2 * relative_error(*pair), 1e-6) for pair in zip(eager, exact, strict=True)]
-    return {"errors": errors, "allowed": allowed, "passed": all(e <= a for e, a in zip(errors, allowed, strict=True))}
-
-
-def wait() -> None:
-    """For the device, but not forever."""
-    event, end = torch.cuda.Event(), time.monotonic() + PATIENCE
-    event.record()
-    while not event.query():
-        if time.monotonic() > end:
-            raise Hang(f"no end after {PATIENCE:.0f} seconds")
-        time.sleep(0.002)
-
-
-class Hang(RuntimeError):
-    """A kernel that does not end: the process can do nothing else any more."""
-
-
-MANY = 40960
-"""Pairs from which on the passes have the tiles that they have for many, and every layer its own products."""
-
-
-class Check(NamedTuple):
-    """A layer that is compared with the definition before a setting is timed."""
-
-    setting: str
-    features: int
-    pairs: int
-    keep: bool
-    skip: bool
-    shuffle: int
-
-    @property
-    def name(self) -> str:
-        """In words."""
-        flags = f"{'keep ' * self.keep}{'skip ' * self.skip}{self.shuffle:+d}"
-        return f"{self.setting}: {self.features} maps, {self.pairs} pairs, {flags}"
-
-
-def checks() -> list[Check]:
-    """Of every form and change, those first that most rows need."""
-    found = []
-    for shuffle in (1, -1, 0):
-        for setting in (
-            "library",
-            "loop",
-            "joint2",
-            "joint3",
-            "whole2",
-            "before",
-            "library+dependent",
-            "library+warps",
-        ):
-            for skip in (True, False) if shuffle or setting in ("library", "before") else (True,):
-                found.append(Check(setting, 192, 2**14, True, skip, shuffle))
-        for setting in ("ways4", "ways2", "before", "ways4+dependent"):
-            found += [
-                Check(setting, 192, 2**11, False, skip, shuffle) for skip in ((True, False) if shuffle else (True,))
-            ]
-        for setting in ("library", "before", "joint2-free", "joint3-free"):
-            found.append(Check(setting, 192, MANY, False, False, shuffle))
-        found.append(Check("library", 192, MANY, False, True, shuffle))
-        for setting in ("library", "joint96"):
-            found += [Check(setting, 96, MANY, keep, False, shuffle) for keep in (False, True)]
-    found.append(Check("library+spare", 192, 2**14, True, False, 1))
-    for setting in ("library", "joint2"):
-        found += [Check(setting, 192, 2**13, True, False, shuffle) for shuffle in (1, -1)]
-    found += [Check("products", features, 2**14, True, False, 1) for features in PRODUCT_TRIALS]
-    return found
-
-
-def run_checks(part: int, parts: int) -> None:
-    """Every so many of the checks, a line of JSON for each."""
-    for check in checks()[part::parts]:
-        try:
-            result = check_layer(*check[:3], keep=check.keep, skip=check.skip, shuffle=check.shuffle)
-        except Exception as error:
-            result = {"passed": False, "failed": f"{type(error).__name__}: {error}"[:400]}
-        print(json.dumps({"check": check.name, "setting": check.setting, **result}), flush=True)
-        if result.get("failed", "").startswith("Hang"):
-            os._exit(1)
-        torch.cuda.empty_cache()
-
-
-def check_all(seconds: float, parts: int) -> tuple[list[dict[str, Any]], set[str]]:
-    """All checks in processes side by side; their results, and the changes that must not be timed."""
-    command = [sys.executable, __file__, "-", "--check"]
-    options: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
-    options["env"] = {**os.environ, "OMP_NUM_THREADS": "1"}
-    started = [subprocess.Popen([*command, str(part), str(parts)], **options) for part in range(parts)]
-    end, results, bad = time.monotonic() + seconds, [], set()
-    for part, process in enumerate(started):
-        try:
-            output, _ = process.communicate(timeout=max(0.1, end - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            output, _ = process.communicate()
-        lines = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
-        results += lines
-        # What there was no time for is compiled when it is timed.
-        missing = checks()[part::parts][len(lines) :]
-        results += [{"check": check.name, "setting": check.setting, "passed": None} for check in missing]
-    for result in results:
-        if result["passed"] is False:
-            bad |= set(result["setting"].split("+")) - ({"library"} if "+" in result["setting"] else set())
-    return results, bad
-
-
-# Times
+from riffle.kernels import tuning
 
 
 def microseconds(call: Callable[[], object]) -> float:
@@ -520,11 +233,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=max(1, min(14, (os.cpu_count() or 4) - 2)))
     parser.add_argument("--rows", nargs="*", help="names of rows, all unless given")
     parser.add_argument("--settings", nargs="*", help="by which to time them, each row's own unless given")
-    parser.add_argument("--check", nargs=2, type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.check:
-        run_checks(*arguments.check)
-        return
     begin = time.monotonic()
     record: dict[str, Any] = {"checks": [], "rows": []}
 

@@ -25,17 +25,17 @@ SAME_KERNELS = {"inline", "other", "joint2-skip"}
 def trials(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     for name in ("LAYER_ROWS", "PRODUCT_FORMS", "DEPENDENT_LAUNCH", "NUMBERS_A_WARP", "PRODUCTS_ASIDE"):
         monkeypatch.setattr(tuning, name, getattr(tuning, name))
-    trials = load_script("kernel_trials")
-    yield trials
+    yield load_script("kernel_trials")
     monkeypatch.undo()
-    for cache in trials.CACHES:
+    for cache in load_script("kernel_checks").CACHES:
         cache.cache_clear()
 
 
 def test_every_setting_is_known_and_checked(trials: Any) -> None:
+    checks = load_script("kernel_checks")
     used = {change for row in trials.rows() for setting in row.settings for change in setting.split("+")}
-    assert used <= trials.CHANGES.keys()
-    checked = {change for check in trials.checks() for change in check.setting.split("+")}
+    assert used <= checks.CHANGES.keys()
+    checked = {change for check in checks.checks() for change in check.setting.split("+")}
     assert used - checked == SAME_KERNELS
     rows = [row.name for row in trials.rows()]
     assert len(set(rows)) == len(rows)
@@ -44,7 +44,7 @@ def test_every_setting_is_known_and_checked(trials: Any) -> None:
     assert not tuning.DEPENDENT_LAUNCH
     assert tuning.PRODUCT_FORMS == {}
     trials.use("library+ways4+joint2-skip")
-    form = trials.LAYER_TRIALS["joint2"][1]
+    form = checks.LAYER_TRIALS["joint2"][1]
     options = {"dtype": torch.bfloat16, "features": 192}
     assert tuning.find_layer_form(2**14, keep=True, skip=True, **options) == form
     assert tuning.find_layer_form(2**14, keep=True, skip=False, **options) is None

@@ -32,7 +32,7 @@ on_hopper = pytest.mark.skipif(not WARPGROUPS, reason="needs a GPU of compute ca
 SHUFFLES = {1: unriffle, -1: riffle, 0: lambda x_BND: x_BND}
 BINS = ((3, 512), (5, 62))
 """Sequences and cells of each: odd numbers of pairs, so that the last tile is not full."""
-TRIALS = load_script("kernel_trials")
+TRIALS = load_script("kernel_checks")
 TRIED, PRODUCTS_TRIED = TRIALS.LAYER_TRIALS, TRIALS.PRODUCT_TRIALS
 FORMS = list(dict.fromkeys([(row.features, row.form) for row in LAYER_ROWS] + list(TRIED.values())))
 """All that the table has, and what is tried."""

@@ -31,7 +31,7 @@ from riffle.kernels.tuning import LAYER_ROWS, PRODUCT_FORMS, LayerForm, LayerRow
 DTYPE, CPU = torch.bfloat16, torch.device("cpu")
 SHUFFLES = {1: unriffle, -1: riffle, 0: lambda x_BND: x_BND}
 KERNELS = {module: Emulated(gated_switch, module) for module in (hopper, hopper_backward)}
-TRIALS = load_script("kernel_trials")
+TRIALS = load_script("kernel_checks")
 FORMS = list(dict.fromkeys([*((row.features, row.form) for row in LAYER_ROWS), *TRIALS.LAYER_TRIALS.values()]))
 """All that the table has, and what is tried."""
 
