@@ -251,16 +251,16 @@ def run_plan(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
         print(trial, ended[trial].result(), *_summary(runs[trial]), flush=True)
     if arguments.out:
         arguments.out.mkdir(parents=True, exist_ok=True)
+        percent = variables.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE")
         about = {
             "plan": name,
-            "command": sys.argv[1:],
+            "command": ["OUT" if word == str(arguments.out) else word for word in sys.argv[1:]],
             "commit": arguments.commit or commit(),
-            "seconds": arguments.seconds,
+            "seconds": arguments.seconds if arguments.seconds < float("inf") else None,
+            "percent_of_multiprocessors": int(percent) if percent else None,
+            "splits": Corpus(arguments.corpus).about["splits"],
         }
-        about["multi_process_service"] = bool(variables)
-        write_json(
-            arguments.out / f"{name}.json", about | {"splits": Corpus(arguments.corpus).about["splits"], "runs": runs}
-        )
+        write_json(arguments.out / f"{name}.json", about | {"runs": runs})
         if plan.keep:
             for folder in folders.values():
                 write_weights(Run(folder), arguments.out)

@@ -85,9 +85,10 @@ def trained_alike(path: Path = RIVALS) -> str:
     record = read_json(path)
     runs, splits = scored_runs(record), record["splits"]
     made_with = {**next(iter(runs.values()))["environment"], "commit": record["commit"]}
+    limit = f", each on {percent}% of the GPU at most" if (percent := record["percent_of_multiprocessors"]) else ""
     about = (
-        f"{where(made_with)}: {len(record['runs'])} runs at once, one seed, from {splits['train']:,} passages that end "
-        f"with a sentence and {splits['within']:,} that end inside one "
+        f"{where(made_with)}: {len(record['runs'])} runs at once{limit}, one seed, from {splits['train']:,} passages "
+        f"that end with a sentence and {splits['within']:,} that end inside one "
         f"([{path.name}](../results/lambada/{path.name}))."
     )
     rows = []

@@ -33,7 +33,8 @@ def test_models_trained_alike_have_a_column_of_their_own(tmp_path: Path) -> None
     }
     runs = dict.fromkeys(tables.MODELS, run) | {"shuffle-exchange": {"failed": "Traceback"}}
     path = tmp_path / "rivals.json"
-    path.write_text(json.dumps({"commit": "abc1234", "splits": {"train": 10, "within": 20}, "runs": runs}))
+    about = {"commit": "abc1234", "percent_of_multiprocessors": 25, "splits": {"train": 10, "within": 20}}
+    path.write_text(json.dumps({**about, "runs": runs}))
     for short in (True, False):
         heads, _, *rows = [
             line.split(" | ") for line in tables.lambada(short=short, rivals=path).split("\n\n")[0].split("\n")
@@ -45,6 +46,9 @@ def test_models_trained_alike_have_a_column_of_their_own(tmp_path: Path) -> None
         assert "Residual Shuffle-Exchange, 2021" not in with_both, "its run failed"
         assert not any("43.21%" in cell for row in rows for cell in row[:-1])
     alike = tables.trained_alike(path)
+    assert alike.startswith(
+        "One NVIDIA H200, commit abc1234, torch 2.11.0: 6 runs at once, each on 25% of the GPU at most"
+    )
     assert "900 of 1,000 | 460,800 | 43.21% | 44.44% | 50.00% | 51.00% |" in alike
     assert f"| `shuffle-exchange`, failed | {DASH}" in alike
     assert "not been run" in tables.trained_alike(tmp_path / "missing.json")

@@ -123,7 +123,7 @@ def test_all_runs_of_a_plan_are_clients_of_the_multi_process_service(
     @contextmanager
     def service(clients: int) -> Iterator[dict[str, str]]:
         counts.append(clients)
-        yield {"SHARED": "1"}
+        yield {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "25"}
 
     def run_process(folder: Path, options: list[str], stop_at: float, variables: dict[str, str]) -> str:
         (folder.parent / f"{folder.name}.log").write_text(f"{options} {variables}")
@@ -144,6 +144,6 @@ def test_all_runs_of_a_plan_are_clients_of_the_multi_process_service(
     )
     runs = benchmark.run_plan("rivals", arguments)
     assert counts == [6]
-    assert all("--until" in run["failed"] and "SHARED" in run["failed"] for run in runs.values())
+    assert all("--until" in run["failed"] and "PERCENTAGE" in run["failed"] for run in runs.values())
     record = json.loads((out / "rivals.json").read_text())
-    assert (record["commit"], record["multi_process_service"], set(record["runs"])) == ("x", True, set(runs))
+    assert (record["commit"], record["percent_of_multiprocessors"], set(record["runs"])) == ("x", 25, set(runs))
