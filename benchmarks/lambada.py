@@ -2,7 +2,7 @@
 
     python benchmarks/lambada.py levers data/lambada runs --seconds 150 --out results
     python benchmarks/lambada.py long data/lambada runs --seconds 520 --out results --set train.steps=25500
-    python benchmarks/lambada.py rivals data/lambada runs --seconds 150 --out results
+    python benchmarks/lambada.py rivals data/lambada runs --seconds 200 --out results
     python benchmarks/lambada.py step data/lambada --out results
     python benchmarks/lambada.py join results data/lambada runs/long
 
@@ -10,6 +10,9 @@
 network of the paper's size, ``rivals`` the models of the paper's table. When the seconds are over, every run is saved
 and scored with the weights it has; the same command goes on with it. OUT gets PLAN.json and, of a long run, its weights
 in files of at most 15 MB, which ``join`` makes a run folder of again.
+
+The models of ``rivals`` differ in speed, so each is timed beside the others first, and gets as many steps as it makes
+until the seconds are over: all train for the same time, and their learning rates fall to 0 at its end.
 """
 
 from __future__ import annotations
@@ -20,19 +23,22 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import torch
+from lambada_speed import NOT_CAPTURED, READY_FILE, fit_steps, time_step
 from safetensors.torch import load_file, save_file
 
 from riffle.config import LambadaRunConfig, differences, override, run_config_from_dict
-from riffle.environment import environment
+from riffle.environment import commit, environment
 from riffle.files import read_json, write_json
-from riffle.kernels.graphs import capture
+from riffle.lambada.corpus import Corpus
 from riffle.lambada.pointing import predict_answers
 from riffle.lambada.train import make_lambada_objective
 from riffle.recipes import lambada, with_model
@@ -41,9 +47,7 @@ from riffle.reproduce.runner import multi_process_service
 from riffle.train.checkpoint import write_checkpoint
 from riffle.train.loop import Interrupted, train
 from riffle.train.objective import autocast
-from riffle.train.optim import clip_and_perturb
 from riffle.train.run import Run, read_metrics
-from riffle.train.step import DRAWN_STEPS, TrainStep
 
 PLACEMENTS = (1, 16)
 SCORED_AT_ONCE = 1024
@@ -51,8 +55,13 @@ FILE_BYTES = 15_000_000
 STEP_BATCHES = (512, 1024)
 SMALL = ["model.features=192", "train.steps=1300", "train.warmup=150", "data.share=0.04"]
 """A part of the text, so that passages are drawn as often as in a long run on all of it, and overfitting shows."""
-RIVAL = ["train.steps=3000", "train.warmup=300"]
+RIVAL = ["data.words=60000", "train.steps=3000", "train.warmup=300", "train.log_every=25"]
+"""All know as many words as the Universal Transformer of the paper does; steps are for calls without ``--seconds``."""
+OTHER = [*RIVAL, "model.dropout=0"]
+"""Few passages are seen twice in so short a time, and without dropout the other models learn faster."""
 QUIET = ["train.log_every=100", "train.evaluate_every=0", "train.checkpoint_every=1000000"]
+GRACE_SECONDS = 20.0
+"""How much later than planned a run with steps of its own may end before it is stopped."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +72,8 @@ class Plan:
     """The changes to the recipe, by the name of the run; ``model=NAME`` takes the recipe of another model."""
     keep: bool = False
     """Whether the weights are written to OUT."""
+    timed: bool = False
+    """Whether each run gets the steps that it makes until the seconds are over, see :func:`fit_steps`."""
 
 
 PLANS = {
@@ -81,13 +92,14 @@ PLANS = {
     "long": Plan({"long": ["train.evaluate_every=5000"]}, keep=True),
     "rivals": Plan(
         {
-            "gated-attention-reader": ["model=gated-attention-reader", *RIVAL],
-            "universal-transformer": ["model=universal-transformer", *RIVAL],
-            "universal-reader": ["model=universal-reader", *RIVAL],
-            "universal-reader, halting": ["model=universal-reader", "model.halting=true", *RIVAL],
+            "gated-attention-reader": ["model=gated-attention-reader", *OTHER],
+            "universal-transformer": ["model=universal-transformer", *OTHER],
+            "universal-reader": ["model=universal-reader", *OTHER],
+            "universal-reader, halting": ["model=universal-reader", "model.halting=true", *OTHER],
             "shuffle-exchange, gated": ["model.unit=gated", *RIVAL],
             "shuffle-exchange": RIVAL,
-        }
+        },
+        timed=True,
     ),
 }
 
@@ -101,33 +113,55 @@ def trial_config(changes: Sequence[str], corpus: Path) -> LambadaRunConfig:
     return config
 
 
-def train_and_score(folder: Path, device: str) -> None:
-    """Train the run in a folder to its end or until a signal, and write score.json."""
-    run = Run(folder)
-    run = Run.resume(folder, run.config)
+def train_and_score(
+    folder: Path, device: str, *, graph: bool = True, until: float | None = None, beside: Sequence[Path] = ()
+) -> None:
+    """Train the run in a folder to its end or until a signal, and write score.json.
+
+    With a time ``until``, in seconds of the epoch, a new run gets the steps it makes before, see :func:`fit_steps`.
+    """
+    if until is not None and not Run(folder).checkpoint.exists():
+        fit_steps(Run(folder), torch.device(device), graph, until, beside)
+    run = Run.resume(folder, Run(folder).config)
     since = time.perf_counter()
     try:
-        train(run, device=device)
+        train(run, device=device, graph=graph)
     except Interrupted as stopped:
         print(stopped, flush=True)
-    trained = time.perf_counter()
-    scores = score(run, torch.device(device))
-    metrics = read_metrics(folder)
-    rates = [line["steps_per_second"] for line in metrics if "steps_per_second" in line]
-    batch = run.config.data.batch
-    result = {
-        "run": folder.name,
+    with _ignore_sigterm():  # there is no training left to stop
+        on_gpu = torch.device(device).type == "cuda"
+        result = {"run": folder.name, "graph": graph and on_gpu, "train_seconds": round(time.perf_counter() - since, 1)}
+        write_json(folder / "score.json", result | trained_result(run, torch.device(device)))
+
+
+def trained_result(run: Run, device: torch.device) -> dict[str, Any]:
+    """What a run was, how fast it trained and how well it reads."""
+    begin = time.perf_counter()
+    scores = score(run, device)
+    metrics = read_metrics(run.folder)
+    logged = [line for line in metrics if "steps_per_second" in line]
+    rates = [line["steps_per_second"] for line in logged]
+    steps = [line["step"] - before["step"] for before, line in pairwise([{"step": 0}, *logged])]
+    return {
         "step": run.saved_step(),
         "changed": {name: new for name, (_, new) in differences(lambada(), run.config).items()},
-        "passages_per_second": sorted(rates)[len(rates) // 2] * batch if rates else None,
-        "train_seconds": round(trained - since, 1),
-        "score_seconds": round(time.perf_counter() - trained, 1),
+        "passages_per_second": sorted(rates)[len(rates) // 2] * run.config.data.batch if rates else None,
+        "step_seconds": round(sum(number / rate for number, rate in zip(steps, rates, strict=True)), 1),
+        "score_seconds": round(time.perf_counter() - begin, 1),
         **scores,
-        "environment": environment(torch.device(device)),
+        "environment": environment(device),
         "config": asdict(run.config),
         "metrics": thin_metrics(metrics),
     }
-    write_json(folder / "score.json", result)
+
+
+@contextmanager
+def _ignore_sigterm() -> Iterator[None]:
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @torch.inference_mode()
@@ -140,7 +174,7 @@ def score(run: Run, device: torch.device) -> dict[str, Any]:
     with autocast(run.config.train.precision, device):
         for placements in PLACEMENTS:
             predictions = predict_answers(model, dataset, objective.predict_rows, placements, batch=SCORED_AT_ONCE)
-            accuracy[f"{placements} placements"] = predictions.accuracy
+            accuracy[f"{placements} placement{'s' if placements > 1 else ''}"] = predictions.accuracy
     parameters = sum(parameter.numel() for parameter in model.parameters())
     return {"parameters": parameters, "passages": len(dataset), "development": accuracy}
 
@@ -159,44 +193,6 @@ def write_weights(run: Run, out: Path) -> None:
         save_file(part, out / f"{run.folder.name}-{number}.safetensors")
 
 
-def time_step(config: LambadaRunConfig) -> dict[str, float]:
-    """Milliseconds of a training step on a GPU and of its parts, each replayed as a CUDA graph of its own."""
-    device = torch.device("cuda")
-    objective = make_lambada_objective(config, None, device)
-    model = objective.build(config.model, device=device)
-    step = TrainStep(config, model, objective)
-    for _ in range(10):
-        step()
-    ids_BN = objective.draw(1, step.generator)[0][0]
-    with autocast(config.train.precision, device):
-        cells_BND = model.words(ids_BN).detach().requires_grad_()
-
-    def words() -> None:
-        with autocast(config.train.precision, device):
-            model.words(ids_BN).float().sum().backward()
-
-    def reader() -> None:
-        with autocast(config.train.precision, device):
-            model.reader.forward_cells(cells_BND).float().sum().backward()
-
-    parts: dict[str, Any] = {
-        f"draw, {DRAWN_STEPS} steps": lambda: objective.draw(DRAWN_STEPS, step.generator),
-        "words": words,
-        "reader": reader,
-        "clip": lambda: clip_and_perturb(model, config.train, step.learning_rate, step.generator),
-        "optimizer": step.optimizer.step,
-    }
-    milliseconds = {"step": _milliseconds(step)}
-    for name, part in parts.items():
-        try:
-            graph, _ = capture(part, generators=[step.generator])
-        except RuntimeError as error:
-            print(f"{name} cannot be captured alone: {error}", flush=True)
-        else:
-            milliseconds[name] = _milliseconds(graph.replay)
-    return milliseconds
-
-
 def measure_steps(arguments: argparse.Namespace) -> None:
     """Print and write the times of the long run's step at several batch sizes."""
     changes = [*PLANS["long"].trials["long"], *arguments.change]
@@ -209,17 +205,6 @@ def measure_steps(arguments: argparse.Namespace) -> None:
         arguments.out.mkdir(parents=True, exist_ok=True)
         about = environment(torch.device("cuda"))
         write_json(arguments.out / "step.json", {"environment": about, "milliseconds": results})
-
-
-def _milliseconds(call: Callable[[], None], calls: int = 20) -> float:
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    call()
-    start.record()
-    for _ in range(calls):
-        call()
-    end.record()
-    end.synchronize()
-    return round(start.elapsed_time(end) / calls, 3)
 
 
 def join(out: Path, corpus: Path, folder: Path) -> Run:
@@ -239,7 +224,8 @@ def join(out: Path, corpus: Path, folder: Path) -> Run:
 
 def run_plan(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     """Train and score the runs of a plan, each in a process of its own; what came of them, by their names."""
-    plan, stop_at = PLANS[name], time.perf_counter() + arguments.seconds
+    plan, until = PLANS[name], time.time() + arguments.seconds
+    timed = plan.timed and arguments.seconds < float("inf")
     only = arguments.only or list(plan.trials)
     folders = {}
     for trial in only:
@@ -249,11 +235,15 @@ def run_plan(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
             assert run.lock is not None
             run.lock.release()
         folders[trial] = folder
-    on_gpu = arguments.device.startswith("cuda")
-    with multi_process_service(on_gpu and len(folders) > 1) as variables, ThreadPoolExecutor(len(folders)) as pool:
+        (folder / READY_FILE).unlink(missing_ok=True)
+    clients = len(folders) if arguments.device.startswith("cuda") else 0
+    options = ["--device", arguments.device]
+    if timed:
+        options += ["--until", str(until), "--beside", *map(str, folders.values())]
+        until += GRACE_SECONDS
+    with multi_process_service(clients) as variables, ThreadPoolExecutor(len(folders)) as pool:
         ended = {
-            trial: pool.submit(_run_process, folder, arguments.device, stop_at, variables)
-            for trial, folder in folders.items()
+            trial: pool.submit(_run_process, folder, options, until, variables) for trial, folder in folders.items()
         }
     runs = {}
     for trial, folder in folders.items():
@@ -263,23 +253,36 @@ def run_plan(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
         print(trial, ended[trial].result(), *_summary(runs[trial]), flush=True)
     if arguments.out:
         arguments.out.mkdir(parents=True, exist_ok=True)
-        write_json(arguments.out / f"{name}.json", {"plan": name, "command": sys.argv[1:], "runs": runs})
+        percent = variables.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE")
+        about = {
+            "plan": name,
+            "command": ["OUT" if word == str(arguments.out) else word for word in sys.argv[1:]],
+            "commit": arguments.commit or commit(),
+            "seconds": arguments.seconds if arguments.seconds < float("inf") else None,
+            "percent_of_multiprocessors": int(percent) if percent else None,
+            "splits": Corpus(arguments.corpus).about["splits"],
+        }
+        write_json(arguments.out / f"{name}.json", about | {"runs": runs})
         if plan.keep:
             for folder in folders.values():
                 write_weights(Run(folder), arguments.out)
     return runs
 
 
-def _run_process(folder: Path, device: str, stop_at: float, variables: dict[str, str]) -> str:
+def _run_process(folder: Path, options: Sequence[str], stop_at: float, variables: dict[str, str]) -> str:
     """Run :func:`train_and_score` in a process, stopping its training in time; how it ended."""
-    command = [sys.executable, __file__, "run", str(folder), "--device", device]
+    command = [sys.executable, __file__, "run", str(folder), *options]
     with (folder.parent / f"{folder.name}.log").open("w") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **variables})
-        try:
-            process.wait(max(0.0, stop_at - time.perf_counter()))
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGTERM)  # saves its state, and is scored
-            process.wait()
+        for more in ([], ["--eager"]):
+            process = subprocess.Popen([*command, *more], stdout=log, stderr=log, env={**os.environ, **variables})
+            try:
+                process.wait(max(0.0, stop_at - time.time()))
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGTERM)  # saves its state, and is scored
+                process.wait()
+            if process.returncode != NOT_CAPTURED:
+                break
+    (folder / READY_FILE).touch()  # nobody waits for a run that failed
     return f"exit {process.returncode}"
 
 
@@ -304,9 +307,13 @@ def main() -> None:
         plan.add_argument("--only", action="append", choices=PLANS[name].trials, help="A run; can be repeated.")
         plan.add_argument("--set", dest="change", action="append", default=[], metavar="KEY=VALUE")
         plan.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+        plan.add_argument("--commit", help="That of the code, where it is no checkout.")
     one = commands.add_parser("run")
     one.add_argument("folder", type=Path)
     one.add_argument("--device", default="cpu")
+    one.add_argument("--eager", action="store_true", help="Train without a CUDA graph.")
+    one.add_argument("--until", type=float, help="When training shall end, in seconds of the epoch.")
+    one.add_argument("--beside", type=Path, nargs="*", default=[], help="The folders of all runs timed together.")
     timed = commands.add_parser("step")
     timed.add_argument("corpus", type=Path)
     timed.add_argument("--out", type=Path)
@@ -316,7 +323,8 @@ def main() -> None:
         joined.add_argument(name, type=Path)
     arguments = parser.parse_args()
     if arguments.command == "run":
-        return train_and_score(arguments.folder, arguments.device)
+        options = {"graph": not arguments.eager, "until": arguments.until, "beside": arguments.beside}
+        return train_and_score(arguments.folder, arguments.device, **options)
     if arguments.command == "step":
         return measure_steps(arguments)
     if arguments.command == "join":

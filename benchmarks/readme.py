@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from tables import ROOT, read_json
-from tables_lambada import compared, lambada, levers, levers_part, match, reading_speed
+from tables_lambada import compared, lambada, levers, levers_part, match, reading_speed, trained_alike
 from tables_learning import (
     ELSEWHERE,
     OVER_LENGTH,
@@ -88,6 +88,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "match": match,
         "lambada": lambada,
         "reading-speed": reading_speed,
+        "trained-alike": trained_alike,
         "levers": levers,
         "levers-part": levers_part,
         "compared": compared,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
 from tables import ROOT, read_json, table, where
 
@@ -14,6 +15,17 @@ from riffle.reproduce.figures.lambada import BASELINE, LAMBADA_BLOCKS, LAMBADA_M
 from riffle.reproduce.results import by_group
 
 PLACEMENTS = ("1 placement", "16 placements")
+RIVALS = ROOT / "results" / "lambada" / "rivals.json"
+"""What ``python benchmarks/lambada.py rivals`` wrote, once it has been run."""
+MODELS = {
+    "gated-attention-reader": "Gated-Attention Reader",
+    "universal-reader": "Universal Transformer, 6 fixed steps",
+    "universal-reader, halting": "Universal Transformer, dynamic halting",
+    "universal-transformer": "Universal Transformer, 6 fixed steps, pointing",
+    "shuffle-exchange, gated": "Shuffle-Exchange, the paper",
+    "shuffle-exchange": "Residual Shuffle-Exchange, 2021",
+}
+"""The models of the runs; all but the one that points are published."""
 
 
 def lambada(
@@ -21,10 +33,12 @@ def lambada(
     short: bool = False,
     folder: Path = ROOT / "results" / "lambada",
     shipped: Path = ROOT / "riffle" / "weights" / "lambada",
+    rivals: Path = RIVALS,
 ) -> str:
     """Accuracy on LAMBADA: the test set, by position, and the development set in columns of their own.
 
-    The short table has models alone, and of ours no more than one run.
+    The short table has models alone, and of ours no more than one run. A last column has the models that were trained
+    alike, see :func:`trained_alike`.
     """
     published = list(PUBLISHED.items())[1:-2] if short else PUBLISHED.items()  # the lowest is no model, nor the highest
     earlier = read_json(folder / "test-set.json")
@@ -42,7 +56,57 @@ def lambada(
         about = f"{run['config']['model'].get('unit', 'gated')} unit, {run['parameters'] / 1e6:.1f}M parameters"
         for places in PLACEMENTS:
             rows.append([f"riffle, {about}, before rounding, {places}", DASH, *_both(run["development"][places])])
-    return table(["model", "test set", "development set", "by word"], rows)
+    heads = ["model", "test set", "development set", "by word"]
+    if not rivals.exists():
+        return table(heads, rows)
+    runs = scored_runs(read_json(rivals))
+    alike = {MODELS[name]: _both(run["development"][PLACEMENTS[0]])[0] for name, run in runs.items()}
+    others = [[model, DASH, DASH, DASH] for model in alike if model not in PUBLISHED]
+    at = 1 + max(number for number, row in enumerate(rows) if row[1] != DASH)
+    rows = [[*row, alike.get(row[0], DASH)] for row in (*rows[:at], *others, *rows[at:])]
+    budget = f"{mean(run['step_seconds'] for run in runs.values()):.0f} s each"
+    note = (
+        f"*{budget}*: accuracy on the development set, {PLACEMENTS[0]}, of the model of the row, trained here so long "
+        "beside the others, on the same passages and words."
+    )
+    return f"{table([*heads, budget], rows)}\n\n{note}"
+
+
+def scored_runs(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The runs of ``rivals`` that did not fail, the most accurate first."""
+    scored = {name: run for name, run in record["runs"].items() if "failed" not in run}
+    return dict(sorted(scored.items(), key=lambda item: -item[1]["development"][PLACEMENTS[0]]["position"]))
+
+
+def trained_alike(path: Path = RIVALS) -> str:
+    """What every model read after the same time of training on the same passages, and what it did in this time."""
+    if not path.exists():
+        return "This command has not been run on a GPU yet."
+    record = read_json(path)
+    runs, splits = scored_runs(record), record["splits"]
+    made_with = {**next(iter(runs.values()))["environment"], "commit": record["commit"]}
+    limit = f", each on {percent}% of the GPU at most" if (percent := record["percent_of_multiprocessors"]) else ""
+    about = (
+        f"{where(made_with)}: {len(record['runs'])} runs at once{limit}, one seed, from {splits['train']:,} passages "
+        f"that end with a sentence and {splits['within']:,} that end inside one "
+        f"([{path.name}](../results/lambada/{path.name}))."
+    )
+    rows = []
+    for name, run in runs.items():
+        steps, planned = run["step"], run["config"]["train"]["steps"]
+        rows.append(
+            [
+                f"`{name}`",
+                f"{run['parameters'] / 1e6:.1f}M",
+                f"{run['step_seconds']:.0f} s",
+                f"{steps:,}" if steps == planned else f"{steps:,} of {planned:,}",
+                f"{steps * run['config']['data']['batch']:,}",
+                *(cell for places in PLACEMENTS for cell in _both(run["development"][places])),
+            ]
+        )
+    rows += [[f"`{name}`, failed", *[DASH] * 8] for name in record["runs"] if name not in runs]
+    heads = ["run", "parameters", "time", "steps", "passages", "accuracy", "by word", "16 placements", "by word"]
+    return f"{about}\n\n{table(heads, rows)}"
 
 
 def _both(accuracy: Mapping[str, float] | None) -> list[str]:

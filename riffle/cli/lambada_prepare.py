@@ -113,6 +113,10 @@ def pack(
     corpus: Annotated[Path, typer.Argument(help="Folder that riffle lambada prepare made.", metavar="CORPUS")],
     out: Annotated[Path, typer.Argument(help="Folder to make.", metavar="FOLDER")],
     megabytes: Annotated[float, typer.Option(help="Most megabytes of a part.", min=1)] = 12,
+    words: Annotated[
+        int | None,
+        typer.Option(help="How many of the most common words keep their vectors.", show_default="all", min=1),
+    ] = None,
     workers: Annotated[int, typer.Option(help="Processes; each takes about 1 GB of memory.", min=1, max=64)] = 1,
 ) -> None:
     """Write a corpus as a few compressed files, to be moved in parts: about one byte a token.
@@ -122,7 +126,7 @@ def pack(
     from riffle.lambada.corpus import Corpus
     from riffle.lambada.packing import pack as pack_corpus
 
-    parts = pack_corpus(Corpus(corpus), out, round(megabytes * 1e6), workers)["parts"]
+    parts = pack_corpus(Corpus(corpus), out, round(megabytes * 1e6), workers, words)["parts"]
     total, tokens = (sum(part[name] for part in parts) for name in ("bytes", "tokens"))
     output.print(f"{len(parts)} parts, {total / 1e6:.1f} MB, {tokens:,} tokens", highlight=False)
     print_next(f"riffle lambada unpack {out} {corpus}")

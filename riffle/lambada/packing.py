@@ -125,12 +125,17 @@ def decode_examples(fields: dict[str, NDArray[np.uint8]]) -> NDArray[np.void]:
     return examples
 
 
-def pack(corpus: Corpus, out: Path, part_bytes: int = PART_BYTES, workers: int = 1) -> PackRecord:
-    """Write a corpus as parts into a new folder, and return what pack.json says of them."""
+def pack(
+    corpus: Corpus, out: Path, part_bytes: int = PART_BYTES, workers: int = 1, words: int | None = None
+) -> PackRecord:
+    """Write a corpus as parts into a new folder, and return what pack.json says of them.
+
+    With ``words``, only that many of the most common words have vectors in it: enough for ``data.words`` up to it.
+    """
     if out.exists():
         raise ValueError(f"{out} exists already: choose another folder")
     out.mkdir(parents=True)
-    jobs = ((save(arrays), _count_tokens(arrays)) for arrays in _parts(corpus, part_bytes))
+    jobs = ((save(arrays), _count_tokens(arrays)) for arrays in _parts(corpus, part_bytes, words))
     parts: list[PartRecord] = []
     for content, tokens in map_in_order(_compress, jobs, workers):
         file = f"part-{len(parts):02}.xz"
@@ -187,18 +192,18 @@ def unpack(folder: Path, out: Path, *, overwrite: bool = False, workers: int = 1
     return Corpus(out)
 
 
-def _parts(corpus: Corpus, part_bytes: int) -> Iterator[Arrays]:
+def _parts(corpus: Corpus, part_bytes: int, words: int | None) -> Iterator[Arrays]:
     """The arrays of every part."""
     examples = {split: corpus.examples(split) for split in corpus.splits}
     end = int(corpus.books[-1])
     head = _text_arrays(corpus, examples, [(end, len(corpus.tokens))]) | {"books": np.empty(0, dtype=np.int64)}
-    words = "".join(f"{word}\n" for word in corpus.words).encode()
-    head |= {"words": np.frombuffer(words, dtype=np.uint8), "counts": np.array(corpus.counts)}
+    lines = "".join(f"{word}\n" for word in corpus.words).encode()
+    head |= {"words": np.frombuffer(lines, dtype=np.uint8), "counts": np.array(corpus.counts)}
     if corpus.likeness is not None:
         head["likeness"] = corpus.likeness
     yield head
     if (corpus.folder / VECTORS_FILE).exists():
-        yield from _vector_arrays(corpus, part_bytes)
+        yield from _vector_arrays(corpus, part_bytes, words)
     books: list[Span] = list(zip(corpus.books[:-1].tolist(), corpus.books[1:].tolist(), strict=True))
     if corpus.likeness is not None:
         likeness_V = corpus.likeness
@@ -231,11 +236,13 @@ def _text_arrays(corpus: Corpus, examples: dict[str, NDArray[np.void]], spans: S
     return arrays
 
 
-def _vector_arrays(corpus: Corpus, part_bytes: int) -> Iterator[Arrays]:
+def _vector_arrays(corpus: Corpus, part_bytes: int, words: int | None) -> Iterator[Arrays]:
     """The vectors of the corpus's words, the most common first: int8, and a scale for each word."""
     vectors, _ = read_vectors(corpus.folder / VECTORS_FILE)
     rows = {word: row for row, word in enumerate(vectors.words)}
-    names = [name for name in dict.fromkeys([*PLAIN_MARKS.values(), *corpus.words]) if name in rows]
+    marks = list(PLAIN_MARKS.values())
+    names = [name for name in dict.fromkeys([*marks, *corpus.words]) if name in rows]
+    names = names if words is None else names[: words + len(marks)]  # the marks may be none of the corpus's words
     at_once = max(part_bytes // (vectors.table.shape[1] + 16), 1)
     for begin in range(0, len(names), at_once):
         some = names[begin : begin + at_once]

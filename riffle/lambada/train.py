@@ -279,9 +279,11 @@ class WordObjective(PointerObjective):
 
     def _probabilities(self, model: nn.Module, dataset: PassageDataset, rows_B: Tensor, placements: int) -> Tensor:
         """The probability of every known word, averaged over placements among the positions."""
-        shares = [(number + 0.5) / placements for number in range(placements)]
-        probabilities = [model(dataset.batch(rows_B, share).ids).float().softmax(dim=1) for share in shares]
-        return torch.stack(probabilities).mean(dim=0)
+        probability_BV = torch.zeros(len(rows_B), len(self.vocabulary.known), device=rows_B.device)
+        for number in range(placements):  # one at a time: a batch of all of them would take gigabytes
+            ids_BN = dataset.batch(rows_B, (number + 0.5) / placements).ids
+            probability_BV += model(ids_BN).float().softmax(dim=1) / placements
+        return probability_BV
 
     def _answer_ids(self, batch: PassageBatch) -> Tensor:
         """The ids of the answers, those of their new names where they are renamed; -1 for unknown words."""

@@ -16,6 +16,7 @@ from riffle.lambada import Corpus, load_vectors
 from riffle.lambada.packing import decode_tokens, encode_tokens, pack, unpack
 from riffle.lambada.passages import PassageFilters
 from riffle.lambada.prepare import PrepareConfig, prepare
+from riffle.lambada.vocabulary import choose_vocabulary
 
 from .novels import write_novels
 
@@ -83,6 +84,19 @@ def test_a_corpus_comes_back(corpus: Corpus, part_bytes: int, tmp_path: Path) ->
     for word, row in zip(vectors.words, vectors.table, strict=True):
         expected = original.table[original.words.index(word)].astype(np.float32)
         assert np.abs(row - expected).max() <= 0.5 * np.abs(expected).max() / 127 + 1e-3
+
+
+def test_the_vectors_of_the_most_common_words_are_enough_for_a_vocabulary_of_them(
+    synthetic_corpus: Path, tmp_path: Path
+) -> None:
+    original = Corpus(synthetic_corpus)
+    pack(original, tmp_path / "packed", words=20)
+    again = unpack(tmp_path / "packed", tmp_path / "again")
+    assert len(load_vectors(again.folder / "vectors.safetensors").words) < 30
+    expected, found = (choose_vocabulary(corpus, 20) for corpus in (original, again))
+    assert found.words == expected.words
+    error = np.abs(found.table.astype(np.float32) - expected.table.astype(np.float32))
+    assert error.max() <= np.abs(expected.table).max() / 127
 
 
 def test_the_first_parts_are_a_corpus_too(corpus: Corpus, tmp_path: Path) -> None:

@@ -42,6 +42,13 @@ def test_both_heads() -> None:
         UniversalReader(50, 16, head="both")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("halting", [False, True])
+def test_states_keep_the_precision_of_the_weights_under_autocast(halting: bool) -> None:
+    stack = UniversalStack(16, steps=2, halting=halting)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert stack(torch.randn(2, 5, 16, dtype=torch.bfloat16)).dtype == torch.float32
+
+
 def halting_by_hand(p: list[float], states: list[float]) -> tuple[float, float, float]:
     """Result, steps and remainder of one position, step by step."""
     spent = result = 0.0

@@ -126,11 +126,12 @@ class UniversalStack(nn.Module):
 
     def forward(self, x_BND: Tensor, memory_BMD: Tensor | None = None) -> Tensor:
         """Map a sequence to a sequence."""
-        s_BND = self.dropout(x_BND)
+        # States have the type of the weights even where autocast has made the input a shorter one.
+        s_BND = self.dropout(x_BND).to(self.step_signal.weight.dtype)
         positions_N = torch.arange(x_BND.shape[1], device=x_BND.device)
         if self.training and self.offset:
             positions_N = positions_N + torch.randint(0, self.offset + 1, (1,), device=x_BND.device)
-        position_ND = position_code(positions_N, self.features).to(x_BND.dtype)
+        position_ND = position_code(positions_N, self.features).to(s_BND.dtype)
         halting = self.halting.start(s_BND) if self.halting is not None else None
         for step in range(self.steps):
             s_BND = s_BND + position_ND + self.step_signal.weight[step]
