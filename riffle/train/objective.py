@@ -136,8 +136,12 @@ def autocast(precision: Precision, device: torch.device) -> AbstractContextManag
 
 
 def set_matrix_precision(precision: Precision) -> None:
-    """Allow or forbid tf32 in float32 matrix products, for the whole process."""
+    """Allow or forbid tf32 in float32 matrix products, for the whole process.
+
+    Attention is not left to cuDNN, whose kernels for 16 bits give NaN in some cases on an H200 (torch 2.11).
+    """
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    torch.backends.cuda.enable_cudnn_sdp(False)
 
 
 def on_parallel_streams(calls: Sequence[Callable[[], Result]], device: torch.device) -> list[Result]:
