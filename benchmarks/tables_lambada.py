@@ -37,8 +37,8 @@ def lambada(
 ) -> str:
     """Accuracy on LAMBADA: the test set, by position, and the development set in columns of their own.
 
-    The short table has models alone, and of ours no more than one run. A last column has the models that were trained
-    alike, see :func:`trained_alike`.
+    The short table has models alone, and of ours no more than one run. The long one has a last column, of the models
+    that were trained alike, see :func:`trained_alike`.
     """
     published = list(PUBLISHED.items())[1:-2] if short else PUBLISHED.items()  # the lowest is no model, nor the highest
     earlier = read_json(folder / "test-set.json")
@@ -57,7 +57,7 @@ def lambada(
         for places in PLACEMENTS:
             rows.append([f"riffle, {about}, before rounding, {places}", DASH, *_both(run["development"][places])])
     heads = ["model", "test set", "development set", "by word"]
-    if not rivals.exists():
+    if short or not rivals.exists():
         return table(heads, rows)
     runs = scored_runs(read_json(rivals))
     alike = {MODELS[name]: _both(run["development"][PLACEMENTS[0]])[0] for name, run in runs.items()}

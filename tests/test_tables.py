@@ -35,16 +35,14 @@ def test_models_trained_alike_have_a_column_of_their_own(tmp_path: Path) -> None
     path = tmp_path / "rivals.json"
     about = {"commit": "abc1234", "percent_of_multiprocessors": 25, "splits": {"train": 10, "within": 20}}
     path.write_text(json.dumps({**about, "runs": runs}))
-    for short in (True, False):
-        heads, _, *rows = [
-            line.split(" | ") for line in tables.lambada(short=short, rivals=path).split("\n\n")[0].split("\n")
-        ]
-        assert [head.strip("| ") for head in heads] == ["model", "test set", "development set", "by word", "151 s each"]
-        with_both = {row[0].strip("| "): row[1] for row in rows if "43.21%" in row[-1]}
-        assert with_both["Gated-Attention Reader"] == "49.00%"
-        assert with_both["Universal Transformer, 6 fixed steps, pointing"] == DASH
-        assert "Residual Shuffle-Exchange, 2021" not in with_both, "its run failed"
-        assert not any("43.21%" in cell for row in rows for cell in row[:-1])
+    assert "43.21%" not in tables.lambada(short=True, rivals=path)
+    heads, _, *rows = [line.split(" | ") for line in tables.lambada(rivals=path).split("\n\n")[0].split("\n")]
+    assert [head.strip("| ") for head in heads] == ["model", "test set", "development set", "by word", "151 s each"]
+    with_both = {row[0].strip("| "): row[1] for row in rows if "43.21%" in row[-1]}
+    assert with_both["Gated-Attention Reader"] == "49.00%"
+    assert with_both["Universal Transformer, 6 fixed steps, pointing"] == DASH
+    assert "Residual Shuffle-Exchange, 2021" not in with_both, "its run failed"
+    assert not any("43.21%" in cell for row in rows for cell in row[:-1])
     alike = tables.trained_alike(path)
     assert alike.startswith(
         "One NVIDIA H200, commit abc1234, torch 2.11.0: 6 runs at once, each on 25% of the GPU at most"
