@@ -12,7 +12,7 @@ from torch import Tensor
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from riffle.kernels.launches import Launch, _hooked
+from riffle.kernels.launches import Launch
 
 MOST_DESCRIBED = 1024
 """Places of tensors whose descriptors a launch keeps."""
@@ -28,7 +28,7 @@ class Matrix(NamedTuple):
 
 
 class DescriptorLaunch(Launch):
-    """One launch of a kernel whose first arguments are descriptors.
+    """One launch of a kernel whose first arguments are descriptors: the tensors that these describe come first.
 
     Args:
         kernels: The file of the kernel.
@@ -57,19 +57,10 @@ class DescriptorLaunch(Launch):
         self.described: dict[tuple[int | None, ...], list[Any]] = {}
         """What the launcher takes for tensors at these addresses: a descriptor says where a matrix lies, no more."""
 
-    def __call__(self, *tensors: Tensor | None) -> None:
-        """Launch it on these tensors; those that are described come first."""
-        if self.start is None or _hooked():
-            self._run(tensors)
-            return
-        stream = torch._C._cuda_getCurrentRawStream(torch._C._cuda_getDevice())
-        if stream != self.stream:
-            self._bind(stream)
-        addresses = [None if tensor is None else tensor.data_ptr() for tensor in tensors]
+    def _described(self, addresses: list[int | None]) -> Sequence[Any]:
         count = len(self.matrices)
         key = tuple(addresses[:count])
-        described = self.described.get(key) or self._describe(key)
-        self.start(*self.head, *described, *addresses[count:], *self.trailing)
+        return [*(self.described.get(key) or self._describe(key)), *addresses[count:]]
 
     def _arguments(self, tensors: Sequence[Tensor | None]) -> Sequence[Any]:
         count = len(self.matrices)

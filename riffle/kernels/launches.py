@@ -176,7 +176,7 @@ class Launch:
             self._bind(stream)
         # Addresses instead of tensors: of those the launcher would ask the driver.
         addresses = [None if tensor is None else tensor.data_ptr() for tensor in tensors]
-        self.start(*self.head, *addresses, *self.trailing)
+        self.start(*self.head, *self._described(addresses), *self.trailing)
 
     def _run(self, tensors: Sequence[Tensor | None]) -> None:
         """Launch it by way of Triton, which compiles it if need be."""
@@ -194,6 +194,10 @@ class Launch:
     def _arguments(self, tensors: Sequence[Tensor | None]) -> Sequence[Any]:
         """The kernel's first arguments."""
         return tensors
+
+    def _described(self, addresses: list[int | None]) -> Sequence[Any]:
+        """The same as the launcher takes them."""
+        return addresses
 
     def _bind(self, stream: int) -> None:
         """Put together what comes before a kernel's arguments."""

@@ -5,7 +5,6 @@ A kernel may stray from the float64 truth at most twice as far as eager PyTorch 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ from riffle.kernels import fused, reference
 from riffle.kernels.reference import SwitchWeights
 from riffle.shuffle import riffle, unriffle
 
+pytestmark = pytest.mark.usefixtures("_poison")
 GPU = torch.cuda.is_available()
 DEVICE = "cuda" if GPU else "cpu"
 DTYPES = [torch.float32, *([torch.bfloat16, torch.float16] if GPU else [])]
@@ -90,17 +90,6 @@ class Case:
             y_BPE = reference.gated_switch(x_BND.reshape(pairs), weights, skip_BPE, swap=swap)
             y_BND = SHUFFLES[shuffle](y_BPE.reshape(x_BND.shape))
         return [y_BND.detach(), *torch.autograd.grad(y_BND, leaves, self.grad.to(dtype))]
-
-
-@pytest.fixture(autouse=True)
-def _poison() -> Iterator[None]:
-    """Fill fresh buffers with NaN, so that an element nobody writes is seen."""
-    before = torch.are_deterministic_algorithms_enabled(), torch.utils.deterministic.fill_uninitialized_memory
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.utils.deterministic.fill_uninitialized_memory = True
-    yield
-    torch.use_deterministic_algorithms(before[0])
-    torch.utils.deterministic.fill_uninitialized_memory = before[1]
 
 
 @pytest.mark.filterwarnings("ignore")
