@@ -14,6 +14,7 @@ from riffle.quantities import DASH, format_percent, format_share
 from riffle.reproduce.claims import SIMPLE, format_paper
 from riffle.reproduce.figures import chomsky as chomsky_figure
 from riffle.reproduce.figures import listops as listops_figure
+from riffle.reproduce.figures import residual as residual_figure
 from riffle.reproduce.paper import GENERALIZATION, LENGTHS
 from riffle.reproduce.results import accuracies, by_group, over_length, read_results, select
 from riffle.tasks import TASKS
@@ -25,6 +26,8 @@ LONG = 4096
 """The longest length of the paper's figure."""
 SHIPPED_COLUMNS = ("300, bare", "80 to 1000, asked", "worst family")
 """What the README says of the weights in the package."""
+UNIT_LENGTHS = (64, 512, 4096)
+"""Lengths at which units are compared."""
 RECIPE = "long"
 """The recipe whose runs the README shows."""
 
@@ -151,6 +154,20 @@ def listops() -> str:
     """ListOps: published accuracies and ours, in percent."""
     rows = listops_figure.table(listops_figure.LISTOPS.read(ROOT / "results"))
     return table(["model", "right classes"], [[name, _percent(value)] for name, value in rows.items()])
+
+
+def residual() -> str:
+    """The units beside one another: symbols right over length, the mean of the seeds and their spread."""
+    groups = by_group(residual_figure.RESIDUAL.read(ROOT / "results"))
+    rows = [
+        [
+            *group.split(", ", 1),
+            str(len(runs)),
+            *(_mean_and_spread(accuracies(runs, length)) for length in UNIT_LENGTHS),
+        ]
+        for group, runs in groups.items()
+    ]
+    return table(["task", "unit", "seeds", *map(str, UNIT_LENGTHS)], rows, text_columns=2)
 
 
 def _percent(value: float | None) -> str:
