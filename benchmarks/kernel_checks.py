@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from riffle.bench.measure import relative_error
-from riffle.kernels import reference, tuning
+from riffle.kernels import layer_plan, reference, tuning
 from riffle.kernels.launches import Kept, Workspace, forward_layer, unit_weights
 from riffle.kernels.layer_backward import SkipGradient, UnitGradients, backward_layer
 from riffle.kernels.layer_plan import LayerPlan, plan_layer, share_gradients
@@ -36,14 +36,9 @@ PATIENCE = 10.0
 """Seconds after which a layer hangs."""
 LAYER_TRIALS: dict[str, tuple[int, LayerForm]] = {
     "loop": (192, LayerForm(groups=2, stages=6, split=3, shared=True, unroll=1)),
-    "joint2": (192, LayerForm(groups=1, rows=128, stages=6, split=3, shared=True, unroll=2)),
-    "joint3": (192, LayerForm(groups=1, rows=128, stages=6, split=3, shared=True, unroll=3)),
-    "whole2": (192, LayerForm(groups=1, rows=128, stages=2, shared=True, unroll=2)),
     "ways4": (192, LayerForm(groups=1, stages=6, split=3, shared=True, ways=4)),
-    "ways2": (192, LayerForm(groups=1, stages=6, split=3, shared=True, ways=2)),
-    "joint96": (96, LayerForm(groups=1, rows=128, stages=6)),
 }
-"""Forms of the layer as one launch that are not in the table for what they are tried for."""
+"""Forms of the layer as one launch that are tried for other numbers of pairs than the table has them for."""
 PRODUCT_TRIALS: dict[int, ProductForm] = {
     64: ProductForm(fewest=2**13, stages=4, step=64),
     128: ProductForm(fewest=2**13, stages=3, step=64),
@@ -51,7 +46,7 @@ PRODUCT_TRIALS: dict[int, ProductForm] = {
 BEFORE = tuple(
     row._replace(form=row.form._replace(unroll=None))
     for row in tuning.LAYER_ROWS
-    if (row.features, row.keep) != (96, True)
+    if (row.features, row.keep) not in ((96, True), (192, True)) and row.form.ways == 1
 )
 """The rows without what was added; kept gates then left the chip by ordinary stores, which no kernel here does."""
 
@@ -62,37 +57,28 @@ class Setting(NamedTuple):
     rows: tuple[LayerRow, ...] = tuning.LAYER_ROWS
     products: dict[int, ProductForm] = tuning.PRODUCT_FORMS
     dependent: bool = tuning.DEPENDENT_LAUNCH
-    numbers_a_warp: int = tuning.NUMBERS_A_WARP
-    aside: bool = tuning.PRODUCTS_ASIDE
+    gradient_pairs: int = tuning.GRADIENT_PAIRS
 
 
-def _with_form(name: str, keep: bool, fewest: int, setting: Setting, skip: bool | None = None) -> Setting:
+def _with_form(name: str, keep: bool, fewest: int, setting: Setting) -> Setting:
     features, form = LAYER_TRIALS[name]
-    row = LayerRow(features, keep, fewest, form, skip)
-    # Forms for few pairs come before those for many, of which the last that fits is taken.
-    return setting._replace(rows=(row, *setting.rows) if form.ways > 1 else (*setting.rows, row))
+    return setting._replace(rows=(*setting.rows, LayerRow(features, keep, fewest, form)))
 
 
 CHANGES: dict[str, Callable[[Setting], Setting]] = {
-    "before": lambda setting: Setting(BEFORE, {}),
+    "before": lambda setting: Setting(BEFORE, {}, dependent=False),
     "library": lambda setting: Setting(),
-    "other": lambda setting: Setting((), {}),
-    "dependent": lambda setting: setting._replace(dependent=True),
-    "inline": lambda setting: setting._replace(aside=False),
-    "warps": lambda setting: setting._replace(numbers_a_warp=256),
-    "spare": lambda setting: setting._replace(
-        products={features: form._replace(spare=12) for features, form in setting.products.items()}
-    ),
+    "other": lambda setting: Setting((), {}, dependent=False),
+    "waiting": lambda setting: setting._replace(dependent=False),
     "products": lambda setting: setting._replace(products=setting.products | PRODUCT_TRIALS),
-    **{name: partial(_with_form, name, True, 2**13) for name in ("loop", "joint2", "joint3", "whole2")},
-    **{f"{name}-skip": partial(_with_form, name, True, 2**13, skip=True) for name in ("loop", "joint2", "whole2")},
-    **{f"{name}-free": partial(_with_form, name, False, 2**13) for name in ("joint2", "joint3", "whole2")},
-    **{name: partial(_with_form, name, False, 512) for name in ("ways4", "ways2")},
-    "joint96": lambda setting: _with_form("joint96", True, 2**12, _with_form("joint96", False, 2**12, setting)),
+    "loop": partial(_with_form, "loop", True, 2**13),
+    "ways4": partial(_with_form, "ways4", False, 512),
+    "gradients17": lambda setting: setting._replace(gradient_pairs=2**17),
+    "gradients15": lambda setting: setting._replace(gradient_pairs=2**15),
 }
-"""What a part of a setting's name does: forms by their names for kept gates, with "-skip" only where there is a skip
-connection, with "-free" where gates are not kept; "ways" for few pairs; "inline" without a second stream for the
-weights' products, "spare" with some multiprocessors for it; "other" has no kernels for this chip at all."""
+"""What a part of a setting's name does: forms by their names, for kept gates or for few pairs; "waiting" without
+launches that begin before the one before has ended; more or fewer pairs a product for the weights; "other" has no
+kernels for this chip at all."""
 CACHES = (tuning.find_layer_form, tuning.layer_form, tuning.product_form, tuning.pass_blocks, plan_layer, plan_network)
 
 
@@ -102,8 +88,8 @@ def use(name: str) -> None:
     for change in name.split("+"):
         setting = CHANGES[change](setting)
     tuning.LAYER_ROWS, tuning.PRODUCT_FORMS = setting.rows, setting.products
-    tuning.DEPENDENT_LAUNCH, tuning.NUMBERS_A_WARP = setting.dependent, setting.numbers_a_warp
-    tuning.PRODUCTS_ASIDE = setting.aside
+    tuning.DEPENDENT_LAUNCH = setting.dependent
+    layer_plan.GRADIENT_PAIRS = tuning.GRADIENT_PAIRS = setting.gradient_pairs
     for cache in CACHES:
         cache.cache_clear()
 
@@ -239,31 +225,18 @@ def checks() -> list[Check]:
     """Of every form and change, those first that most rows need."""
     found = []
     for shuffle in (1, -1, 0):
-        for setting in (
-            "library",
-            "loop",
-            "joint2",
-            "joint3",
-            "whole2",
-            "before",
-            "library+dependent",
-            "library+warps",
-        ):
-            for skip in (True, False) if shuffle or setting in ("library", "before") else (True,):
+        for setting in ("library", "library+loop", "library+waiting", "before"):
+            for skip in (True, False):
                 found.append(Check(setting, 192, 2**14, True, skip, shuffle))
-        for setting in ("ways4", "ways2", "before", "ways4+dependent"):
-            found += [
-                Check(setting, 192, 2**11, False, skip, shuffle) for skip in ((True, False) if shuffle else (True,))
-            ]
-        for setting in ("library", "before", "joint2-free", "joint3-free"):
-            found.append(Check(setting, 192, MANY, False, False, shuffle))
-        found.append(Check("library", 192, MANY, False, True, shuffle))
-        for setting in ("library", "joint96"):
-            found += [Check(setting, 96, MANY, keep, False, shuffle) for keep in (False, True)]
-    found.append(Check("library+spare", 192, 2**14, True, False, 1))
-    for setting in ("library", "joint2"):
-        found += [Check(setting, 192, 2**13, True, False, shuffle) for shuffle in (1, -1)]
-    found += [Check("products", features, 2**14, True, False, 1) for features in PRODUCT_TRIALS]
+        for setting in ("library", "library+waiting", "before"):
+            found += [Check(setting, 192, 2**11, False, skip, shuffle) for skip in (True, False)]
+        for setting in ("library", "before"):
+            found += [Check(setting, 192, MANY, False, skip, shuffle) for skip in (True, False)]
+        found += [Check("library", 96, MANY, keep, False, shuffle) for keep in (False, True)]
+    for setting in ("library+loop", "before"):
+        found += [Check(setting, 192, 2**13, True, skip, 1) for skip in (True, False)]
+    found += [Check("library+ways4", 192, pairs, False, False, 1) for pairs in (2**9, 2**10, 2**12)]
+    found += [Check("library+products", features, 2**14, True, False, 1) for features in PRODUCT_TRIALS]
     return found
 
 

@@ -1,7 +1,7 @@
 """Choose among kernels on a GPU of compute capability 9.0: check each form, then time layers and whole networks.
 
     python benchmarks/kernel_trials.py RESULT.json --seconds 95
-    python benchmarks/kernel_trials.py RESULT.json --rows step-1k call-4k --settings library library+joint2+dependent
+    python benchmarks/kernel_trials.py RESULT.json --rows step-1k call-4k --settings before library
 
 Settings are those of ``kernel_checks.py``, whose checks run first: a form that is less exact than twice eager PyTorch,
 or that hangs, is timed nowhere. Then layers and networks are timed in one process, the important rows first, each
@@ -123,7 +123,6 @@ class Row(NamedTuple):
 
 K, M = 2**10, 2**20
 GRAPHS: Form = "riffle-graphs"
-_KEPT = ("before", "library", "library+loop", "library+joint2", "library+joint3", "library+whole2")
 
 
 def rows() -> Iterator[Row]:
@@ -131,49 +130,31 @@ def rows() -> Iterator[Row]:
     settings: tuple[str, ...]
     own_1k = Workload("own-step-1k", "plain training step", 192, 2, (K,), batch=32)
     own_256 = Workload("own-step-256", "plain training step", 192, 1, (256,), batch=64)
-    more = ("joint2-skip", "inline", "spare", "dependent", "warps")
-    yield Row("step-1k", (*_KEPT, *(f"library+{change}" for change in more), "before"), time_network, (own_1k, GRAPHS))
-    few = ("before", "library+ways4", "library+ways2", "library+dependent", "library+ways4+dependent", "before")
-    call_4k = Workload("own-call-4k", "plain forward", 192, 2, (4 * K,))
-    yield Row("call-4k", few, time_network, (call_4k, GRAPHS), 1.0)
-    steps = (
-        "before",
-        "library",
-        *(f"library+{change}" for change in ("inline", "dependent", "warps", "joint2")),
-        "before",
-    )
-    yield Row("step-256", steps, time_network, (own_256, GRAPHS), 1.0)
-    for name, pairs, keep, skip, back, settings in (
-        ("kept", 2**14, True, False, False, _KEPT),
-        ("kept, skip", 2**14, True, True, False, _KEPT),
-        ("back", 2**14, True, False, True, ("before", "library", "library+warps")),
-        ("back, skip", 2**14, True, True, True, ("before", "library")),
-        ("few", 2**11, False, False, False, ("before", "library+ways4", "library+ways2")),
-    ):
-        yield Row(f"layer 192, {pairs} pairs, {name}", settings, time_layer, (192, pairs, keep, skip, back), 0.5)
+    own_4k = Workload("own-step-4k", "plain training step", 192, 2, (4 * K,), batch=8)
+    settings = ("before", "library", "library+waiting", "library+gradients17", "library+gradients15", "before")
+    yield Row("step-1k", settings, time_network, (own_1k, GRAPHS))
+    yield Row("step-4k", ("before", "library", "library+gradients17"), time_network, (own_4k, GRAPHS))
+    yield Row("step-256", ("before", "library", "library+gradients17", "before"), time_network, (own_256, GRAPHS), 1.0)
+    for cells in (4 * K, K, 2 * K, 8 * K):
+        call = Workload(f"own-call-{cells}", "plain forward", 192, 2, (cells,))
+        settings = (
+            ("before", "library", "library+waiting") if cells == 4 * K else ("before", "library", "library+ways4")
+        )
+        yield Row(f"call-{cells}", settings, time_network, (call, GRAPHS), 1.0)
+    for pairs, skip in ((2**13, False), (2**13, True), (2**15, False), (2**16, False), (2**16, True)):
+        name = f"layer 192, {pairs} pairs, kept{', skip' * skip}"
+        yield Row(name, ("before", "library", "library+loop"), time_layer, (192, pairs, True, skip, False), 0.5)
     backward_1m = Workload("backward-1m", "forward and backward", 192, 1, (M,))
-    settings = ("before", "library", "library+joint2")
-    yield Row("backward-1m-kept", settings, time_network, (backward_1m, "fused-keep"), 3.0)
-    yield Row("backward-1m", ("before", "library", "library+joint2-free"), time_network, (backward_1m, "fused"), 3.0)
-    settings = ("before", "library", "library+joint2-free", "library+joint3-free")
-    yield Row("infer-1m", settings, time_network, (Workload("infer-1m", "inference", 192, 1, (M,)), "fused"))
+    yield Row("backward-1m-kept", ("before", "library"), time_network, (backward_1m, "fused-keep"), 3.0)
     bins = Workload("step", "training step", 192, 1, (8, 16, 32, 64), batch=64, graph=True)
-    settings = ("before", "library", "library+inline", "library+dependent")
-    yield Row("step-bins", settings, time_network, (bins, "fused-keep"), 3.0)
+    yield Row("step-bins", ("before", "library"), time_network, (bins, "fused-keep"), 3.0)
     backward_2m = Workload("backward-2m", "forward and backward", 96, 1, (2 * M,))
-    yield Row("backward-2m", ("before", "library", "library+joint96"), time_network, (backward_2m, "fused"), 3.0)
-    infer_2m = Workload("infer-2m", "inference", 96, 1, (2 * M,))
-    yield Row("infer-2m", ("library", "library+joint96"), time_network, (infer_2m, "fused"))
+    yield Row("backward-2m-kept", ("before", "library"), time_network, (backward_2m, "fused-keep"), 3.0)
     for name, workload in (("host-256", own_256), ("host-1k", own_1k)):
         yield Row(name, ("library",), profile_step, (workload, "riffle"), 2.0)
     own_256k = Workload("own-backward-256k", "plain forward and backward", 192, 2, (256 * K,))
-    yield Row("backward-256k", ("before", "library", "library+joint2-free"), time_network, (own_256k, "riffle"), 3.0)
-    yield Row("host-256-compiled", ("library",), profile_step, (own_256, "riffle-compiled"), 8.0)
+    yield Row("backward-256k", ("before", "library"), time_network, (own_256k, "riffle"), 3.0)
     for features, pairs, keep, back, settings in (
-        (192, 2**13, True, False, _KEPT),
-        (192, 2**12, False, False, ("before", "library+ways4", "library+ways2")),
-        (192, 2**11, True, True, ("before", "library")),
-        (96, 2**14, True, False, ("before", "library", "library+joint96")),
         (64, 2**20, True, False, ("other", "library")),
         (128, 2**14, True, True, ("library", "library+products")),
         (64, 2**14, True, True, ("library", "library+products")),
@@ -181,10 +162,9 @@ def rows() -> Iterator[Row]:
         name = f"layer {features}, {pairs} pairs{', kept' * keep}{', back' * back}"
         yield Row(name, settings, time_layer, (features, pairs, keep, False, back), 0.5)
     wide = Workload("infer-128k", "inference", 384, 2, (128 * K,))
-    yield Row("infer-128k", ("before", "library+dependent"), time_network, (wide, "fused"), 1.0)
+    yield Row("infer-128k", ("before", "library"), time_network, (wide, "fused"), 1.0)
     reader = Workload("lambada", "inference", 384, 2, (128,), batch=64, graph=True)
-    yield Row("reader", ("before", "library+dependent"), time_network, (reader, "fused"), 1.0)
-    yield Row("host-1k-compiled", ("library",), profile_step, (own_1k, "riffle-compiled"), 8.0)
+    yield Row("reader", ("before", "library"), time_network, (reader, "fused"), 1.0)
 
 
 def measure(row: Row, settings: tuple[str, ...], bad: set[str], deadline: float) -> Iterator[dict[str, Any]]:

@@ -143,8 +143,16 @@ class LayerRow(NamedTuple):
     form: LayerForm
     skip: bool | None = None
     """Whether there is a skip connection, which other kernels add in a launch of its own; None for both."""
+    most: int | None = None
+    """Pairs up to which it is; None for any number."""
+
+    def fits(self, pairs: int, features: int, *, keep: bool, skip: bool) -> bool:
+        """Whether it is for such a layer."""
+        alike = (self.features, self.keep) == (features, keep) and self.skip in (None, skip)
+        return alike and self.fewest <= pairs <= (self.most or pairs)
 
 
+_LOOP_192 = LayerForm(groups=2, stages=6, split=3, shared=True, unroll=1)
 LAYER_ROWS: tuple[LayerRow, ...] = (
     LayerRow(32, False, 2**15, LayerForm(groups=3, stages=2)),
     LayerRow(48, False, 2**15, LayerForm(groups=3, stages=6)),
@@ -153,7 +161,11 @@ LAYER_ROWS: tuple[LayerRow, ...] = (
     LayerRow(96, False, 2**12, LayerForm(groups=2, stages=6)),
     LayerRow(96, True, 2**14, LayerForm(groups=2, stages=6)),
     LayerRow(128, False, 2**14, LayerForm(groups=2, stages=4)),
-    LayerRow(192, False, 2**14, LayerForm(groups=2, stages=6, split=3, shared=True, unroll=1)),
+    LayerRow(192, False, 2**11, LayerForm(groups=1, stages=6, split=3, shared=True, ways=4), most=2**11),
+    LayerRow(192, False, 2**14, _LOOP_192),
+    # Without a skip connection, other kernels keep the gates of a million cells faster, and those of 32K slower.
+    LayerRow(192, True, 2**14, _LOOP_192, most=2**15),
+    LayerRow(192, True, 2**14, _LOOP_192, skip=True),
 )
 """The last row that fits a layer is its form; none, and other kernels serve it."""
 
@@ -178,7 +190,7 @@ PRODUCT_FORMS: dict[int, ProductForm] = {
     192: ProductForm(fewest=2**11, stages=3, step=64),
 }
 """By features (:mod:`riffle.kernels.hopper_backward`)."""
-DEPENDENT_LAUNCH = False
+DEPENDENT_LAUNCH = True
 """Whether a kernel may begin while the one before it ends (programmatic dependent launch), where the chip can.
 
 Such a kernel waits (`griddepcontrol.wait`) before it reads or writes anything that another launch writes or reads; the
@@ -194,12 +206,8 @@ def find_layer_form(
     pairs: int, features: int, dtype: torch.dtype, *, keep: bool, skip: bool = False
 ) -> LayerForm | None:
     """The form of the kernel that does a whole layer, on a chip that runs it; None where other kernels are faster."""
-    found = None
-    for row in LAYER_ROWS:
-        fits = row.features == features and row.keep == keep and row.skip in (None, skip)
-        if fits and pairs >= row.fewest and dtype != torch.float32:
-            found = row.form
-    return found
+    forms = [row.form for row in LAYER_ROWS if row.fits(pairs, features, keep=keep, skip=skip)]
+    return forms[-1] if forms and dtype != torch.float32 else None
 
 
 @lru_cache(maxsize=4096)

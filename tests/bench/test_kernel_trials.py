@@ -15,16 +15,17 @@ pytest.importorskip("triton", reason="Triton has no build for this platform")
 
 from benchmark_scripts import load_script
 
-from riffle.kernels import tuning
+from riffle.kernels import layer_plan, tuning
 
-SAME_KERNELS = {"inline", "other", "joint2-skip"}
+SAME_KERNELS = {"other", "gradients15", "gradients17"}
 """Changes that need no check of their own."""
 
 
 @pytest.fixture
 def trials(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    for name in ("LAYER_ROWS", "PRODUCT_FORMS", "DEPENDENT_LAUNCH", "NUMBERS_A_WARP", "PRODUCTS_ASIDE"):
+    for name in ("LAYER_ROWS", "PRODUCT_FORMS", "DEPENDENT_LAUNCH", "GRADIENT_PAIRS"):
         monkeypatch.setattr(tuning, name, getattr(tuning, name))
+    monkeypatch.setattr(layer_plan, "GRADIENT_PAIRS", tuning.GRADIENT_PAIRS)
     yield load_script("kernel_trials")
     monkeypatch.undo()
     for cache in load_script("kernel_checks").CACHES:
@@ -39,15 +40,20 @@ def test_every_setting_is_known_and_checked(trials: Any) -> None:
     assert used - checked == SAME_KERNELS
     rows = [row.name for row in trials.rows()]
     assert len(set(rows)) == len(rows)
-    for setting in ("library+joint2+dependent", "before"):
+    for setting in ("library+gradients17", "before"):
         trials.use(setting)
     assert not tuning.DEPENDENT_LAUNCH
+    assert tuning.GRADIENT_PAIRS == 2**16
     assert tuning.PRODUCT_FORMS == {}
-    trials.use("library+ways4+joint2-skip")
-    form = checks.LAYER_TRIALS["joint2"][1]
     options = {"dtype": torch.bfloat16, "features": 192}
-    assert tuning.find_layer_form(2**14, keep=True, skip=True, **options) == form
-    assert tuning.find_layer_form(2**14, keep=True, skip=False, **options) is None
+    assert tuning.find_layer_form(2**11, keep=False, **options) is None
+    assert tuning.find_layer_form(2**14, keep=True, skip=True, **options) is None
+    trials.use("library+loop")
+    form = checks.LAYER_TRIALS["loop"][1]
+    assert tuning.find_layer_form(2**19, keep=True, **options) == form
+    trials.use("library")
+    assert tuning.find_layer_form(2**19, keep=True, **options) is None
+    assert tuning.find_layer_form(2**19, keep=True, skip=True, **options) == form
     assert tuning.find_layer_form(2**11, keep=False, **options).ways == 4
     assert tuning.find_layer_form(2**14, keep=False, **options).ways == 1
 

@@ -348,16 +348,6 @@ def test_data_parallel_training(tmp_path: Path) -> None:
         torch.distributed.destroy_process_group()
 
 
-@pytest.mark.gpu
-def test_compiled_networks_do_without() -> None:
-    ours, theirs = make()
-    compiled = torch.compile(ours, backend="aot_eager", fullgraph=True)
-    for _ in range(SIGHTS + 1):
-        x_BND = cells()
-        torch.testing.assert_close(compiled(x_BND), theirs(x_BND), rtol=0, atol=1e-6)
-    assert not ours.graphs.counts
-
-
 @pytest.mark.filterwarnings("ignore")  # deprecations inside the compiler
 @pytest.mark.parametrize("recompute", [True, False])
 def test_compiled_networks_replay(recompute: bool) -> None:
