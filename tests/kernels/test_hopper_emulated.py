@@ -170,8 +170,8 @@ def _kernels_for_32_features(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     caches = (tuning.find_layer_form, tuning.layer_form, tuning.product_form, layer_plan.plan_layer, plan_network)
 
     def run_others(launch: Launch, tensors: Sequence[Tensor | None]) -> None:
-        # Triton's interpreter has no assembly.
-        launch.constants["FAST"] = False
+        # Triton's interpreter has no assembly, and runs one launch after the other.
+        launch.constants.update(FAST=False, PDL=False)
         others(launch, tensors)
 
     def add_product(grad: Tensor, read: Tensor, out: Tensor) -> None:
