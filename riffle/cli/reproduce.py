@@ -200,5 +200,5 @@ def _print_claims(claims: Sequence[Claim]) -> None:
     """Print whether each of the paper's claims holds, and why."""
     colours = {True: "green", False: "red", None: "yellow"}
     for claim in claims:
-        verdict = f"[{colours[claim.holds]}]{claim.verdict}[/]"
+        verdict = f"[{colours[claim.decided]}]{claim.verdict}[/]"
         output.print(f"{verdict}: {escape(claim.statement)}: {escape(claim.evidence)}", highlight=False, soft_wrap=True)
