@@ -103,7 +103,7 @@ def reproduce(
     each. Whatever stops it, the same command continues: finished runs are skipped, others resumed. On a GPU it starts
     NVIDIA's MPS where that is installed, so that the kernels of several runs share the GPU.
     """
-    require("matplotlib", "tensorboard")
+    require("matplotlib")
     root = out or Path("runs/quick" if quick else "results")
     if report:
         from riffle.reproduce.report import report as write_report
