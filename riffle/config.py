@@ -177,6 +177,8 @@ class TrainConfig:
     """Which weights are the result: the last, or the most accurate at the first of evaluate_lengths."""
     precision: Precision = "fp32"
     """Precision of the matrix products: fp32, tf32 or bf16 (autocast)."""
+    compile: bool = False
+    """Whether torch.compile fuses the step that the Neural GPU repeats; others have nothing to compile."""
     seed: int = 0
     """Seed of the initial weights, the examples and dropout."""
     log_every: Count = 50

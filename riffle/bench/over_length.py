@@ -142,7 +142,7 @@ class GraphMemoryError(Exception):
 def _compile_layers(module: nn.Module) -> None:
     """Compile the layers that a model repeats, for any length."""
     if isinstance(module, NeuralGPU):
-        module.unit.compile(dynamic=True)
+        module.compile_layers()
     elif isinstance(module, UniversalReader):
         for stack in (module.encoder, module.decoder):
             if stack is not None:

@@ -103,7 +103,7 @@ def reproduce(
     each. Whatever stops it, the same command continues: finished runs are skipped, others resumed. On a GPU it starts
     NVIDIA's MPS where that is installed, so that the kernels of several runs share the GPU.
     """
-    require("matplotlib", "tensorboard")
+    require("matplotlib")
     root = out or Path("runs/quick" if quick else "results")
     if report:
         from riffle.reproduce.report import report as write_report
@@ -200,5 +200,5 @@ def _print_claims(claims: Sequence[Claim]) -> None:
     """Print whether each of the paper's claims holds, and why."""
     colours = {True: "green", False: "red", None: "yellow"}
     for claim in claims:
-        verdict = f"[{colours[claim.holds]}]{claim.verdict}[/]"
+        verdict = f"[{colours[claim.decided]}]{claim.verdict}[/]"
         output.print(f"{verdict}: {escape(claim.statement)}: {escape(claim.evidence)}", highlight=False, soft_wrap=True)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
-from riffle.cli.display import choose_device, errors, progress_bar
+from riffle.cli.display import choose_device, errors, have, progress_bar
 from riffle.quantities import format_wait
 
 if TYPE_CHECKING:
@@ -103,6 +103,7 @@ def train_runs(figure: LearningFigure, options: ReproduceOptions) -> int:
     errors.print(f"{figure.name}: {finished}; {progress.describe_left()}", highlight=False)
     if not jobs:
         return 0
+    have("tensorboard", "TensorBoard curves")
     hardware = [device_name(torch.device(device)) for device in devices]
     origin = {**provenance, "hardware": hardware, "steps": sum(progress.steps_left.values())}
     time_record = record_time(options.results / figure.name / "time.json", origin, progress.ended)

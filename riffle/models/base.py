@@ -32,6 +32,10 @@ class Trainable(nn.Module):
         """Scalars besides the loss that :meth:`after_step` uses; data parallel training averages them in place."""
         return []
 
+    def compile_layers(self) -> None:
+        """Compile the layers that the model repeats, for any length, in place."""
+        raise ValueError(f"train.compile must be false for {type(self).__name__}, which has nothing to compile")
+
     def after_step(self, loss: Tensor, learning_rate: Tensor) -> None:
         """Adapt buffers after a training step; it runs inside a captured step, so in place and without syncing."""
 

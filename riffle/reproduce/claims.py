@@ -28,23 +28,31 @@ class Claim(NamedTuple):
     spread: float | None = None
     """Standard deviation of :attr:`ours` over runs."""
     runs: tuple[int, ...] = ()
-    """Runs that it rests on, of each side where two are compared; empty where nothing was trained."""
+    """Runs that it rests on, of each side where two are compared, of the smallest of several groups; empty where
+    nothing was trained."""
     within_noise: bool = False
     """Whether the difference is smaller than the standard deviation of the runs, and so no finding."""
 
     @property
+    def decided(self) -> bool | None:
+        """Whether it holds; None where that is open or within noise, or rests on a single run of unknown spread."""
+        return None if self.within_noise or 1 in self.runs else self.holds
+
+    @property
     def verdict(self) -> str:
-        """The outcome in a word or two, after the number of runs.
+        """The outcome in a word or two, after the number of runs; of a single run, that it is one.
 
         >>> Claim("", False, "", paper=0.99, ours=0.956, runs=(5,)).verdict
         '5 runs: short by 3.4 points'
         >>> Claim("", True, "", paper=0.93, ours=0.99, runs=(1,)).verdict, Claim("", True, "", runs=(5, 3)).verdict
-        ('one run: exceeded', '5 runs against 3: holds')
+        ('one run', '5 runs against 3: holds')
         >>> Claim("", None, "").verdict, Claim("", True, "").verdict
         ('open', 'holds')
         """
         if self.holds is None:
             return "open"
+        if 1 in self.runs:
+            return self._count()
         if self.within_noise:
             verdict = "within noise"
         elif self.paper is None or self.ours is None:
@@ -53,11 +61,13 @@ class Claim(NamedTuple):
             verdict = f"short by {100 * (self.paper - self.ours):.2g} points"
         else:
             verdict = "exceeded" if self.ours > self.paper + READ_TO else "reached"
-        if not self.runs:
-            return verdict
+        return f"{self._count()}: {verdict}" if self.runs else verdict
+
+    def _count(self) -> str:
+        """The runs in words: "one run", "5 runs against 3"."""
         ours, *others = self.runs
         against = [f"against {'one' if number == 1 else number}" for number in others]
-        return " ".join(["one run" if ours == 1 else count_runs(ours), *against]) + f": {verdict}"
+        return " ".join(["one run" if ours == 1 else count_runs(ours), *against])
 
 
 def reaches(statement: str, paper: float, accuracies: Sequence[float], *, best: bool = False) -> Claim:
@@ -83,10 +93,9 @@ def at_least_as_good(statement: str, ours: Sequence[float], baseline: Sequence[f
         f"{format_percent(mean)} over {count_runs(len(ours))} against "
         f"{format_percent(baseline_mean)} over {count_runs(len(baseline))}"
     )
-    noise = max((spread for runs in (ours, baseline) if (spread := _spread(runs)) is not None), default=0.0)
-    within_noise = not slack and 0 < abs(mean - baseline_mean) <= noise
-    runs = (len(ours), len(baseline))
-    return Claim(statement, mean >= baseline_mean - slack, evidence, runs=runs, within_noise=within_noise)
+    margin = mean - (baseline_mean - slack)
+    within_noise = 0 < abs(margin) <= largest_spread(ours, baseline)
+    return Claim(statement, margin >= 0, evidence, runs=(len(ours), len(baseline)), within_noise=within_noise)
 
 
 def stays_below(statement: str, limit: float, accuracies: Sequence[float]) -> Claim:
@@ -155,6 +164,11 @@ def _judge(goal: Goal, results: Sequence[Result]) -> Claim:
     evidence = f"{'best of' if goal.best else 'mean of'} {count_runs(runs)} of {group!r}"
     spread = _spread(measured[group])
     return Claim(statement, ours >= goal.at_least - EXACT, evidence, goal.at_least, ours, spread, (runs,))
+
+
+def largest_spread(*groups: Sequence[float]) -> float:
+    """The largest standard deviation of a group of runs; 0 where every group is a single run."""
+    return max((spread for runs in groups if (spread := _spread(runs)) is not None), default=0.0)
 
 
 def _spread(accuracies: Sequence[float]) -> float | None:

@@ -52,8 +52,9 @@ class RunJob:
     @property
     def kernels(self) -> Hashable:
         """What decides which kernels are compiled: runs that agree in it share them. None where there are none."""
-        model, data, precision = self.spec.config.model, self.spec.config.data, self.spec.config.train.precision
-        return (model, data.bins, data.batch, precision) if model.kind == ModelConfig().kind else None
+        model, data, train = self.spec.config.model, self.spec.config.data, self.spec.config.train
+        has_kernels = model.kind == ModelConfig().kind or train.compile
+        return (model, data.bins, data.batch, train.precision) if has_kernels else None
 
 
 class RunUpdate(NamedTuple):

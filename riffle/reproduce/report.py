@@ -17,7 +17,8 @@ HEAD = """# What of the paper is reproduced
 Written by `riffle reproduce --report` from the files under `results/`; do not edit. The paper's numbers are read off
 its figures to about a point: a result within one point is said to reach it. Ours are means over runs with other seeds,
 with their standard deviation in points, or the best run where that is said. A verdict names its number of runs, of both
-sides where networks are compared. A difference below the standard deviation is "within noise" and no finding.
+sides where networks are compared. A difference below the standard deviation is "within noise" and no finding; a single
+run, whose spread is unknown, is "one run" and has no verdict.
 [How to run and add figures](experiments.md), [how riffle differs from the paper](deviations.md).
 """
 GOALS = """## Goals

@@ -337,6 +337,8 @@ def check_config(config: RunConfig) -> None:
         raise ValueError(f"train.start must be the folder of a trained run, got {train.start}")
     with WithoutValues():
         model = make_objective(config).build(config.model, device="meta")  # the model checks its own arguments
+    if train.compile:
+        model.compile_layers()  # refuses what cannot be compiled; nothing is compiled before the first call
     cells = data.batch * sum(data.bins)
     numbers = sum(parameter.numel() for parameter in model.parameters()) + cells * config.model.features
     if 4 * numbers > (most := total_bytes()):

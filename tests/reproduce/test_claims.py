@@ -76,12 +76,28 @@ def test_a_difference_below_the_spread_is_no_finding() -> None:
 
 def test_below_a_limit() -> None:
     assert stays_below("", 0.7, [0.5, 0.6]).verdict == "2 runs: holds"
-    assert stays_below("", 0.7, [0.9]).verdict == "one run: does not hold"
+    assert stays_below("", 0.7, [0.9, 0.91]).verdict == "2 runs: does not hold"
     assert stays_below("", 0.7, [0.6, 0.75]).verdict == "2 runs: within noise"
     assert stays_below("", 0.7, []).verdict == "open"
 
 
-def test_a_single_run_is_called_one() -> None:
-    assert reaches("", 0.9, [0.95]).verdict == "one run: exceeded"
-    assert reaches("", 0.9, [0.5]).verdict == "one run: short by 40 points"
-    assert at_least_as_good("", [0.95, 0.96], [0.5]).verdict == "2 runs against one: holds"
+def test_a_single_run_is_called_one_and_has_no_verdict() -> None:
+    single = [reaches("", 0.9, [0.95]), reaches("", 0.9, [0.5]), stays_below("", 0.7, [0.9])]
+    against = at_least_as_good("", [0.95, 0.96], [0.5])
+    assert [claim.verdict for claim in single] == ["one run"] * 3
+    assert [claim.holds for claim in single] == [True, False, False]
+    assert (against.verdict, at_least_as_good("", [0.5], [0.6]).verdict) == (
+        "2 runs against one",
+        "one run against one",
+    )
+    assert {claim.decided for claim in (*single, against)} == {None}
+
+
+def test_a_slack_moves_the_limit_that_noise_is_measured_from() -> None:
+    def verdict(ours: list[float], baseline: list[float]) -> str:
+        return at_least_as_good("", ours, baseline, 0.02).verdict.partition(": ")[2]
+
+    assert verdict([0.977, 0.886], [0.993, 0.959]) == "within noise"
+    assert verdict([0.90, 0.91], [0.99, 0.985]) == "does not hold"
+    assert verdict([0.975, 0.976], [0.98, 0.981]) == "holds", "below, but by far less than the slack"
+    assert verdict([0.96, 0.962], [0.979, 0.982]) == "within noise", "at the limit"

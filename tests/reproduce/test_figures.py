@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,26 @@ def run_in_this_process(
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Results of all figures, so that runs that figures share are trained once here too."""
     return tmp_path_factory.mktemp("results")
+
+
+def test_runs_need_no_tensorboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    monkeypatch.setattr(runner, "run_jobs", run_in_this_process)
+    command = (
+        "reproduce",
+        "multiplication",
+        "--quick",
+        "--device",
+        "cpu",
+        "--out",
+        tmp_path,
+        "--work",
+        tmp_path / "work",
+    )
+    ended = succeed(*command)
+    assert "no TensorBoard curves, since tensorboard is not installed" in " ".join(ended.err.split())
+    assert (tmp_path / "multiplication" / "multiply-seed0.json").exists()
+    assert not list(tmp_path.glob("work/*/*/tensorboard"))
 
 
 @pytest.mark.parametrize("name", ON_SYMBOLS)

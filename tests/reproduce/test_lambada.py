@@ -57,6 +57,14 @@ def test_claims_say_what_holds_what_does_not_and_what_is_open() -> None:
     assert LAMBADA_UNITS.claims(results)[0].holds is None
 
 
+def test_means_are_compared_and_single_runs_named() -> None:
+    results = [*results_of(a=0.40, b=0.415), *results_of(a=0.42, b=0.435), *results_of(a=0.41, c=0.5)]
+    claim = similar(results, ["a", "b"], 4)
+    assert (claim.verdict, claim.evidence) == ("2 runs: holds", "1.50 points from 41.00% to 42.50%")
+    assert similar(results, ["a", "b"], 1).verdict == "2 runs: within noise", "seeds are further apart than the limit"
+    assert similar(results, ["a", "c"], 4).verdict == "one run"
+
+
 def test_the_configurations_are_the_papers() -> None:
     models = {name: [spec.config.model for spec in get_figure(name).specs()] for name in ON_PASSAGES}
     assert [(m.features, m.blocks) for m in models["lambada-maps"]] == [(96, 2), (192, 2), (384, 2)]

@@ -49,7 +49,7 @@ def test_a_page_of_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert f"| multiply: symbols right at 128, best run | 100% | 100% | 2.00 | 3 runs: reached | {evidence} |" in lines
     short = [line for line in lines if line.startswith("| sort, gated: symbols right at 512 |")]
     assert short == [
-        "| sort, gated: symbols right at 512 | 97.6% | 94.20% | \N{EN DASH} | one run: short by 3.4 points | "
+        "| sort, gated: symbols right at 512 | 97.6% | 94.20% | \N{EN DASH} | one run | "
         "94.20% over 1 run; the paper 97.6% |"
     ]
     assert "| multiply: gated is right as often as two-fc at 64 |" in page

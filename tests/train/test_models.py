@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from riffle.config import DataConfig, ModelConfig, RunConfig, override
+from riffle.models.baselines.neural_gpu import DiagonalGRU
 from riffle.models.build import MODELS, SYMBOL_MODELS, build
 from riffle.recipes import BASELINES, paper, small, with_model
 from riffle.tasks import TASKS, get_task
@@ -18,7 +20,7 @@ from riffle.train.objective import SymbolObjective
 from riffle.train.run import check_config
 from riffle.train.step import TrainStep
 
-from .tiny import TINY, assert_finite, assert_same_run, resume, train, train_until
+from .tiny import TINY, assert_finite, assert_same_run, resume, state, train, train_until
 
 TASK = get_task("reverse")
 SMALLER = {"transformer": ["model.layers=2", "model.heads=2"], "universal-transformer": ["model.layers=3"]}
@@ -47,6 +49,31 @@ def test_a_stopped_run_ends_as_one_that_was_not(kind: str, tmp_path: Path, monke
     resume(tmp_path / "parts", config)
     assert_same_run(tmp_path / "whole", tmp_path / "parts")
     assert_finite(tmp_path / "whole")
+
+
+def test_a_run_of_compiled_layers_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def compile_eagerly(unit: DiagonalGRU, **options: bool) -> None:
+        calls.append(options)
+        nn.Module.compile(unit, backend="aot_eager", **options)
+
+    monkeypatch.setattr(DiagonalGRU, "compile", compile_eagerly)
+    config = config_of("dngpu", "model.dropout=0", "train.steps=4", "train.evaluate_every=2")
+    train(tmp_path / "plain", config)
+    assert not calls
+    train(tmp_path / "compiled", override(config, ["train.compile=true"]))
+    assert calls
+    one, other = (state(tmp_path / name) for name in ("plain", "compiled"))
+    assert one.keys() == other.keys()
+    for name, tensor in one.items():
+        torch.testing.assert_close(tensor, other[name], msg=name)
+
+
+def test_what_has_nothing_to_compile_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"train\.compile must be false for SequenceModel"):
+        check_config(override(TINY, ["train.compile=true"]))
+    check_config(config_of("dngpu", "train.compile=true"))
 
 
 @pytest.mark.parametrize("kind", SYMBOL_MODELS)

@@ -22,7 +22,7 @@ from riffle.plots import PALETTE, new_figure, style, style_axes
 from riffle.quantities import format_percent
 from riffle.recipes import paper_reader
 from riffle.reproduce.charts import title
-from riffle.reproduce.claims import Claim, at_least_as_good
+from riffle.reproduce.claims import Claim, at_least_as_good, largest_spread
 from riffle.reproduce.figure import LearningFigure
 from riffle.reproduce.results import Result, by_group
 from riffle.reproduce.specs import RunSpec, with_model_fields, with_train
@@ -82,14 +82,17 @@ def increasing(results: Sequence[Result], groups: Sequence[str]) -> list[Claim]:
 
 
 def similar(results: Sequence[Result], groups: Sequence[str], points: float) -> Claim:
-    """Claim that the best runs of groups are within some percentage points of one another."""
-    best = {group: max(runs) for group in groups if (runs := passage_accuracies(results, group))}
+    """Claim that the mean accuracies of groups are within some percentage points of one another."""
+    measured = [runs for group in groups if (runs := passage_accuracies(results, group))]
     statement = f"{'; '.join(groups)}: within {points:g} points"
-    if len(best) < len(groups):
-        return Claim(statement, None, f"{len(best)} of {len(groups)} were measured")
-    low, high = min(best.values()), max(best.values())
+    if len(measured) < len(groups):
+        return Claim(statement, None, f"{len(measured)} of {len(groups)} were measured")
+    means = [statistics.mean(runs) for runs in measured]
+    low, high = min(means), max(means)
     evidence = f"{100 * (high - low):.2f} points from {format_percent(low)} to {format_percent(high)}"
-    return Claim(statement, 100 * (high - low) <= points, evidence)
+    margin = points / 100 - (high - low)
+    within_noise = 0 < abs(margin) <= largest_spread(*measured)
+    return Claim(statement, margin >= 0, evidence, runs=(min(map(len, measured)),), within_noise=within_noise)
 
 
 def _draw(results: Sequence[Result], heading: str) -> Figure:
@@ -208,13 +211,17 @@ CHANGES: dict[str, dict[str, Any]] = {
 
 def _claim_levers(results: Sequence[Result]) -> list[Claim]:
     """Whether any change is an improvement; not a claim of the paper."""
-    best = {group: max(runs) for group in CHANGES if (runs := passage_accuracies(results, group))}
+    measured = {group: runs for group in CHANGES if (runs := passage_accuracies(results, group))}
     statement = "no change of one setting is better"
-    if len(best) < len(CHANGES):
-        return [Claim(statement, None, f"{len(best)} of {len(CHANGES)} were measured")]
-    winner = max(best, key=best.__getitem__)
-    evidence = f"{winner} {format_percent(best[winner])}, {UNCHANGED} {format_percent(best[UNCHANGED])}"
-    return [Claim(statement, winner == UNCHANGED, evidence)]
+    if len(measured) < len(CHANGES):
+        return [Claim(statement, None, f"{len(measured)} of {len(CHANGES)} were measured")]
+    means = {group: statistics.mean(runs) for group, runs in measured.items()}
+    winner = max(means, key=means.__getitem__)
+    evidence = f"{winner} {format_percent(means[winner])}, {UNCHANGED} {format_percent(means[UNCHANGED])}"
+    noise = largest_spread(measured[winner], measured[UNCHANGED])
+    within_noise = 0 < means[winner] - means[UNCHANGED] <= noise
+    fewest = min(map(len, measured.values()))
+    return [Claim(statement, winner == UNCHANGED, evidence, runs=(fewest,), within_noise=within_noise)]
 
 
 LAMBADA_LEVERS = _figure(
