@@ -161,11 +161,11 @@ LAYER_ROWS: tuple[LayerRow, ...] = (
     LayerRow(96, False, 2**12, LayerForm(groups=2, stages=6)),
     LayerRow(96, True, 2**14, LayerForm(groups=2, stages=6)),
     LayerRow(128, False, 2**14, LayerForm(groups=2, stages=4)),
-    LayerRow(192, False, 2**11, LayerForm(groups=1, stages=6, split=3, shared=True, ways=4), most=2**11),
+    LayerRow(192, False, 2**9, LayerForm(groups=1, stages=6, split=3, shared=True, ways=4), most=2**11),
     LayerRow(192, False, 2**14, _LOOP_192),
-    # Without a skip connection, other kernels keep the gates of a million cells faster, and those of 32K slower.
-    LayerRow(192, True, 2**14, _LOOP_192, most=2**15),
-    LayerRow(192, True, 2**14, _LOOP_192, skip=True),
+    # Without a skip connection, other kernels keep the gates of a million cells faster, and those of 128K slower.
+    LayerRow(192, True, 2**14, _LOOP_192, most=2**16),
+    LayerRow(192, True, 2**13, _LOOP_192, skip=True),
 )
 """The last row that fits a layer is its form; none, and other kernels serve it."""
 

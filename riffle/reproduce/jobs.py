@@ -26,6 +26,10 @@ from riffle.reproduce.specs import RunSpec
 from riffle.train.loop import Interrupted, train
 from riffle.train.run import Run, read_metrics
 
+MPS_SHARE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+"""The variable that says which part of a GPU's multiprocessors a process may take."""
+CHECKED_PRODUCTS = ((8192, 128, 384), (24576, 128, 128), (3840, 768, 384), (2048, 256, 768))
+"""Rows, terms of a sum and columns of products that were wrong where a run had 48 multiprocessors of an H200."""
 MAX_EVALUATIONS, MAX_LOG_LINES = 160, 40
 """Evaluations and training log lines of metrics.jsonl that a result keeps."""
 
@@ -159,6 +163,8 @@ def run_in_subprocess(job: RunJob, device: str, threads: int, variables: Mapping
         torch_device = torch.device(device)
         if torch_device.index is not None:
             torch.cuda.set_device(torch_device)
+        if torch_device.type == "cuda":
+            check_products(torch_device)
         run_job(job, torch_device, on_update)
     except (Interrupted, KeyboardInterrupt):
         on_update(RunUpdate("stopped"))
@@ -168,6 +174,21 @@ def run_in_subprocess(job: RunJob, device: str, threads: int, variables: Mapping
         on_update(RunUpdate("failed", reason=f"{type(error).__name__}: {first_line}".removesuffix(": ")))
     finally:
         sys.stderr.flush()
+
+
+def check_products(device: torch.device) -> None:
+    """Raise ``RuntimeError`` where the library's matrix products are wrong, as under MPS with some shares of a GPU."""
+    for rows, terms, columns in CHECKED_PRODUCTS:
+        a, b = (torch.randn(size, terms, dtype=torch.bfloat16, device=device) for size in (rows, columns))
+        exact = a.double() @ b.double().t()
+        error = ((torch.mm(a, b.t()) - exact).norm() / exact.norm()).item()
+        if not error < 0.01:  # NaN is no small error
+            share = os.environ.get(MPS_SHARE, "100")
+            raise RuntimeError(
+                f"a product of matrices is wrong on {device}: {rows} x {terms} by {terms} x {columns} in bfloat16 has "
+                f"a relative error of {error:.2g}. The process has {share}% of the multiprocessors (MPS): take "
+                "another number of runs at once (--at-once)"
+            )
 
 
 def _end_with_parent() -> None:

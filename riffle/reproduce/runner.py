@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from riffle.files import read_json, write_json
-from riffle.reproduce.jobs import RunJob, RunUpdate, run_in_subprocess
+from riffle.reproduce.jobs import MPS_SHARE, RunJob, RunUpdate, run_in_subprocess
 
 POLL_SECONDS = 0.2
 """How often signals and the time limit are checked."""
@@ -137,10 +137,11 @@ def _collect_signals() -> Iterator[list[int]]:
 
 
 MPS_CONTROL = "nvidia-cuda-mps-control"
-MPS_SHARES, MPS_SMALLEST = 150, 25
-"""Percent of a GPU's multiprocessors that all runs may take together, and that one may take at least.
+MPS_SHARES, MPS_TOGETHER = (25, 50, 100), 150
+"""Percent of a GPU's multiprocessors that one run may take, and that all may take together at least.
 
-Six runs of a quarter made 1,316 steps a second on an H200, six without a limit 1,117.
+Six runs of a quarter made 1,316 steps a second on an H200, six without a limit 1,117. At 37 percent, 48 of its
+multiprocessors, the library's matrix products were wrong, and right at these shares.
 """
 
 
@@ -153,7 +154,8 @@ def multi_process_service(clients: int) -> Iterator[dict[str, str]]:
     if clients < 2 or shutil.which(MPS_CONTROL) is None:
         yield {}
         return
-    share = {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(max(MPS_SHARES // clients, MPS_SMALLEST))}
+    percent = next((each for each in MPS_SHARES if each * clients >= MPS_TOGETHER), MPS_SHARES[-1])
+    share = {MPS_SHARE: str(percent)}
     if _mps_control({}, command="get_server_list"):
         yield share
         return

@@ -20,7 +20,7 @@ from riffle.config import DataConfig, ModelConfig, RunConfig, TrainConfig
 from riffle.environment import device_name
 from riffle.files import FolderInUse, FolderLock, read_json
 from riffle.reproduce import runner
-from riffle.reproduce.jobs import RunJob, RunUpdate, pending_jobs, run_job, thin_metrics
+from riffle.reproduce.jobs import MPS_SHARE, RunJob, RunUpdate, check_products, pending_jobs, run_job, thin_metrics
 from riffle.reproduce.results import read_result
 from riffle.reproduce.runner import MPS_CONTROL, multi_process_service, run_jobs
 from riffle.reproduce.specs import RunSpec
@@ -242,13 +242,24 @@ def test_the_multi_process_service_is_started_and_ended(tmp_path: Path, monkeypa
     script.chmod(0o755)
     with multi_process_service(1) as variables:
         assert variables == {}
-    share = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
     with multi_process_service(2) as variables:
-        assert set(variables) == {"CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY", share}
+        assert set(variables) == {"CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY", MPS_SHARE}
     assert (tmp_path / "diary").read_text().split() == ["get_server_list", "get_server_list", "-d", "quit"]
-    with multi_process_service(20) as variables:
-        assert variables == {share: "25"}, "somebody else's is left alone"
+    for clients, share in ((20, "25"), (6, "25"), (4, "50"), (3, "50"), (2, "100")):
+        with multi_process_service(clients) as variables:
+            assert variables == {MPS_SHARE: share}, "somebody else's is left alone"
     assert (tmp_path / "diary").read_text().split()[-1] == "get_server_list"
+
+
+@pytest.mark.parametrize("wrong", [0.0, float("nan")])
+def test_wrong_products_are_an_error(wrong: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu = torch.device("cpu")
+    monkeypatch.setattr("riffle.reproduce.jobs.CHECKED_PRODUCTS", ((64, 32, 48),))
+    check_products(cpu)
+    monkeypatch.setattr(torch, "mm", lambda a, b: torch.full((64, 48), wrong))
+    monkeypatch.setenv(MPS_SHARE, "37")
+    with pytest.raises(RuntimeError, match=r"product of matrices is wrong on cpu.*has 37% of the multiprocessors"):
+        check_products(cpu)
 
 
 def test_progress_counts_what_is_left_and_how_long_it_takes(tmp_path: Path) -> None:
