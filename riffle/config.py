@@ -141,6 +141,10 @@ class PassageDataConfig(DataConfig):
     """Whether the network is told how often each word occurs in the passage, before its place and after."""
     consistency: NotNegative = 0.0
     """Weight of the divergence between two placements of each passage; with 0, each passage is placed once."""
+    distillation: Share = 0.0
+    """How far the label is the teacher's answer, averaged over two placements of each passage; the rest is its own."""
+    teacher: str = ""
+    """Folder of the trained run that is distilled; it must know the same words."""
 
 
 @dataclass(frozen=True, kw_only=True)
