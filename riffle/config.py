@@ -121,6 +121,8 @@ class PassageDataConfig(DataConfig):
     """Word embeddings: the corpus's pretrained vectors, frozen, or vectors that are learned."""
     words: Count = 60_000
     """Vocabulary size, the most common words; other words get an id of their own within a passage."""
+    rank: CountOrZero = 0
+    """Rank of a learned correction to the frozen vectors of the 4,096 most common words; 0 for none."""
     word_dropout: Share = 0.05
     """Fraction of the words that are blanked in training."""
     forget: Share = 0.0

@@ -199,8 +199,11 @@ def ship_reader(run: Run, folder: Path, words: int | None = None) -> Run:
     vocabulary = Vocabulary(kept.words, oov_ids=objective.vocabulary.oov_ids)
     weights = add_prefix(reader.model.state_dict(), "model.")
     weights["model.words.fingerprint"] = torch.tensor(vocabulary.fingerprint())
-    # The path of the corpus means nothing on another machine.
-    data = replace(config.data, words=len(kept.words), corpus=PassageDataConfig().corpus)
+    if config.data.rank:
+        weights["model.words.codes.weight"] = weights["model.words.codes.weight"][: len(kept.words)].clone()
+    # Paths mean nothing on another machine.
+    teacher = Path(config.data.teacher).name
+    data = replace(config.data, words=len(kept.words), corpus=PassageDataConfig().corpus, teacher=teacher)
     folder.mkdir(parents=True, exist_ok=True)
     write_vectors(folder / VOCABULARY_FILE, kept, quantize_for=weights["model.words.map.weight"].cpu().numpy())
     write_checkpoint(folder / run.checkpoint.name, {**quantize(weights), "step": torch.tensor(run.saved_step())})

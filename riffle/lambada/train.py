@@ -130,7 +130,7 @@ class PointerObjective:
     def build_embedding(self, config: ModelConfig, **factory: Any) -> FrozenWords | LearnedWords:
         """The word embedding of a model."""
         if self.config.data.table == "frozen":
-            return FrozenWords(self.vocabulary, self.vectors, config.features, **factory)
+            return FrozenWords(self.vocabulary, self.vectors, config.features, rank=self.config.data.rank, **factory)
         return LearnedWords(self.vocabulary, config.features, **factory)
 
     def word_options(self, config: ModelConfig, **factory: Any) -> dict[str, Any]:

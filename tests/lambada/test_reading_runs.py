@@ -102,7 +102,9 @@ def test_passages_are_drawn_by_their_match(synthetic_corpus: Path) -> None:
         torch.testing.assert_close(weights_E, torch.full_like(weights_E, weights_E[0].item()))
 
 
-@pytest.mark.parametrize("change", ["data.consistency=1", "data.mentions=true", "data.match=0.5", "data.rename=0.4"])
+@pytest.mark.parametrize(
+    "change", ["data.consistency=1", "data.mentions=true", "data.match=0.5", "data.rename=0.4", "data.rank=3"]
+)
 def test_settings_of_the_words_train_all_weights(change: str, synthetic_corpus: Path) -> None:
     config = config_of("shuffle-exchange", synthetic_corpus, change, "data.within=0.3", "data.batch=12")
     objective = make_lambada_objective(config)
