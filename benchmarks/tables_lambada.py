@@ -198,10 +198,11 @@ def levers_part(path: Path = ROOT / "results" / "trials" / "lambada-part.json") 
         f"{config['train']['steps']:,} steps, {100 * share:.0f}% of the text, one seed "
         f"([{path.name}](../results/trials/{path.name}))."
     )
-    rows = [
-        [name, *(cell for places in PLACEMENTS for cell in _both(run["development"][places]))]
-        for name, run in runs.items()
-    ]
+    rows = []
+    for name, run in runs.items():
+        stopped = f", stopped at step {run['step']:,}" if run["step"] < config["train"]["steps"] else ""
+        cells = (cell for places in PLACEMENTS for cell in _both(run["development"][places]))
+        rows.append([f"{name}{stopped}", *cells])
     rows += [[f"{name}, failed", *[DASH] * 4] for name in record["runs"] if name not in runs]
     return f"{about}\n\n{table(['changed', 'accuracy', 'by word', '16 placements', 'by word'], rows)}"
 
