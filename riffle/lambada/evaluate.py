@@ -159,7 +159,9 @@ class TrainedReader:
 def find_reader(folder: Path | None) -> Run:
     """The run in a folder, or else the shipped one, or else the newest LAMBADA run below ``runs``."""
     task = LambadaRunConfig().task
-    run = Run(folder) if folder else find_run(task, SHIPPED) or find_run(task, Path("runs"))
+    if folder is None and (SHIPPED / task).is_dir():
+        folder = SHIPPED / task  # find_run would read all of it, to see whether it can be used
+    run = Run(folder) if folder else find_run(task, Path("runs"))
     if run is None:
         raise ValueError("no run below runs reads passages: train one with riffle lambada train, or name one by --run")
     return run
