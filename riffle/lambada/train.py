@@ -173,8 +173,9 @@ class PointerObjective:
         data = self.config.data
         loss_B = pointer_loss(logits_BN, batch, self.config.train.label_smoothing, data.label)
         if data.distillation:
+            teacher = self.teacher  # built outside of autocast, which would change the type of its vectors
             with torch.no_grad(), autocast(self.config.train.precision, weights_B.device):
-                teacher_logits_BN = self.teacher(batch.ids)
+                teacher_logits_BN = teacher(batch.ids)
             loss_B = torch.lerp(loss_B, distillation_loss(logits_BN, teacher_logits_BN, batch), data.distillation)
         if data.consistency:
             divergence_B = placement_divergence(logits_BN, batch).repeat_interleave(2)

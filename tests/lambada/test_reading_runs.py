@@ -188,6 +188,18 @@ def test_distillation_learns_the_answers_of_a_trained_run(synthetic_corpus: Path
     assert all(torch.equal(before[name], tensor) for name, tensor in objective.teacher.state_dict().items())
 
 
+def test_a_teacher_has_the_same_weights_in_16_bits(synthetic_corpus: Path, trained: Path) -> None:
+    changes = ("data.distillation=0.5", f"data.teacher={trained}", "train.precision=bf16")
+    config = config_of("shuffle-exchange", synthetic_corpus, *changes)
+    objective = make_lambada_objective(config)
+    step = TrainStep(config, objective.build(config.model), objective)
+    step()
+    assert step.pop_metrics().first_non_finite is None
+    expected = Run(trained).model()
+    assert objective.teacher.words.table.equal(expected.words.table)
+    assert objective.teacher.words.table.dtype == torch.float16
+
+
 @pytest.mark.parametrize("share", [0.25, 1])
 def test_distillation_takes_a_share_of_the_label(share: float, synthetic_corpus: Path, trained: Path) -> None:
     changes = (f"data.distillation={share}", f"data.teacher={trained}")
