@@ -6,10 +6,11 @@
     python benchmarks/lambada.py step data/lambada --out results
     python benchmarks/lambada.py join results data/lambada runs/long
 
-``step`` times the parts of a training step on a GPU. ``levers`` compares settings side by side, ``long`` trains one
-network of the paper's size, ``rivals`` the models of the paper's table. When the seconds are over, every run is saved
-and scored with the weights it has; the same command goes on with it. OUT gets PLAN.json and, of a long run, its weights
-in files of at most 15 MB, which ``join`` makes a run folder of again.
+``step`` times the parts of a training step on a GPU. ``levers`` trains the recipe at half its maps on a part of the
+text, then side by side the same with one setting changed each; with a corpus that has no more than this part, add
+``--set data.share=1``. ``long`` trains one network of the paper's size, ``rivals`` the models of the paper's table.
+When the seconds are over, every run is saved and scored with the weights it has; the same command goes on with it. OUT
+gets PLAN.json and, of a long run, its weights in files of at most 15 MB, which ``join`` makes a run folder of again.
 
 The models of ``rivals`` differ in speed, so each is timed beside the others first, and gets as many steps as it makes
 until the seconds are over: all train for the same time, and their learning rates fall to 0 at its end.
@@ -59,6 +60,8 @@ RIVAL = ["data.words=60000", "train.steps=3000", "train.warmup=300", "train.log_
 """All know as many words as the Universal Transformer of the paper does; steps are for calls without ``--seconds``."""
 OTHER = [*RIVAL, "model.dropout=0"]
 """Few passages are seen twice in so short a time, and without dropout the other models learn faster."""
+RUNS = "{runs}"
+"""In a change, the folder of the plan's runs."""
 QUIET = ["train.log_every=100", "train.evaluate_every=0", "train.checkpoint_every=1000000"]
 GRACE_SECONDS = 20.0
 """How much later than planned a run with steps of its own may end before it is stopped."""
@@ -74,20 +77,27 @@ class Plan:
     """Whether the weights are written to OUT."""
     timed: bool = False
     """Whether each run gets the steps that it makes until the seconds are over, see :func:`fit_steps`."""
+    first: str | None = None
+    """A run that is trained alone before the others: it compiles the kernels for them, and can be their teacher."""
 
 
 PLANS = {
     "levers": Plan(
         {
             "nothing": SMALL,
-            "gated unit": [*SMALL, "model.unit=gated"],
-            "128 positions": [*SMALL, "data.bins=128", "model.pad=power"],
-            "no mentions": [*SMALL, "data.mentions=false"],
-            "a little matched": [*SMALL, "data.match=0.25"],
-            "likeness": [*SMALL, "data.likeness=0.2"],
-            "more renamed": [*SMALL, "data.rename=0.4"],
-            "consistency": [*SMALL, "data.consistency=0.5"],
-        }
+            "placed twice": [*SMALL, "data.consistency=1e-6"],
+            "consistency 0.5": [*SMALL, "data.consistency=0.5"],
+            "consistency 2": [*SMALL, "data.consistency=2"],
+            "distillation": [*SMALL, "data.distillation=0.5", f"data.teacher={RUNS}/nothing"],
+            "no label smoothing": [*SMALL, "train.label_smoothing=0"],
+            "no dropout": [*SMALL, "model.dropout=0"],
+            "twice the dropout": [*SMALL, "model.dropout=0.2"],
+            "weights averaged": [*SMALL, "train.average=0.99"],
+            "constant rate": [*SMALL, "train.schedule=constant"],
+            "constant rate, weights averaged": [*SMALL, "train.schedule=constant", "train.average=0.99"],
+            "vectors corrected": [*SMALL, "data.rank=12"],
+        },
+        first="nothing",
     ),
     "long": Plan({"long": ["train.evaluate_every=5000"]}, keep=True),
     "rivals": Plan(
@@ -231,26 +241,30 @@ def run_plan(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     for trial in only:
         folder = arguments.folder / trial.replace(",", "").replace(" ", "-")
         if not (folder / "config.json").exists():
-            run = Run.create(folder, trial_config([*plan.trials[trial], *arguments.change], arguments.corpus))
+            changes = [change.replace(RUNS, str(arguments.folder)) for change in plan.trials[trial]]
+            run = Run.create(folder, trial_config([*changes, *arguments.change], arguments.corpus))
             assert run.lock is not None
             run.lock.release()
         folders[trial] = folder
         (folder / READY_FILE).unlink(missing_ok=True)
-    clients = len(folders) if arguments.device.startswith("cuda") else 0
+    together = [trial for trial in folders if trial != plan.first]
+    clients = len(together) if arguments.device.startswith("cuda") else 0
     options = ["--device", arguments.device]
     if timed:
         options += ["--until", str(until), "--beside", *map(str, folders.values())]
         until += GRACE_SECONDS
+    ended: dict[str, str] = {}
+    if plan.first is not None and plan.first in folders:
+        ended[plan.first] = _run_process(folders[plan.first], options, until, {})
     with multi_process_service(clients) as variables, ThreadPoolExecutor(len(folders)) as pool:
-        ended = {
-            trial: pool.submit(_run_process, folder, options, until, variables) for trial, folder in folders.items()
-        }
+        ends = pool.map(lambda trial: _run_process(folders[trial], options, until, variables), together)
+        ended |= dict(zip(together, ends, strict=True))
     runs = {}
     for trial, folder in folders.items():
         scored = (folder / "score.json").exists()
         log = (folder.parent / f"{folder.name}.log").read_text()
         runs[trial] = read_json(folder / "score.json", dict[str, Any]) if scored else {"failed": log[-3000:]}
-        print(trial, ended[trial].result(), *_summary(runs[trial]), flush=True)
+        print(trial, ended[trial], *_summary(runs[trial]), flush=True)
     if arguments.out:
         arguments.out.mkdir(parents=True, exist_ok=True)
         percent = variables.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE")

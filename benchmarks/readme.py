@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from tables import ROOT, read_json
-from tables_lambada import compared, lambada, levers, levers_part, match, reading_speed, trained_alike
+from tables_lambada import LEVERS, compared, lambada, levers, levers_part, match, reading_speed, trained_alike
 from tables_learning import (
     ELSEWHERE,
     OVER_LENGTH,
@@ -93,6 +93,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "trained-alike": trained_alike,
         "levers": levers,
         "levers-part": levers_part,
+        "levers-recipe": partial(levers_part, LEVERS),
         "compared": compared,
     },
     "docs/rivals.md": {

@@ -17,6 +17,12 @@ from riffle.reproduce.results import by_group
 PLACEMENTS = ("1 placement", "16 placements")
 RIVALS = ROOT / "results" / "lambada" / "rivals.json"
 """What ``python benchmarks/lambada.py rivals`` wrote, once it has been run."""
+LEVERS = ROOT / "results" / "trials" / "lambada-levers.json"
+"""What ``python benchmarks/lambada.py levers`` wrote, once it has been run."""
+MATCH = ROOT / "results" / "lambada" / "match.json"
+NOT_RUN = "This command has not been run on a GPU yet."
+TRAINED = ("train", "within")
+"""The splits that are trained on."""
 MODELS = {
     "gated-attention-reader": "Gated-Attention Reader",
     "universal-reader": "Universal Transformer, 6 fixed steps",
@@ -73,7 +79,7 @@ def lambada(
 
 
 def scored_runs(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The runs of ``rivals`` that did not fail, the most accurate first."""
+    """The runs of a plan that did not fail, the most accurate first."""
     scored = {name: run for name, run in record["runs"].items() if "failed" not in run}
     return dict(sorted(scored.items(), key=lambda item: -item[1]["development"][PLACEMENTS[0]]["position"]))
 
@@ -81,7 +87,7 @@ def scored_runs(record: Mapping[str, Any]) -> dict[str, Any]:
 def trained_alike(path: Path = RIVALS) -> str:
     """What every model read after the same time of training on the same passages, and what it did in this time."""
     if not path.exists():
-        return "This command has not been run on a GPU yet."
+        return NOT_RUN
     record = read_json(path)
     runs, splits = scored_runs(record), record["splits"]
     made_with = {**next(iter(runs.values()))["environment"], "commit": record["commit"]}
@@ -123,7 +129,7 @@ SHOWN_CLASSES: dict[str, dict[str, int | None]] = {
 """Features of passages that the page shows, and the upper limits of their classes."""
 
 
-def match(path: Path = ROOT / "results" / "lambada" / "match.json") -> str:
+def match(path: Path = MATCH) -> str:
     """How passages are distributed in the development set and in training, before and after they are weighted."""
     about = read_json(path)
     columns = [about["match"]["development"]] + [
@@ -178,17 +184,26 @@ def levers(folder: Path = ROOT / "results" / "lambada-levers") -> str:
 
 def levers_part(path: Path = ROOT / "results" / "trials" / "lambada-part.json") -> str:
     """Accuracy on LAMBADA with one setting changed at a time, trained on a part of the text, the best first."""
+    if not path.exists():
+        return NOT_RUN
     record = read_json(path)
-    runs = sorted(record["runs"].items(), key=lambda item: -item[1]["development"]["1 placement"]["position"])
-    config = runs[0][1]["config"]
+    runs = scored_runs(record)
+    first = next(iter(runs.values()))
+    config, share = first["config"], first["config"]["data"]["share"]
+    if share == 1:  # the corpus was cut before it was moved
+        whole = read_json(MATCH)["splits"]
+        share = sum(record["splits"][split] for split in TRAINED) / sum(whole[split] for split in TRAINED)
     about = (
-        f"One {runs[0][1]['environment']['device']}, commit {record['commit']}: {config['model']['features']} maps, "
-        f"{config['train']['steps']:,} steps, {100 * config['data']['share']:.0f}% of the text, one seed "
+        f"One {first['environment']['device']}, commit {record['commit'][:7]}: {config['model']['features']} maps, "
+        f"{config['train']['steps']:,} steps, {100 * share:.0f}% of the text, one seed "
         f"([{path.name}](../results/trials/{path.name}))."
     )
-    rows = [
-        [name, *(cell for places in PLACEMENTS for cell in _both(run["development"][places]))] for name, run in runs
-    ]
+    rows = []
+    for name, run in runs.items():
+        stopped = f", stopped at step {run['step']:,}" if run["step"] < config["train"]["steps"] else ""
+        cells = (cell for places in PLACEMENTS for cell in _both(run["development"][places]))
+        rows.append([f"{name}{stopped}", *cells])
+    rows += [[f"{name}, failed", *[DASH] * 4] for name in record["runs"] if name not in runs]
     return f"{about}\n\n{table(['changed', 'accuracy', 'by word', '16 placements', 'by word'], rows)}"
 
 

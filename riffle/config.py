@@ -121,6 +121,8 @@ class PassageDataConfig(DataConfig):
     """Word embeddings: the corpus's pretrained vectors, frozen, or vectors that are learned."""
     words: Count = 60_000
     """Vocabulary size, the most common words; other words get an id of their own within a passage."""
+    rank: CountOrZero = 0
+    """Rank of a learned correction to the frozen vectors of the 4,096 most common words; 0 for none."""
     word_dropout: Share = 0.05
     """Fraction of the words that are blanked in training."""
     forget: Share = 0.0
@@ -141,6 +143,10 @@ class PassageDataConfig(DataConfig):
     """Whether the network is told how often each word occurs in the passage, before its place and after."""
     consistency: NotNegative = 0.0
     """Weight of the divergence between two placements of each passage; with 0, each passage is placed once."""
+    distillation: Share = 0.0
+    """How far the label is the teacher's answer, averaged over two placements of each passage; the rest is its own."""
+    teacher: str = ""
+    """Folder of the trained run that is distilled; it must know the same words."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -159,7 +159,9 @@ class TrainedReader:
 def find_reader(folder: Path | None) -> Run:
     """The run in a folder, or else the shipped one, or else the newest LAMBADA run below ``runs``."""
     task = LambadaRunConfig().task
-    run = Run(folder) if folder else find_run(task, SHIPPED) or find_run(task, Path("runs"))
+    if folder is None and (SHIPPED / task).is_dir():
+        folder = SHIPPED / task  # find_run would read all of it, to see whether it can be used
+    run = Run(folder) if folder else find_run(task, Path("runs"))
     if run is None:
         raise ValueError("no run below runs reads passages: train one with riffle lambada train, or name one by --run")
     return run
@@ -199,8 +201,11 @@ def ship_reader(run: Run, folder: Path, words: int | None = None) -> Run:
     vocabulary = Vocabulary(kept.words, oov_ids=objective.vocabulary.oov_ids)
     weights = add_prefix(reader.model.state_dict(), "model.")
     weights["model.words.fingerprint"] = torch.tensor(vocabulary.fingerprint())
-    # The path of the corpus means nothing on another machine.
-    data = replace(config.data, words=len(kept.words), corpus=PassageDataConfig().corpus)
+    if config.data.rank:
+        weights["model.words.codes.weight"] = weights["model.words.codes.weight"][: len(kept.words)].clone()
+    # Paths mean nothing on another machine.
+    teacher = Path(config.data.teacher).name
+    data = replace(config.data, words=len(kept.words), corpus=PassageDataConfig().corpus, teacher=teacher)
     folder.mkdir(parents=True, exist_ok=True)
     write_vectors(folder / VOCABULARY_FILE, kept, quantize_for=weights["model.words.map.weight"].cpu().numpy())
     write_checkpoint(folder / run.checkpoint.name, {**quantize(weights), "step": torch.tensor(run.saved_step())})

@@ -182,6 +182,18 @@ def placement_divergence(score_BN: Tensor, batch: PassageBatch) -> Tensor:
     return torch.where(inside_BN[::2], apart_HN, 0).sum(dim=1) / 2
 
 
+def distillation_loss(score_BN: Tensor, teacher_score_BN: Tensor, batch: PassageBatch) -> Tensor:
+    """Cross entropy with a teacher's answers, averaged over the two placements of each passage, ``[B]``.
+
+    Placements are random and the loss is linear in the teacher's answers: its mean over many steps is the loss with
+    their average over all placements.
+    """
+    log_BN, inside_BN, _ = _aligned(_log_probability(score_BN, batch.pointable), batch)
+    taught_BN, _, _ = _aligned(_log_probability(teacher_score_BN, batch.pointable).exp(), batch)
+    taught_BN = taught_BN.unflatten(0, (-1, 2)).mean(dim=1).repeat_interleave(2, dim=0)
+    return -torch.where(inside_BN, taught_BN * log_BN, 0).sum(dim=1)
+
+
 class ContextProbabilities(NamedTuple):
     """The probabilities of the context's words, ``[B, N - 1]``, backwards: the word just before the answer first."""
 

@@ -24,6 +24,7 @@ from riffle.lambada.pointing import (
     PassageDataset,
     Predictions,
     context_probabilities,
+    distillation_loss,
     placement_divergence,
     pointer_loss,
     predict_answers,
@@ -35,6 +36,7 @@ from riffle.models.build import build_reader
 from riffle.models.pointer import MentionCounts, PointerModel, WordModel
 from riffle.train.distributed import SINGLE_PROCESS, RankGroup
 from riffle.train.objective import OBJECTIVES, CountCorrect, Examples, autocast
+from riffle.train.run import Run
 
 VOCABULARY_FILE = "words.safetensors"
 """The file of a run with its vocabulary and word vectors."""
@@ -71,11 +73,32 @@ class PointerObjective:
         if len(bins) != 1:
             raise ValueError(f"data.bins must be one number of positions where passages are read, got {list(bins)}")
         self.positions = bins[0]
-        if config.data.consistency and config.data.batch % 2:
-            raise ValueError(f"data.consistency takes passages in pairs: data.batch={config.data.batch} must be even")
+        if self.placements > 1 and config.data.batch % 2:
+            lever = "consistency" if config.data.consistency else "distillation"
+            raise ValueError(f"data.{lever} takes passages in pairs: data.batch={config.data.batch} must be even")
+        if config.data.distillation and not config.data.teacher:
+            raise ValueError("data.distillation needs the folder of a trained run: set data.teacher, too")
+        if config.data.distillation and config.model.kind in WORD_CLASSIFIERS:
+            raise ValueError(f"{config.model.kind} does not point at words: set data.distillation=0")
         if config.data.rename and config.data.table != "frozen":
             raise ValueError("data.rename takes words of similar vectors, and learned ones are not: set data.rename=0")
         self._datasets: dict[str, PassageDataset] = {}
+
+    @property
+    def placements(self) -> int:
+        """Rows of a batch with the same passage, one after the other."""
+        return 2 if self.config.data.consistency or self.config.data.distillation else 1
+
+    @cached_property
+    def teacher(self) -> WordModel:
+        """The trained model whose answers are distilled."""
+        run = Run(Path(self.config.data.teacher))
+        if run.config.model.kind in WORD_CLASSIFIERS:
+            raise ValueError(f"{run.folder} cannot teach this run: it does not point at words")
+        if load_vectors(run.folder / VOCABULARY_FILE).words != self.vectors.words:
+            raise ValueError(f"{run.folder} cannot teach this run: they do not know the same words")
+        model: WordModel = run.model(self.device)
+        return model.requires_grad_(False)
 
     @cached_property
     def corpus(self) -> Corpus:
@@ -107,7 +130,7 @@ class PointerObjective:
     def build_embedding(self, config: ModelConfig, **factory: Any) -> FrozenWords | LearnedWords:
         """The word embedding of a model."""
         if self.config.data.table == "frozen":
-            return FrozenWords(self.vocabulary, self.vectors, config.features, **factory)
+            return FrozenWords(self.vocabulary, self.vectors, config.features, rank=self.config.data.rank, **factory)
         return LearnedWords(self.vocabulary, config.features, **factory)
 
     def word_options(self, config: ModelConfig, **factory: Any) -> dict[str, Any]:
@@ -121,8 +144,7 @@ class PointerObjective:
 
         Passages that have a target have equal weight. Every rank draws the passages of all ranks and keeps its own.
         """
-        data, size = self.config.data, self.ranks.size
-        placements = 2 if data.consistency else 1
+        data, size, placements = self.config.data, self.ranks.size, self.placements
         rows = data.batch * size
         inside = round(data.within * rows / placements) * placements
         parts = []
@@ -148,10 +170,16 @@ class PointerObjective:
         batch = PassageBatch(*columns)
         with autocast(self.config.train.precision, weights_B.device):
             logits_BN = model(batch.ids)
-        loss_B = pointer_loss(logits_BN, batch, self.config.train.label_smoothing, self.config.data.label)
-        if self.config.data.consistency:
+        data = self.config.data
+        loss_B = pointer_loss(logits_BN, batch, self.config.train.label_smoothing, data.label)
+        if data.distillation:
+            teacher = self.teacher  # built outside of autocast, which would change the type of its vectors
+            with torch.no_grad(), autocast(self.config.train.precision, weights_B.device):
+                teacher_logits_BN = teacher(batch.ids)
+            loss_B = torch.lerp(loss_B, distillation_loss(logits_BN, teacher_logits_BN, batch), data.distillation)
+        if data.consistency:
             divergence_B = placement_divergence(logits_BN, batch).repeat_interleave(2)
-            loss_B = loss_B + self.config.data.consistency * divergence_B
+            loss_B = loss_B + data.consistency * divergence_B
         # Without an occurrence of the answer the loss may be any number, so a weight of 0 is not enough.
         loss = torch.where(weights_B > 0, loss_B * weights_B, 0).sum()
         logits_BN = logits_BN.detach().masked_fill(~batch.pointable, -torch.inf)

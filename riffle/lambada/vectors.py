@@ -106,7 +106,10 @@ def read_vectors(path: Path) -> tuple[WordVectors, str]:
             else:
                 q4_VH, scale_V = file.get_tensor("q4"), file.get_tensor("scale")
                 _check_quantized(path, words, q4_VH, scale_V, np.uint8)
-                table_VD = _dequantize(_unpack_int4(q4_VH), scale_V)
+                table_VD = np.empty((len(words), 2 * q4_VH.shape[1]), dtype=np.float16)
+                for start in range(0, len(words), ROWS_AT_ONCE):  # all at once would take 90 MB more
+                    rows = slice(start, start + ROWS_AT_ONCE)
+                    table_VD[rows] = _dequantize(_unpack_int4(q4_VH[rows]), scale_V[rows])
     except (SafetensorError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is damaged ({error}): restore it, or make it again from the original table") from None
     _check_table(path, words, table_VD)

@@ -26,6 +26,8 @@ FIRST_OOV = 2
 PLAIN_MARKS = {"``": '"', "''": '"', "`": "'", "-lrb-": "(", "-rrb-": ")", "-lsb-": "[", "-rsb-": "]", "--": "—"}
 """Penn Treebank marks as plain text has them, for word tables that were trained on plain text."""
 STATISTICS_WORDS = 1000
+CORRECTED_WORDS = 4096
+"""The most common words, whose vectors can be corrected: others occur too seldom, and there are many of them."""
 ROWS_AT_ONCE = 4096
 
 
@@ -164,6 +166,7 @@ class FrozenWords(nn.Module):
         vocabulary: The ids; its known words are the first of the table's.
         vectors: The pretrained table.
         features: Feature maps per cell, :math:`m` in the paper.
+        rank: Rank of a learned correction to the vectors of the 4,096 most common words, zero before training.
 
     Shape:
         - Input: ids :math:`(B, N)`, as :class:`Vocabulary` gives them.
@@ -181,7 +184,14 @@ class FrozenWords(nn.Module):
     fingerprint: Tensor
 
     def __init__(
-        self, vocabulary: Vocabulary, vectors: WordVectors, features: int, *, device: Any = None, dtype: Any = None
+        self,
+        vocabulary: Vocabulary,
+        vectors: WordVectors,
+        features: int,
+        *,
+        rank: int = 0,
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
         super().__init__()
         if vocabulary.known != vectors.words[: len(vocabulary.known)]:
@@ -204,9 +214,20 @@ class FrozenWords(nn.Module):
         self.register_buffer("fingerprint", torch.tensor(vocabulary.fingerprint()))
         self.mask = nn.Parameter(torch.zeros(width, device=device, dtype=dtype))
         self.map = nn.Linear(width, features, device=device, dtype=dtype)
+        self.first_known, self.corrected = vocabulary.first_known, min(len(vocabulary.known), CORRECTED_WORDS)
+        self.codes: nn.Embedding | None = None
+        if rank:
+            self.codes = nn.Embedding(self.corrected, rank, device=device, dtype=dtype)
+            self.corrections = nn.Linear(rank, width, bias=False, device=device, dtype=dtype)
+            nn.init.zeros_(self.codes.weight)
 
     def forward(self, ids_BN: Tensor) -> Tensor:
         vectors_BNT = self.table[ids_BN].to(self.map.weight.dtype)
+        if self.codes is not None:
+            word_BN = ids_BN - self.first_known
+            corrected_BN1 = ((word_BN >= 0) & (word_BN < self.corrected)).unsqueeze(-1)
+            correction_BNT = self.corrections(self.codes(word_BN.clamp(0, self.corrected - 1)))
+            vectors_BNT = vectors_BNT + corrected_BN1 * correction_BNT
         vectors_BNT = vectors_BNT + (ids_BN == MASK).unsqueeze(-1) * self.mask
         return torch.tanh(self.map(vectors_BNT)) * (ids_BN != BLANK).unsqueeze(-1)
 

@@ -16,6 +16,7 @@ import pytest
 import torch
 from benchmark_scripts import load_script
 
+from riffle.config import LambadaRunConfig
 from riffle.lambada.evaluate import TrainedReader, read_splits
 from riffle.train.run import Run
 
@@ -119,6 +120,7 @@ def test_all_runs_of_a_plan_are_clients_of_the_multi_process_service(
     benchmark: Any, synthetic_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counts: list[int] = []
+    started: list[tuple[str, bool]] = []
 
     @contextmanager
     def service(clients: int) -> Iterator[dict[str, str]]:
@@ -127,6 +129,7 @@ def test_all_runs_of_a_plan_are_clients_of_the_multi_process_service(
 
     def run_process(folder: Path, options: list[str], stop_at: float, variables: dict[str, str]) -> str:
         (folder.parent / f"{folder.name}.log").write_text(f"{options} {variables}")
+        started.append((folder.name, bool(variables)))
         return "exit 1"
 
     monkeypatch.setattr(benchmark, "multi_process_service", service)
@@ -147,3 +150,9 @@ def test_all_runs_of_a_plan_are_clients_of_the_multi_process_service(
     assert all("--until" in run["failed"] and "PERCENTAGE" in run["failed"] for run in runs.values())
     record = json.loads((out / "rivals.json").read_text())
     assert (record["commit"], record["percent_of_multiprocessors"], set(record["runs"])) == ("x", 25, set(runs))
+    runs = benchmark.run_plan("levers", arguments)
+    assert counts == [6, len(runs) - 1]
+    assert [name for name, served in started[6:] if not served] == [started[6][0]] == ["nothing"]
+    taught = Run(tmp_path / "runs" / "distillation").config
+    assert isinstance(taught, LambadaRunConfig)
+    assert taught.data.teacher == str(tmp_path / "runs" / "nothing"), "which is trained before"

@@ -24,6 +24,7 @@ from riffle.lambada.pointing import (
     PassageDataset,
     Predictions,
     context_probabilities,
+    distillation_loss,
     placement_divergence,
     pointer_loss,
     predict_answers,
@@ -129,6 +130,25 @@ def test_divergence_of_two_placements(texts: list[list[str]], seed: int) -> None
         both_ways = [a * math.log(a / b) + b * math.log(b / a) for a, b in zip(p, q, strict=True)]
         expected_divergences.append(sum(both_ways) / 2)
     assert placement_divergence(score_BN, batch).tolist() == pytest.approx(expected_divergences, abs=1e-5)
+
+
+@given(passages, st.integers(0, 99))
+def test_distillation_takes_the_mean_of_two_placements(texts: list[list[str]], seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    batch = PassageDataset.from_tokens(texts, WORDS, POSITIONS).sample(6, placements=2, generator=generator)
+    scores = torch.randn(2, 6, POSITIONS, generator=generator)
+
+    def probabilities(score_N: torch.Tensor, row: int) -> list[float]:
+        values = [score_N[at].item() for at in range(POSITIONS) if batch.words[row, at] != NO_WORD]
+        return [math.exp(value) / sum(map(math.exp, values)) for value in values]
+
+    expected_losses = []
+    for row in range(6):
+        pair = row - row % 2
+        taught = zip(*(probabilities(scores[1, each], each) for each in (pair, pair + 1)), strict=True)
+        own = probabilities(scores[0, row], row)
+        expected_losses.append(-sum(sum(both) / 2 * math.log(p) for both, p in zip(taught, own, strict=True)))
+    assert distillation_loss(*scores, batch).tolist() == pytest.approx(expected_losses, abs=1e-5)
 
 
 @given(passages, st.integers(0, 99))

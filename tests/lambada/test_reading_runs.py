@@ -14,7 +14,7 @@ from train.tiny import assert_finite, assert_same_run, resume, train, train_unti
 from riffle.config import LambadaRunConfig, ModelConfig, override
 from riffle.lambada import pointing, tokenise
 from riffle.lambada.evaluate import TrainedReader
-from riffle.lambada.pointing import PassageBatch, placement_divergence
+from riffle.lambada.pointing import PassageBatch, distillation_loss, placement_divergence
 from riffle.lambada.train import WordObjective, make_lambada_objective
 from riffle.models.build import MODELS
 from riffle.recipes import LAMBADA_BASELINES, lambada, small, with_model
@@ -102,7 +102,9 @@ def test_passages_are_drawn_by_their_match(synthetic_corpus: Path) -> None:
         torch.testing.assert_close(weights_E, torch.full_like(weights_E, weights_E[0].item()))
 
 
-@pytest.mark.parametrize("change", ["data.consistency=1", "data.mentions=true", "data.match=0.5", "data.rename=0.4"])
+@pytest.mark.parametrize(
+    "change", ["data.consistency=1", "data.mentions=true", "data.match=0.5", "data.rename=0.4", "data.rank=3"]
+)
 def test_settings_of_the_words_train_all_weights(change: str, synthetic_corpus: Path) -> None:
     config = config_of("shuffle-exchange", synthetic_corpus, change, "data.within=0.3", "data.batch=12")
     objective = make_lambada_objective(config)
@@ -162,10 +164,71 @@ def test_renaming_needs_vectors(synthetic_corpus: Path) -> None:
         make_lambada_objective(config)
 
 
-def test_consistency_needs_an_even_batch(synthetic_corpus: Path) -> None:
-    config = config_of("shuffle-exchange", synthetic_corpus, "data.consistency=1", "data.batch=7")
-    with pytest.raises(ValueError, match="must be even"):
+@pytest.mark.parametrize("lever", ["consistency", "distillation"])
+def test_pairs_of_placements_need_an_even_batch(lever: str, synthetic_corpus: Path) -> None:
+    config = config_of("shuffle-exchange", synthetic_corpus, f"data.{lever}=1", "data.batch=7")
+    with pytest.raises(ValueError, match=rf"data\.{lever} .* must be even"):
         make_lambada_objective(config)
+
+
+def test_distillation_learns_the_answers_of_a_trained_run(synthetic_corpus: Path, trained: Path) -> None:
+    changes = ("data.distillation=1", f"data.teacher={trained}", "data.batch=32", "data.forget=0", "data.within=0")
+    fast = ("model.features=32", "model.blocks=1", "model.dropout=0", "train.steps=60", "train.learning_rate=0.003")
+    config = config_of("shuffle-exchange", synthetic_corpus, *changes, *fast)
+    objective = make_lambada_objective(config)
+    torch.manual_seed(0)
+    step = TrainStep(config, objective.build(config.model), objective)
+    before = {name: tensor.clone() for name, tensor in objective.teacher.state_dict().items()}
+    step()
+    first = step.pop_metrics().loss
+    for _ in range(config.train.steps - 1):
+        step()
+    assert step.pop_metrics().loss < 0.95 * first
+    assert not objective.teacher.training
+    assert all(torch.equal(before[name], tensor) for name, tensor in objective.teacher.state_dict().items())
+
+
+def test_a_teacher_has_the_same_weights_in_16_bits(synthetic_corpus: Path, trained: Path) -> None:
+    changes = ("data.distillation=0.5", f"data.teacher={trained}", "train.precision=bf16")
+    config = config_of("shuffle-exchange", synthetic_corpus, *changes)
+    objective = make_lambada_objective(config)
+    step = TrainStep(config, objective.build(config.model), objective)
+    step()
+    assert step.pop_metrics().first_non_finite is None
+    expected = Run(trained).model()
+    assert objective.teacher.words.table.equal(expected.words.table)
+    assert objective.teacher.words.table.dtype == torch.float16
+
+
+@pytest.mark.parametrize("share", [0.25, 1])
+def test_distillation_takes_a_share_of_the_label(share: float, synthetic_corpus: Path, trained: Path) -> None:
+    changes = (f"data.distillation={share}", f"data.teacher={trained}")
+    objective = make_lambada_objective(config_of("shuffle-exchange", synthetic_corpus, *changes))
+    plain = make_lambada_objective(config_of("shuffle-exchange", synthetic_corpus))
+    model = plain.build(plain.config.model).eval()
+    *columns, weights_B = examples = tuple(part[0] for part in objective.draw(1, torch.Generator().manual_seed(0)))
+    batch = PassageBatch(*columns)
+    assert torch.equal(batch.answers[::2], batch.answers[1::2])
+    taught_B = distillation_loss(model(batch.ids), objective.teacher(batch.ids), batch)
+    own, taught = plain.loss(model, examples)[0].item(), (taught_B * weights_B).sum().item()
+    assert objective.loss(model, examples)[0].item() == pytest.approx((1 - share) * own + share * taught, rel=1e-5)
+
+
+def test_a_teacher_must_be_there_and_point_at_the_same_words(
+    synthetic_corpus: Path, trained: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=r"set data\.teacher"):
+        make_lambada_objective(config_of("shuffle-exchange", synthetic_corpus, "data.distillation=0.5"))
+    taught = ("data.distillation=0.5", f"data.teacher={trained}")
+    with pytest.raises(ValueError, match="universal-reader does not point at words"):
+        make_lambada_objective(config_of("universal-reader", synthetic_corpus, *taught))
+    fewer = make_lambada_objective(config_of("shuffle-exchange", synthetic_corpus, "data.words=9", *taught))
+    with pytest.raises(ValueError, match="do not know the same words"):
+        _ = fewer.teacher
+    names = train(tmp_path / "names", config_of("universal-reader", synthetic_corpus, "train.steps=1"))
+    other = ("data.distillation=0.5", f"data.teacher={names.folder}")
+    with pytest.raises(ValueError, match="it does not point at words"):
+        _ = make_lambada_objective(config_of("shuffle-exchange", synthetic_corpus, *other)).teacher
 
 
 @pytest.mark.parametrize("kind", MODELS)

@@ -55,3 +55,14 @@ def test_fewer_words(run: Path) -> None:
     assert shipped.next_word_probabilities(TEXT)["otto"] > 0
     found = succeed("lambada", "solve", " ".join(TEXT), "--run", "small", "--json").json
     assert found["words"][0]["word"] in TEXT
+
+
+def test_fewer_words_with_corrected_vectors_and_a_teacher(
+    trained: Path, synthetic_corpus: Path, tmp_path: Path
+) -> None:
+    changes = ("data.rank=2", "data.distillation=0.5", f"data.teacher={trained}", "train.steps=2")
+    run = train(tmp_path / "run", config_of("shuffle-exchange", synthetic_corpus, *changes))
+    shipped = TrainedReader(ship_reader(run, tmp_path / "small", words=6))
+    assert shipped.model.words.codes.weight.shape == (6, 2)
+    assert shipped.objective.config.data.teacher == trained.name
+    assert sum(shipped.next_word_probabilities(TEXT).values()) == pytest.approx(1, abs=1e-4)

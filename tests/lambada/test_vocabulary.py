@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from riffle.lambada import FrozenWords, LearnedWords, Vocabulary, WordVectors
+from riffle.lambada import FrozenWords, LearnedWords, Vocabulary, WordVectors, vocabulary
 from riffle.lambada.vocabulary import BLANK, FIRST_OOV, MASK
 
 CORPUS = ["the", "met", "zyx", "qux", "vam", "."]
@@ -79,6 +79,29 @@ def test_frozen_words(vectors: WordVectors) -> None:
     assert embed.mask.grad.ne(0).any()
     assert {name for name, _ in embed.named_parameters()} == {"mask", "map.weight", "map.bias"}
     assert "table" not in embed.state_dict()
+
+
+def test_a_learned_correction_of_the_most_common_words(vectors: WordVectors, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vocabulary, "CORRECTED_WORDS", 2)
+    words = Vocabulary(vectors.words, oov_ids=3)
+    embed = FrozenWords(words, vectors, features=5, rank=2)
+    ids = torch.tensor([[BLANK, MASK, *words.encode([*vectors.words, "zyx"])]])
+    before = embed(ids)
+    expected = torch.tanh(embed.map(torch.from_numpy(vectors.table).float()))
+    torch.testing.assert_close(before[0, 2:-1], expected, msg="nothing is corrected before training")
+    before.sum().backward()
+    assert embed.codes is not None
+    assert embed.codes.weight.grad is not None
+    assert embed.codes.weight.grad.ne(0).any()
+    with torch.no_grad():
+        embed.codes.weight.copy_(torch.tensor([[1.0, 0.0], [0.0, 2.0]]))
+    corrected = torch.from_numpy(vectors.table).float()
+    corrected[0] += embed.corrections.weight[:, 0].detach()
+    corrected[1] += 2 * embed.corrections.weight[:, 1].detach()
+    after = embed(ids)
+    torch.testing.assert_close(after[0, 2:-1], torch.tanh(embed.map(corrected)))
+    assert after[0, :2].equal(before[0, :2])
+    assert after[0, -1].equal(before[0, -1]), "unknown words have no correction"
 
 
 def test_unknown_vectors_depend_on_no_global_seed(vectors: WordVectors) -> None:
