@@ -232,6 +232,8 @@ def main() -> None:
     if options.run:
         run_cases(cases, options.result)
         return
+    if shutil.which(options.ncu) is None:
+        raise SystemExit(f"there is no Nsight Compute at {options.ncu}: give another --ncu")
     record = profile(options.ncu, [case.name for case in cases], options.seconds)
     write_json(options.result, {**environment(DEVICE), **record})
     print("\n".join(map(line_of, record["launches"])))
