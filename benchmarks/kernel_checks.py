@@ -35,7 +35,7 @@ DEVICE, DTYPE = torch.device("cuda", 0), torch.bfloat16
 PATIENCE = 10.0
 """Seconds after which a layer hangs."""
 LAYER_TRIALS: dict[str, tuple[int, LayerForm]] = {
-    "loop": (192, LayerForm(groups=2, stages=6, split=3, shared=True, unroll=1)),
+    "loop": (192, LayerForm(groups=2, stages=6, split=3, shared=True, loop=True)),
     "ways4": (192, LayerForm(groups=1, stages=6, split=3, shared=True, ways=4)),
 }
 """Forms of the layer as one launch that are tried for other numbers of pairs than the table has them for."""
@@ -44,7 +44,7 @@ PRODUCT_TRIALS: dict[int, ProductForm] = {
     128: ProductForm(fewest=2**13, stages=3, step=64),
 }
 BEFORE = tuple(
-    row._replace(form=row.form._replace(unroll=None))
+    row._replace(form=row.form._replace(loop=False))
     for row in tuning.LAYER_ROWS
     if (row.features, row.keep) not in ((96, True), (192, True)) and row.form.ways == 1
 )

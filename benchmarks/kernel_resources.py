@@ -1,7 +1,7 @@
 """Compile the kernels of the gated unit for compute capability 9.0, without a GPU, and say what they need.
 
     python benchmarks/kernel_resources.py                # what the table of tuning.py can choose
-    python benchmarks/kernel_resources.py --features 192 --dtype float16 --dependent
+    python benchmarks/kernel_resources.py --features 192 --dtype float16 --waiting
 
 Layers run forward and back on a CPU as the library launches them, but each launch is compiled and not started. Triton's
 own tools then tell registers, bytes of spilled ones, shared memory, the size of the code and its warpgroup products. A
@@ -80,7 +80,7 @@ def resources(compiled: Any) -> dict[str, Any]:
 
 @contextmanager
 def compile_only(
-    found: dict[str, dict[str, Any]], *, dependent: bool = False, kernels: Sequence[str] | None = None
+    found: dict[str, dict[str, Any]], *, dependent: bool = True, kernels: Sequence[str] | None = None
 ) -> Iterator[None]:
     """Let launches compile kernels for the chip, all or some, and start none; what they need goes to ``found``."""
 
@@ -99,18 +99,22 @@ def compile_only(
 
     before = driver._active
     driver.set_active(NoDevice())
-    caches = (tuning.find_layer_form, tuning.layer_form, tuning.product_form, plan_layer)
+    clear_caches()
     with ExitStack() as stack:
         stack.callback(setattr, driver, "_active", before)
-        for cache in caches:
-            cache.cache_clear()
-            stack.callback(cache.cache_clear)
+        stack.callback(clear_caches)
         replace(stack, Launch, _run=run)
         replace(stack, layer_backward, add_weight_gradient=lambda grad, read, out: None)
         replace(stack, tuning, has_warpgroups=lambda device: True, DEPENDENT_LAUNCH=dependent)
         for module in (tuning, hopper, hopper_backward):
             replace(stack, module, multiprocessors=lambda device: 1)
         yield
+
+
+def clear_caches() -> None:
+    """After a change of the table."""
+    for cache in (tuning.find_layer_form, tuning.layer_form, tuning.product_form, plan_layer):
+        cache.cache_clear()
 
 
 def replace(stack: ExitStack, owner: Any, **values: Any) -> None:
@@ -171,18 +175,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--cells", nargs="*", type=int, default=[512, 60], help="512: all groups of a form, 60: one")
     parser.add_argument("--kernels", nargs="*", help="names of kernels, all unless given")
     parser.add_argument("--dropout", action="store_true")
-    parser.add_argument("--dependent", action="store_true", help="with programmatic dependent launch")
+    parser.add_argument("--waiting", action="store_true", help="without programmatic dependent launch")
     options = parser.parse_args(arguments)
     widths = options.features or sorted({row.features for row in tuning.LAYER_ROWS} | set(tuning.PRODUCT_FORMS))
     found: dict[str, dict[str, Any]] = {}
-    rows = [row._replace(fewest=0) for row in tuning.LAYER_ROWS]
+    table = tuning.LAYER_ROWS
     products = {features: form._replace(fewest=0) for features, form in tuning.PRODUCT_FORMS.items()}
     with ExitStack() as stack:
-        replace(stack, tuning, LAYER_ROWS=rows, PRODUCT_FORMS=products)
-        stack.enter_context(compile_only(found, dependent=options.dependent, kernels=options.kernels))
+        replace(stack, tuning, LAYER_ROWS=table, PRODUCT_FORMS=products)
+        stack.enter_context(compile_only(found, dependent=not options.waiting, kernels=options.kernels))
         for features, name, keep, skip in product(widths, options.dtype, options.keep, options.skip):
             printed = len(found)
-            for cells in options.cells:
+            rows = [row for row in table if row[:2] == (features, keep) and row.skip in (None, skip)]
+            for form, cells in product({row.form: None for row in rows} or [None], options.cells):
+                tuning.LAYER_ROWS = () if form is None else (tuning.LayerRow(features, bool(keep), 0, form),)
+                clear_caches()
                 run_layers(
                     features, getattr(torch, name), keep=bool(keep), skip=bool(skip), cells=cells,
                     dropout=0.1 if options.dropout else 0.0, bins=2 if options.dropout else 1,

@@ -31,15 +31,14 @@ FIRST_CALLS = SIGHTS + 1
 
 def _own_loop(workload: Workload, form: Form, device: torch.device) -> Job:
     """One round of a loop, for each of the plain kinds of workloads."""
-    name, _, how = form.rpartition("-") if form.endswith(("-compiled", "-reduced", "-graphs")) else (form, "", "")
+    how = [part for part in form.split("-") if part in ("graphs", "compiled", "reduced")]
+    name = form.removesuffix("-".join(["", *how]))
     forward = workload.kind == "plain forward"
     model = make_model(name, workload, device).train(not forward)
     x_BND = make_cells(workload, "eager", device).requires_grad_(not forward)
-    run: Any = model
-    if how in ("compiled", "reduced"):
-        run = torch.compile(model, mode="reduce-overhead" if how == "reduced" else None)
-    elif how == "graphs":
-        run = _with_graphs(model, x_BND)
+    run: Any = _with_graphs(model, x_BND) if "graphs" in how else model
+    if "compiled" in how or "reduced" in how:
+        run = torch.compile(run, mode="reduce-overhead" if "reduced" in how else None)
     target_BND = make_cells(workload, "eager", device, seed=1)
     optimizer = torch.optim.AdamW(model.parameters(), lr=NO_CHANGE)
 
@@ -77,7 +76,7 @@ def _own_loop(workload: Workload, form: Form, device: torch.device) -> Job:
     return Job(
         calls[workload.kind],
         results,
-        graph=how in ("graphs", "reduced"),
+        graph="graphs" in how or "reduced" in how,
         first_calls=FIRST_CALLS if name == "riffle" else 1,
         loop=True,
         parameters=_count_parameters(model),

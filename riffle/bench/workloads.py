@@ -18,8 +18,8 @@ WorkloadKind = Literal[
 """The plain kinds are a loop as users write it: float32 weights, autocast to bfloat16, AdamW, a call of a module."""
 Form = Literal[
     "eager", "compiled", "fused", "fused-keep",
-    "riffle", "riffle-compiled", "riffle-reduced", "riffle-graphs", "encoder", "encoder-compiled", "encoder-graphs",
-    "gla", "gla-graphs", "gated-deltanet", "gated-deltanet-graphs",
+    "riffle", "riffle-compiled", "riffle-reduced", "riffle-graphs", "riffle-graphs-compiled",
+    "encoder", "encoder-compiled", "encoder-graphs", "gla", "gla-graphs", "gated-deltanet", "gated-deltanet-graphs",
 ]  # fmt: skip
 FORMS: dict[Form, str] = {
     "eager": "the reference backend in float32",
@@ -32,6 +32,7 @@ OWN_LOOP_FORMS: dict[Form, str] = {
     "riffle-compiled": "torch.compile of it",
     "riffle-reduced": "torch.compile with mode reduce-overhead",
     "riffle-graphs": "replayed as CUDA graphs, its default",
+    "riffle-graphs-compiled": "torch.compile of that",
     "encoder": "nn.TransformerEncoder of six layers",
     "encoder-compiled": "torch.compile of it",
     "encoder-graphs": "replayed as CUDA graphs",
@@ -130,7 +131,9 @@ ATTENTION: dict[str, tuple[tuple[Workload, Workload], ...]] = {
 
 _CALL: tuple[Form, ...] = ("riffle", "riffle-graphs")
 _STEP: tuple[Form, ...] = tuple(form for form in OWN_LOOP_FORMS if form.startswith(("riffle", "encoder")))
-_ALL: tuple[Form, ...] = tuple(form for form in OWN_LOOP_FORMS if form not in ("riffle-compiled", "riffle-reduced"))
+_ALL: tuple[Form, ...] = tuple(
+    form for form in OWN_LOOP_FORMS if not (form.startswith("riffle") and form.endswith(("-compiled", "-reduced")))
+)
 _LONG: tuple[Form, ...] = (
     "riffle",
     "riffle-graphs",

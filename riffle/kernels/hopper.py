@@ -1,20 +1,20 @@
 """The gated switch layer as one launch, for GPUs with warpgroup matrix products (sm_90), in Triton's Gluon.
 
 The gates never leave the chip, unless they are kept for the backward pass. A program stays on its multiprocessor and
-takes tile after tile of ``GROUPS`` times ``ROWS`` pairs. Each group of warps has ``ROWS`` pairs of its own; one more
-warp copies the weights, which all groups share, through a ring of ``STAGES`` places in shared memory. For each of the
-two cells of a pair the products are
+takes tile after tile of ``GROUPS`` times ``ROWS`` pairs. Each group of four warps has ``ROWS`` pairs of its own; one
+more warp copies the weights, which all groups share, through a ring of ``STAGES`` places in shared memory. For each of
+the two cells of a pair the products are
 
     reset gates, PARTS chunks of CHUNK columns, whose products r * a with the pairs stay in registers, then
     LAST chunks of OUT columns of the candidates, from r * a, and of the update gates, from a,
 
 and a place holds CHUNK rows of weights by E // SPLIT columns: those of a chunk of reset gates, or OUT rows each of
 candidates and update gates. While a product runs, the group does what follows the one before it. ``LOOP`` makes the
-second line a loop of the kernel: fewer instructions, which the instruction cache holds. Where ``AHEAD``, a product for
-update gates is started before the chunk of the one before it is done.
+second line a loop of the kernel: fewer instructions, which the instruction cache holds, but no product for update gates
+is then started before the chunk before it is done.
 
-Kept gates leave through a place in shared memory by the copy engine. For few pairs, ``WAYS`` programs share a tile:
-each has one of the cells, of four each half of the columns that the second line makes.
+Kept gates leave through a place in shared memory by the copy engine. For few pairs, four programs (``WAYS``) share a
+tile: each has one of the cells, and half of the columns that the second line makes.
 
 Sigmoids are halves of a tanh, which is one instruction: the candidates are formed from 2 r * a, and halved with it.
 docs/kernels.md has the figures.
@@ -39,6 +39,10 @@ from riffle.kernels.tuning import LayerForm, multiprocessors
 mbarrier, tma = hopper.mbarrier, hopper.tma
 PRODUCER = gl.constexpr(24)
 """Registers of a thread of the warp that copies weights."""
+ROWS = gl.constexpr(64)
+"""Pairs of a group, 16 for each of its warps."""
+WARPS = gl.constexpr(4)
+"""Warps of a group."""
 
 
 @gluon.jit(do_not_specialize=["n_pairs"])
@@ -53,9 +57,9 @@ def layer_forward(
     PLACES: gl.constexpr = FORM.STAGES * FORM.BLOCKS
     READ: gl.constexpr = FORM.GROUPS * FORM.PARTS if FORM.SHARED else 1
     s_ring = gl.allocate_shared_memory(d_gates.dtype, [PLACES, FORM.CHUNK, FORM.CHUNK], d_gates.layout)
-    s_read = gl.allocate_shared_memory(d_gates.dtype, [READ, FORM.ROWS, FORM.CHUNK], d_gates.layout)
+    s_read = gl.allocate_shared_memory(d_gates.dtype, [READ, ROWS, FORM.CHUNK], d_gates.layout)
     if FORM.KEEP:
-        s_kept = gl.allocate_shared_memory(d_gates.dtype, [FORM.GROUPS, FORM.ROWS, FORM.CHUNK], d_gates.layout)
+        s_kept = gl.allocate_shared_memory(d_gates.dtype, [FORM.GROUPS, ROWS, FORM.CHUNK], d_gates.layout)
     else:
         s_kept = s_read
     full = gl.allocate_shared_memory(gl.int64, [FORM.STAGES, 1], mbarrier.MBarrierLayout())
@@ -68,7 +72,7 @@ def layer_forward(
     CHUNKS: gl.constexpr = FORM.E // FORM.OUT
     s_reset_bias = gl.allocate_shared_memory(gl.float32, [2 * FORM.PARTS, 1, FORM.CHUNK], rows)
     s_bias = gl.allocate_shared_memory(gl.float32, [2 * CHUNKS, 1, FORM.OUT], rows)
-    line: gl.constexpr = gl.SliceLayout(0, gl.BlockedLayout([1, 1], [1, 32], [FORM.ROWS // 16, 1], [1, 0]))
+    line: gl.constexpr = gl.SliceLayout(0, gl.BlockedLayout([1, 1], [1, 32], [WARPS, 1], [1, 0]))
     for j in gl.static_range(2 * FORM.PARTS):
         columns = j * FORM.CHUNK + gl.arange(0, FORM.CHUNK, layout=line)[None, :]
         s_reset_bias.index(j).store(0.5 * gl.load(p_gates_bias + columns).to(gl.float32))
@@ -124,7 +128,7 @@ def _produce(weights, ring, n_pairs, FORM: gl.constexpr):
 @gluon.jit
 def _tiles(n_pairs, FORM: gl.constexpr):
     """How many tiles hold the pairs."""
-    return gl.cdiv(n_pairs, FORM.ROWS * FORM.GROUPS)
+    return gl.cdiv(n_pairs, ROWS * FORM.GROUPS)
 
 
 @gluon.jit
@@ -152,8 +156,8 @@ def _consume(group, layer, FORM: gl.constexpr):
     # What the launch before made is read after this, and only weights before: see tuning.DEPENDENT_LAUNCH.
     _follow(FORM.PDL)
     for tile in range(gl.program_id(0) // FORM.WAYS, _tiles(n_pairs, FORM), gl.num_programs(0) // FORM.WAYS):
-        first = (tile * FORM.GROUPS + group).to(gl.int64) * FORM.ROWS
-        inside = gl.minimum(n_pairs - first, FORM.ROWS).to(gl.int32)
+        first = (tile * FORM.GROUPS + group).to(gl.int64) * ROWS
+        inside = gl.minimum(n_pairs - first, ROWS).to(gl.int32)
         read = _read(p_state, p_skip, p_scale, s_read, group, first, inside, FORM)
         unknown = n_pairs + tile
         for cell in range(FORM.CELLS):
@@ -165,49 +169,47 @@ def _consume(group, layer, FORM: gl.constexpr):
                 if j + 1 < FORM.PARTS:
                     reset = _start(read, ring, here, j + 1, 0, FORM.CHUNK, FORM.SHARED, FORM)
                     b_sum = hopper.warpgroup_mma_wait(FORM.PARTS, deps=(ready,))
-                elif FORM.UNROLL == FORM.LAST:
+                elif not FORM.LOOP:
                     update = _start(read, ring, here, FORM.PARTS, FORM.OUT, FORM.OUT, FORM.SHARED, FORM)
                     b_sum = hopper.warpgroup_mma_wait(FORM.PARTS, deps=(ready,))
                 else:
                     b_sum = hopper.warpgroup_mma_wait(0, deps=(ready,))
                 _release(ring, j, FORM)
                 products += (_product(b_sum, read, j, layer, here, FORM),)  # type: ignore[assignment]  # tuples grow
-            if FORM.UNROLL == FORM.LAST:
+            if FORM.LOOP:
+                for c in range(FORM.LAST):
+                    update = _start(read, ring, here, FORM.PARTS + c, FORM.OUT, FORM.OUT, FORM.SHARED, FORM)
+                    _finish(c, update, True, products, read, layer, here, FORM)
+            else:
                 for c in gl.static_range(FORM.LAST):
                     update = _finish(c, update, c + 1 == FORM.LAST, products, read, layer, here, FORM)
-            else:
-                for start in range(0, FORM.LAST, FORM.UNROLL):
-                    update = _start(read, ring, here, FORM.PARTS + start, FORM.OUT, FORM.OUT, FORM.SHARED, FORM)
-                    for c in gl.static_range(FORM.UNROLL):
-                        update = _finish(start + c, update, c + 1 == FORM.UNROLL, products, read, layer, here, FORM)
     if FORM.KEEP:
         tma.store_wait(0)
 
 
 @gluon.constexpr_function
-def _sums(form, width):
+def _sums(width):
     """The layout of sums of ``width`` columns."""
-    return gl.NVMMADistributedLayout([3, 0], [form.ROWS.value // 16, 1], [16, width, 16])
+    return gl.NVMMADistributedLayout([3, 0], [4, 1], [16, width, 16])
 
 
 @gluon.constexpr_function
-def _operand(form, width):
+def _operand(width):
     """The layout of the left operand of such sums: in 16 bits, the same numbers in the same registers."""
-    parent = gl.NVMMADistributedLayout([3, 0], [form.ROWS.value // 16, 1], [16, width, 16])
-    return gl.DotOperandLayout(0, parent, 2)
+    return gl.DotOperandLayout(0, gl.NVMMADistributedLayout([3, 0], [4, 1], [16, width, 16]), 2)
 
 
 @gluon.constexpr_function
-def _lines(form, width):
+def _lines(width):
     """A layout of rows of ``width`` columns in which a thread has 16 bytes of a row."""
-    return gl.BlockedLayout([1, 8], [256 // width, width // 8], [form.ROWS.value // 16, 1], [1, 0])
+    return gl.BlockedLayout([1, 8], [256 // width, width // 8], [4, 1], [1, 0])
 
 
 @gluon.jit
 def _read(p_state, p_skip, p_scale, s_read, group, first, inside, FORM: gl.constexpr):
     """What gates and candidates read: chunks of columns, or shared memory and where the chunks begin there."""
-    layout: gl.constexpr = _lines(FORM, FORM.CHUNK) if FORM.SHARED else _sums(FORM, FORM.CHUNK)
-    rows = gl.arange(0, FORM.ROWS, layout=gl.SliceLayout(1, layout))
+    layout: gl.constexpr = _lines(FORM.CHUNK) if FORM.SHARED else _sums(FORM.CHUNK)
+    rows = gl.arange(0, ROWS, layout=gl.SliceLayout(1, layout))
     mask = (rows < inside)[:, None]
     chunks = ()
     for k in gl.static_range(FORM.PARTS):
@@ -234,7 +236,7 @@ def _start(
     """Start the product of what is read and ``WIDTH`` rows of the weights of a use, from ``row`` on."""
     s_ring, full, _ = ring
     _, _, _, _, _, cell, unknown = here
-    sums = gl.zeros((FORM.ROWS, WIDTH), gl.float32, _sums(FORM, WIDTH))
+    sums = gl.zeros((ROWS, WIDTH), gl.float32, _sums(WIDTH))
     # No compiler knows that this is zero: it would compute all addresses ahead, and run out of registers.
     zero = (unknown + cell + use) >> 31
     for part in gl.static_range(FORM.SPLIT):
@@ -247,7 +249,7 @@ def _start(
             if SHARED:
                 left = read[0].index(read[1] + part * FORM.BLOCKS + k + zero)
             else:
-                left = gl.convert_layout(read[part * FORM.BLOCKS + k], _operand(FORM, WIDTH), assert_trivial=True)
+                left = gl.convert_layout(read[part * FORM.BLOCKS + k], _operand(WIDTH), assert_trivial=True)
             sums = hopper.warpgroup_mma(left, right.permute((1, 0)), sums, use_acc=part + k > 0, is_async=True)
     return sums
 
@@ -266,8 +268,8 @@ def _product(b_sum, read, j: gl.constexpr, layer, here, FORM: gl.constexpr):
     i, _, first, _, group, _, _ = here
     if FORM.KEEP:
         _store_gates(kept[0], kept[2].index(group), b_sum, i * FORM.E + j * FORM.CHUNK, first)
-    b_read = read[0].index(read[1] + j).load(_sums(FORM, FORM.CHUNK)) if FORM.SHARED else read[j]
-    b_bias = biases[0].index(i * FORM.PARTS + j).load(_sums(FORM, FORM.CHUNK))
+    b_read = read[0].index(read[1] + j).load(_sums(FORM.CHUNK)) if FORM.SHARED else read[j]
+    b_bias = biases[0].index(i * FORM.PARTS + j).load(_sums(FORM.CHUNK))
     CODE: gl.constexpr = RESET_BF16 if b_read.dtype == gl.bfloat16 else RESET_FP16
     return gl.inline_asm_elementwise(
         CODE, "=r,f,f,f,f,r", [b_sum, b_bias, b_read], dtype=b_read.dtype, is_pure=True, pack=2
@@ -300,16 +302,16 @@ def _finish(c, update, ALONE: gl.constexpr, products, read, layer, here, FORM: g
     b_copied = _load_copied(p_state, chunk, i, first, inside, FORM)
     b_sum = hopper.warpgroup_mma_wait(FORM.PARTS, deps=(update,))
     if FORM.KEEP:
-        s_half = kept[2].index(group)._reinterpret(kept[1].dtype, [FORM.ROWS, FORM.OUT], kept[1].layout)
+        s_half = kept[2].index(group)._reinterpret(kept[1].dtype, [ROWS, FORM.OUT], kept[1].layout)
         _store_gates(kept[1], s_half, b_sum, (4 + i) * FORM.D + chunk * FORM.OUT, first)
-    b_update = 0.5 * _tanh(0.5 * b_sum + biases[1].index(i * CHUNKS + chunk).load(_sums(FORM, FORM.OUT)), True) + 0.5
+    b_update = 0.5 * _tanh(0.5 * b_sum + biases[1].index(i * CHUNKS + chunk).load(_sums(FORM.OUT)), True) + 0.5
     if ALONE:
         b_candidate = hopper.warpgroup_mma_wait(0, deps=(candidate,))
     else:
         update = _start(read, ring, here, FORM.PARTS + c + 1, FORM.OUT, FORM.OUT, FORM.SHARED, FORM)
         b_candidate = hopper.warpgroup_mma_wait(FORM.PARTS, deps=(candidate,))
     _release(ring, FORM.PARTS + c, FORM)
-    b_bias = biases[1].index((2 + i) * CHUNKS + chunk).load(_sums(FORM, FORM.OUT))
+    b_bias = biases[1].index((2 + i) * CHUNKS + chunk).load(_sums(FORM.OUT))
     b_candidate = _tanh(0.5 * b_candidate + b_bias, True)
     b_out = b_candidate + b_update * (b_copied.to(gl.float32) - b_candidate)
     _store(p_out, p_seed, b_out, chunk, i, groups, first, inside, FORM)
@@ -319,8 +321,8 @@ def _finish(c, update, ALONE: gl.constexpr, products, read, layer, here, FORM: g
 @gluon.jit
 def _load_copied(p_state, chunk, i, first, inside, FORM: gl.constexpr):
     """A chunk of swapHalf(s)."""
-    rows = gl.arange(0, FORM.ROWS, layout=gl.SliceLayout(1, _sums(FORM, FORM.OUT)))
-    columns = chunk * FORM.OUT + gl.arange(0, FORM.OUT, layout=gl.SliceLayout(0, _sums(FORM, FORM.OUT)))
+    rows = gl.arange(0, ROWS, layout=gl.SliceLayout(1, _sums(FORM.OUT)))
+    columns = chunk * FORM.OUT + gl.arange(0, FORM.OUT, layout=gl.SliceLayout(0, _sums(FORM.OUT)))
     offsets = rows[:, None] * FORM.E + _copied(columns, i, FORM.D, FORM.SWAP)[None, :]
     return gl.load(p_state + first * FORM.E + offsets, mask=(rows < inside)[:, None], other=0.0)
 
@@ -330,11 +332,11 @@ def _store(p_out, p_seed, b_out, chunk, i, groups, first, inside, FORM: gl.const
     """A chunk of the outputs to where the shuffle wants them."""
     starts, lengths, rates = groups
     if FORM.DROPOUT:
-        rows = gl.arange(0, FORM.ROWS, layout=gl.SliceLayout(1, _sums(FORM, FORM.OUT)))
-        columns = chunk * FORM.OUT + gl.arange(0, FORM.OUT, layout=gl.SliceLayout(0, _sums(FORM, FORM.OUT)))
+        rows = gl.arange(0, ROWS, layout=gl.SliceLayout(1, _sums(FORM.OUT)))
+        columns = chunk * FORM.OUT + gl.arange(0, FORM.OUT, layout=gl.SliceLayout(0, _sums(FORM.OUT)))
         b_out *= _keep_rows(p_seed, first, rows, i, columns, starts, rates, FORM.D)
-    layout: gl.constexpr = _lines(FORM, FORM.OUT)
-    numbers = gl.arange(0, FORM.ROWS, layout=gl.SliceLayout(1, layout))
+    layout: gl.constexpr = _lines(FORM.OUT)
+    numbers = gl.arange(0, ROWS, layout=gl.SliceLayout(1, layout))
     cells = _destination(first + numbers, i, starts, lengths, FORM.SHUFFLE)
     columns = chunk * FORM.OUT + gl.arange(0, FORM.OUT, layout=gl.SliceLayout(0, layout))
     b_out = gl.convert_layout(b_out.to(p_out.dtype.element_ty), layout)
@@ -354,18 +356,17 @@ def constants(form: LayerForm, features: int, **flags: Any) -> Constants:
     """What the kernel is compiled for."""
     chunk, pair = form.chunk(features), 2 * features
     out, parts = chunk // 2, pair // chunk
-    last = features // out // max(1, form.ways // 2)
+    last = features // out // (1 if form.ways == 1 else 2)
     uses = (parts + last) * form.split
     assert parts % form.split == 0
-    assert last % (form.unroll or last) == 0
     # A product is started before the places of the one before it are left: there must be room for both.
     assert form.stages >= 2 * form.split
     # Programs that go on to another tile go on where the ring began.
     assert form.ways > 1 or uses % form.stages == 0
     return Constants(
-        D=features, E=pair, GROUPS=form.groups, ROWS=form.rows, STAGES=form.stages, SPLIT=form.split, CHUNK=chunk,
+        D=features, E=pair, GROUPS=form.groups, STAGES=form.stages, SPLIT=form.split, CHUNK=chunk,
         OUT=out, PARTS=parts, LAST=last, BLOCKS=parts // form.split, RESETS=parts * form.split, USES=uses,
-        SHARED=form.shared, UNROLL=form.unroll or last, WAYS=form.ways, CELLS=2 if form.ways == 1 else 1,
+        SHARED=form.shared, LOOP=form.loop, WAYS=form.ways, CELLS=2 if form.ways == 1 else 1,
         REGISTERS=form.registers[0], **flags,
     )  # fmt: skip
 
@@ -386,10 +387,11 @@ def layer_launch(
     """
     chunk, pair = form.chunk(features), 2 * features
     weights = [Matrix(3 * pair, pair, height, chunk) for height in (chunk, chunk // 2)]
-    kept = [Matrix(pairs, 3 * pair, form.rows, width) for width in (chunk, chunk // 2)]
-    tiles = -(-pairs // (form.groups * form.rows))
+    kept = [Matrix(pairs, 3 * pair, ROWS.value, width) for width in (chunk, chunk // 2)]
+    tiles = -(-pairs // (form.groups * ROWS.value))
     programs = min(tiles, multiprocessors(device)) if form.ways == 1 else tiles * form.ways
     return DescriptorLaunch(
         sys.modules[__name__], "layer_forward", (programs,), [*weights, Matrix(pair, pair, chunk // 2, chunk), *kept],
-        dtype, pairs, *groups, FORM=constants(form, features, **flags), **form.options, launch_pdl=flags["PDL"],
+        dtype, pairs, *groups, FORM=constants(form, features, **flags),
+        num_warps=WARPS.value, maxnreg=form.registers[1], launch_pdl=flags["PDL"],
     )  # fmt: skip

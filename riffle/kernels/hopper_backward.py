@@ -279,7 +279,7 @@ def product_sum_rows(form: ProductForm, features: int, pairs: int, device: torch
 
 def _programs(form: ProductForm, features: int, pairs: int, device: torch.device) -> int:
     """Programs that have the same columns."""
-    most = (multiprocessors(device) - form.spare) * form.chunk // (2 * features)
+    most = multiprocessors(device) * form.chunk // (2 * features)
     return max(1, min(most, -(-pairs // ROWS.value)))
 
 

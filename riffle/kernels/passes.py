@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from riffle.kernels import tuning
 from riffle.kernels.launches import Kept, Workspace, aligned
 from riffle.kernels.layer_backward import SkipGradient
 from riffle.kernels.merge import INPUT, OUTPUT, Copy, Piece
@@ -329,7 +328,7 @@ def _unit_gradients(plan: NetworkPlan, flat: Tensor) -> list[Any]:
 
 def _side_stream(plan: NetworkPlan, x: Tensor) -> torch.cuda.Stream | None:
     """In a graph of small work, products beside the other launches fill the gaps between them."""
-    if tuning.PRODUCTS_ASIDE and plan.small and x.is_cuda and torch.cuda.is_current_stream_capturing():
+    if plan.small and x.is_cuda and torch.cuda.is_current_stream_capturing():
         return torch.cuda.Stream(x.device)
     return None
 

@@ -22,8 +22,6 @@ NUMBERS_A_WARP = 512
 """Of a tile of these kernels, for each of its warps."""
 FEW_PAIRS = 2**15
 """Up to so many, what the passes leave to be summed is little."""
-PRODUCTS_ASIDE = True
-"""Whether products for the gradients of weights run on a stream of their own, in CUDA graphs of small work."""
 GRADIENT_PAIRS = 2**16
 """Up to so many pairs of several layers are summed in one product for the gradients of a unit's weights."""
 FEWEST_PAIRS = 2048
@@ -110,12 +108,10 @@ class LayerForm(NamedTuple):
     """Places that the weights of one product take."""
     shared: bool = False
     """Whether the pairs lie in shared memory instead of registers."""
-    rows: int = 64
-    """Pairs of a group, 16 for each of its warps."""
-    unroll: int | None = None
-    """Chunks of outputs that one turn of a loop makes; None for all of them, without a loop."""
+    loop: bool = False
+    """Whether the chunks of outputs are made by a loop."""
     ways: int = 1
-    """Programs that share a tile: 2 have a cell each, 4 half of its outputs. More than one takes one tile each."""
+    """Programs that share a tile: 1, or 4 that take one tile each, and half of the outputs of one of its cells."""
 
     def chunk(self, features: int) -> int:
         """Columns of reset gates that are formed at once."""
@@ -124,12 +120,7 @@ class LayerForm(NamedTuple):
     @property
     def registers(self) -> tuple[int, int]:
         """Of a thread in the groups, and of one in all warps when the program starts."""
-        return {4: (240, 256), 8: (240, 168), 12: (160, 128)}[self.groups * self.rows // 16]
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """What the launch takes."""
-        return {"num_warps": self.rows // 16, "maxnreg": self.registers[1]}
+        return {1: (240, 256), 2: (240, 168), 3: (160, 128)}[self.groups]
 
 
 class LayerRow(NamedTuple):
@@ -152,7 +143,7 @@ class LayerRow(NamedTuple):
         return alike and self.fewest <= pairs <= (self.most or pairs)
 
 
-_LOOP_192 = LayerForm(groups=2, stages=6, split=3, shared=True, unroll=1)
+_LOOP_192 = LayerForm(groups=2, stages=6, split=3, shared=True, loop=True)
 LAYER_ROWS: tuple[LayerRow, ...] = (
     LayerRow(32, False, 2**15, LayerForm(groups=3, stages=2)),
     LayerRow(48, False, 2**15, LayerForm(groups=3, stages=6)),
@@ -181,8 +172,6 @@ class ProductForm(NamedTuple):
     """Columns of a block of the candidates' gradients."""
     chunk: int = 64
     """Columns of the pair that a program has."""
-    spare: int = 0
-    """Multiprocessors that are left to products on another stream."""
 
 
 PRODUCT_FORMS: dict[int, ProductForm] = {
@@ -220,7 +209,7 @@ def layer_form(
         return None
     # Rather 64 pairs on every multiprocessor than more on some.
     tiles = -(-pairs // (64 * multiprocessors(device)))
-    return form._replace(rows=64 if tiles == 1 else form.rows, groups=min(form.groups, tiles))
+    return form._replace(groups=min(form.groups, tiles))
 
 
 @lru_cache(maxsize=4096)

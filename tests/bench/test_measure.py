@@ -15,7 +15,7 @@ from riffle import ShuffleExchange
 from riffle.bench import jobs
 from riffle.bench.jobs import JOBS, definition, make_cells, make_network
 from riffle.bench.measure import OUT_OF_MEMORY, WRONG, Measurer, compare, relative_error
-from riffle.bench.own_loop import make_model
+from riffle.bench.own_loop import OWN_LOOP_JOBS, make_model
 from riffle.bench.timing import PeakRates
 from riffle.bench.workloads import Case, Form, Workload
 
@@ -129,6 +129,28 @@ def test_own_loop(workload: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
     assert entry["parameters"] == sum(p.numel() for p in make_network(workload, "eager", CPU).parameters())
     change_network(monkeypatch, lambda y_BND: 1.1 * y_BND)
     assert measure(workload, "riffle")["failed"] == WRONG
+
+
+@pytest.mark.parametrize("form", ["riffle", "riffle-graphs", "riffle-compiled", "riffle-graphs-compiled"])
+def test_what_is_compiled_and_what_has_graphs(form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[ShuffleExchange] = []
+    forward = ShuffleExchange.forward
+    graphs: set[bool] = set()
+
+    def compile_model(model: ShuffleExchange, *, mode: str | None) -> ShuffleExchange:
+        assert mode is None
+        compiled.append(model)
+        return model
+
+    def recorded(net: ShuffleExchange, x_BND: Tensor) -> Tensor:
+        graphs.add(net.graphs is not None)
+        return forward(net, x_BND)
+
+    monkeypatch.setattr(torch, "compile", compile_model)
+    monkeypatch.setattr(ShuffleExchange, "forward", recorded)
+    OWN_LOOP_JOBS["plain training step"].build(tiny.OWN_LOOP[2], form, CPU).call()
+    assert len(compiled) == form.endswith("compiled")
+    assert graphs == {"graphs" in form}
 
 
 def test_the_encoder_of_own_loops_has_no_floor_and_no_definition() -> None:

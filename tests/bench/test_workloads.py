@@ -84,6 +84,8 @@ def test_cases_of_a_selection() -> None:
     own_loop = select_cases("cuda", ["own-loop"], ["gla"])
     assert {case.workload.lengths[0] for case in own_loop} == {1024, 16384, 262144}
     assert {case.workload.kind for case in own_loop} == {"plain forward", "plain forward and backward"}
+    compiled = select_cases("cuda", ["own-loop"], ["riffle-graphs-compiled"])
+    assert {case.workload.kind for case in compiled} == {"plain training step"}
     assert {case.section for case in select_cases("cpu", ["attention"], attention=False)} == {"attention"}
 
 

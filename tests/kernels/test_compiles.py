@@ -21,7 +21,7 @@ MOST_SHARED = 227 * 1024
 def test_kernels_of_96_maps(tmp_path: Path) -> None:
     """One width, for the time it takes; benchmarks/kernel_resources.py has them all."""
     kernels = ("layer_forward", "product_backward")
-    options = ("--features", "96", "--keep", "1", "--skip", "1", "--cells", "512", "--dependent", "--kernels", *kernels)
+    options = ("--features", "96", "--keep", "1", "--skip", "1", "--cells", "512", "--kernels", *kernels)
     # Not by the interpreter, for which other tests define the kernels.
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     environment |= {"TRITON_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(BENCHMARKS.parent)}
