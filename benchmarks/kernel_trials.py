@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from kernel_checks import DEVICE, Layer, check_all, use
+from kernel_checks import DEVICE, WIDE_TRIALS, Layer, check_all, use
 
 from riffle.bench.jobs import JOBS, Job
 from riffle.bench.measure import relative_error
@@ -128,6 +128,13 @@ GRAPHS: Form = "riffle-graphs"
 def rows() -> Iterator[Row]:
     """Important ones first; the first setting once more at the end says how far times of one run differ."""
     settings: tuple[str, ...]
+    settings = ("library+narrow", *(f"library+{name}" for name in WIDE_TRIALS), "library+narrow")
+    for pairs in (2**16, 2**12, 2**14):
+        yield Row(f"layer 384, {pairs} pairs", settings, time_layer, (384, pairs, False, False, False), 0.4)
+    wide = Workload("infer-128k", "inference", 384, 2, (128 * K,))
+    yield Row("infer-128k", settings, time_network, (wide, "fused"), 1.0)
+    reader = Workload("lambada", "inference", 384, 2, (128,), batch=64, graph=True)
+    yield Row("reader", settings, time_network, (reader, "fused"), 1.0)
     own_1k = Workload("own-step-1k", "plain training step", 192, 2, (K,), batch=32)
     own_256 = Workload("own-step-256", "plain training step", 192, 1, (256,), batch=64)
     own_4k = Workload("own-step-4k", "plain training step", 192, 2, (4 * K,), batch=8)
@@ -161,10 +168,6 @@ def rows() -> Iterator[Row]:
     ):
         name = f"layer {features}, {pairs} pairs{', kept' * keep}{', back' * back}"
         yield Row(name, settings, time_layer, (features, pairs, keep, False, back), 0.5)
-    wide = Workload("infer-128k", "inference", 384, 2, (128 * K,))
-    yield Row("infer-128k", ("before", "library"), time_network, (wide, "fused"), 1.0)
-    reader = Workload("lambada", "inference", 384, 2, (128,), batch=64, graph=True)
-    yield Row("reader", ("before", "library"), time_network, (reader, "fused"), 1.0)
 
 
 def measure(row: Row, settings: tuple[str, ...], bad: set[str], deadline: float) -> Iterator[dict[str, Any]]:
@@ -210,8 +213,9 @@ def main() -> None:
     parser.add_argument("result", metavar="RESULT.json")
     parser.add_argument("--seconds", type=float, default=95.0, help="all of it, with the checks")
     parser.add_argument("--check-seconds", type=float, default=45.0, help="at most, for the checks; 0 leaves them out")
+    parser.add_argument("--checks", default="", help="only checks with this text in their names, such as '384 maps'")
     parser.add_argument("--processes", type=int, default=max(1, min(14, (os.cpu_count() or 4) - 2)))
-    parser.add_argument("--rows", nargs="*", help="names of rows, all unless given")
+    parser.add_argument("--rows", nargs="*", help="rows with one of these texts in their names, all unless given")
     parser.add_argument("--settings", nargs="*", help="by which to time them, each row's own unless given")
     arguments = parser.parse_args()
     begin = time.monotonic()
@@ -231,7 +235,7 @@ def main() -> None:
     watch.start()
     bad: set[str] = set()
     if arguments.check_seconds:
-        record["checks"], bad = check_all(arguments.check_seconds, arguments.processes)
+        record["checks"], bad = check_all(arguments.check_seconds, arguments.processes, arguments.checks)
         passed = [check["passed"] for check in record["checks"]]
         print(f"checks: {passed.count(True)} passed, {passed.count(False)} failed, {passed.count(None)} not reached")
         for check in record["checks"]:
@@ -241,7 +245,7 @@ def main() -> None:
     record |= environment(DEVICE)
     save()
     for row in rows():
-        if arguments.rows and row.name not in arguments.rows:
+        if arguments.rows and not any(name in row.name for name in arguments.rows):
             continue
         for entry in measure(row, tuple(arguments.settings or row.settings), bad, begin + arguments.seconds):
             record["rows"].append(entry)
