@@ -316,4 +316,4 @@ def check_all(seconds: float, parts: int, text: str = "") -> tuple[list[dict[str
 
 
 if __name__ == "__main__":
-    run_checks(*map(int, sys.argv[1:3]), *sys.argv[3:])
+    run_checks(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])
