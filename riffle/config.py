@@ -65,6 +65,8 @@ class ModelConfig:
     """Whether a recurrent network reads all of the input, in one direction, and then answers at blanks after it."""
     heads: Width | None = None
     """Attention heads; by default one for every 64 features."""
+    positions: Literal["none", "sinusoidal", "rotary", "alibi", "relative"] = "rotary"
+    """Position codes of a transformer."""
     halting: bool = False
     """Whether a Universal Transformer uses adaptive computation time: each position decides when it halts."""
 
