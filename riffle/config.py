@@ -62,7 +62,7 @@ class ModelConfig:
     layers: Depth | None = None
     """Layers of a transformer (6) or a recurrent network (2), steps of a Universal Transformer (6, 12 with halting)."""
     reads_first: bool = False
-    """Whether a recurrent network reads all of the input, in one direction, and then answers at blanks after it."""
+    """Whether a recurrent network, in one direction, or a transformer reads the input and answers at blanks after it."""
     heads: Width | None = None
     """Attention heads; by default one for every 64 features."""
     positions: Literal["none", "sinusoidal", "rotary", "alibi", "relative"] = "rotary"

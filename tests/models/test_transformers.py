@@ -82,11 +82,24 @@ def test_all_but_none_tell_positions_apart(positions: Positions) -> None:
 
 @pytest.mark.parametrize("positions", POSITIONS)
 @pytest.mark.parametrize("longest", [9, MERGED_LENGTH + 1])
-def test_batches_of_several_lengths_are_what_each_is_alone(positions: Positions, longest: int) -> None:
-    model = Transformer(5, 4, 16, layers=2, heads=2, positions=positions).double()
+@pytest.mark.parametrize("reads_first", [False, True])
+def test_batches_of_several_lengths_are_what_each_is_alone(
+    positions: Positions, longest: int, reads_first: bool
+) -> None:
+    model = Transformer(5, 4, 16, layers=2, heads=2, positions=positions, reads_first=reads_first).double()
     batches = [torch.randint(0, 5, (2, length)) for length in (1, 4, longest)]
     for scores_BNC, symbols_BN in zip(model.forward_batches(batches), batches, strict=True):
         torch.testing.assert_close(scores_BNC, model(symbols_BN))
+
+
+def test_it_answers_at_blanks_after_the_input() -> None:
+    model = Transformer(5, 4, 16, layers=2, reads_first=True).double()
+    symbols_BN = torch.randint(1, 5, (2, 6))
+    x_BND = torch.cat([model.embed(symbols_BN), torch.zeros(2, 6, 16).double()], dim=1)
+    model.reads_first = False
+    expected_BNC = model.forward_cells(x_BND)[:, 6:]
+    model.reads_first = True
+    torch.testing.assert_close(model(symbols_BN), expected_BNC)
 
 
 @pytest.mark.parametrize("features", [2, 10, 96, 130])

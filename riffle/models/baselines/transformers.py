@@ -229,6 +229,7 @@ class Transformer(BaselineModel, tags=["transformer"]):
         heads: Attention heads; by default as many as have 64 features each or more.
         positions: Position codes: "rotary", "alibi" or "relative" of every layer's :class:`Attention`, "sinusoidal" for
             sines and cosines that are added to the symbols, or "none".
+        reads_first: Whether it answers at as many blanks after the input instead of at the symbols themselves.
         dropout: Dropout rate of what each sublayer adds.
 
     Examples::
@@ -247,6 +248,7 @@ class Transformer(BaselineModel, tags=["transformer"]):
         layers: int = 6,
         heads: int | None = None,
         positions: Positions = "rotary",
+        reads_first: bool = False,
         dropout: float = 0.0,
         device: Any = None,
         dtype: Any = None,
@@ -258,7 +260,7 @@ class Transformer(BaselineModel, tags=["transformer"]):
             raise ValueError(f"features must be even, since rotary positions rotate pairs of them, got {features}")
         factory = {"device": device, "dtype": dtype}
         heads = heads or choose_heads(features)
-        self.positions = positions
+        self.positions, self.reads_first = positions, reads_first
         self.embedding = ScaledEmbedding(symbols, features, **factory)
         self.layers = nn.ModuleList(
             TransformerLayer(features, 4 * features, heads, nn.GELU(), positions=positions, dropout=dropout, **factory)
@@ -267,26 +269,33 @@ class Transformer(BaselineModel, tags=["transformer"]):
         self.norm = nn.LayerNorm(features, **factory)
         self.output = nn.Linear(features, classes, **factory)
 
-    def forward_cells(self, x_BND: Tensor, inside_BN: Tensor | None = None) -> Tensor:
-        if self.positions == "sinusoidal":
-            code_ND = position_code(torch.arange(x_BND.shape[1], device=x_BND.device), x_BND.shape[2])
-            x_BND = x_BND + code_ND.to(x_BND.dtype)
-        for layer in self.layers:
-            x_BND = layer(x_BND, inside_BN=inside_BN)
-        return self.output(self.norm(x_BND))
+    def forward_cells(self, x_BND: Tensor) -> Tensor:
+        length = x_BND.shape[1]
+        x_BND = self._encode(pad_to(x_BND, 2 * length) if self.reads_first else x_BND)
+        return self.output(x_BND[:, -length:])
 
     def run(self, batches: Sequence[Tensor]) -> list[Tensor]:
         """The scores of checked batches: short ones as one, in which no row attends to what pads it."""
         lengths = [symbols_BN.shape[1] for symbols_BN in batches]
         if len(set(lengths)) < 2 or max(lengths) > MERGED_LENGTH:
             return super().run(batches)
-        rows = [len(symbols_BN) for symbols_BN in batches]
-        position_N = torch.arange(max(lengths), device=batches[0].device)
-        inside_BN = torch.cat([(position_N < n).expand(count, -1) for n, count in zip(lengths, rows, strict=True)])
-        symbols_BN = torch.cat([pad_to(symbols_BN, max(lengths)) for symbols_BN in batches])
-        scores_BNC = self.forward_cells(self.embed(symbols_BN), inside_BN)
-        return [part[:, :n] for n, part in zip(lengths, scores_BNC.split(rows), strict=True)]
+        ends = [2 * length if self.reads_first else length for length in lengths]
+        position_N = torch.arange(max(ends), device=batches[0].device)
+        inside = [(position_N < end).expand(len(batch), -1) for end, batch in zip(ends, batches, strict=True)]
+        x_BND = torch.cat([pad_to(self.embed(symbols_BN), max(ends)) for symbols_BN in batches])
+        scores_BNC = self.output(self._encode(x_BND, torch.cat(inside)))
+        parts = zip(lengths, ends, scores_BNC.split([len(symbols_BN) for symbols_BN in batches]), strict=True)
+        return [part_BNC[:, end - length : end] for length, end, part_BNC in parts]
+
+    def _encode(self, x_BND: Tensor, inside_BN: Tensor | None = None) -> Tensor:
+        if self.positions == "sinusoidal":
+            code_ND = position_code(torch.arange(x_BND.shape[1], device=x_BND.device), x_BND.shape[2])
+            x_BND = x_BND + code_ND.to(x_BND.dtype)
+        for layer in self.layers:
+            x_BND = layer(x_BND, inside_BN=inside_BN)
+        return self.norm(x_BND)
 
     def operations(self, length: int) -> float:
         """Additions and multiplications for one sequence: weights at every position, and the attention."""
+        length = 2 * length if self.reads_first else length
         return super().operations(length) + 4.0 * length**2 * len(self.layers) * self.output.in_features
