@@ -62,9 +62,11 @@ class ModelConfig:
     layers: Depth | None = None
     """Layers of a transformer (6) or a recurrent network (2), steps of a Universal Transformer (6, 12 with halting)."""
     reads_first: bool = False
-    """Whether a recurrent network reads all of the input, in one direction, and then answers at blanks after it."""
+    """Whether a transformer, or a recurrent network in one direction, answers at blanks after the input it has read."""
     heads: Width | None = None
     """Attention heads; by default one for every 64 features."""
+    positions: Literal["none", "sinusoidal", "rotary", "alibi", "relative"] = "rotary"
+    """Position codes of a transformer."""
     halting: bool = False
     """Whether a Universal Transformer uses adaptive computation time: each position decides when it halts."""
 

@@ -76,7 +76,14 @@ MODELS: dict[str, ModelEntry] = {
     "dngpu": ModelEntry(NeuralGPU, (), lambda config, task: {"reach": task.reach}),
     "universal-transformer": ModelEntry(UniversalTransformer, ("layers", "heads", "halting"), _universal),
     "transformer": ModelEntry(
-        Transformer, ("layers", "heads"), lambda config, task: {"layers": config.layers or 6, "heads": config.heads}
+        Transformer,
+        ("layers", "heads", "positions", "reads_first"),
+        lambda config, task: {
+            "layers": config.layers or 6,
+            "heads": config.heads,
+            "positions": config.positions,
+            "reads_first": config.reads_first,
+        },
     ),
     "lstm": ModelEntry(Recurrent, ("layers", "reads_first"), _recurrent),
     "gru": ModelEntry(Recurrent, ("layers", "reads_first"), _recurrent),

@@ -45,6 +45,15 @@ def test_it_learns_which_word_follows() -> None:
     assert float((scores_BN.argmax(1) == at_B1[:, 0] + 1).float().mean()) > 0.9
 
 
+@pytest.mark.parametrize("reads_first", [True, False])
+def test_batches_of_several_lengths_are_what_each_is_alone(reads_first: bool) -> None:
+    model = Recurrent(5, 4, 8, layers=2, reads_first=reads_first).double()
+    batches = [torch.randint(0, 5, (2, length)) for length in (1, 4, 9)]
+    for scores_BNC, symbols_BN in zip(model.forward_batches(batches), batches, strict=True):
+        assert scores_BNC.shape == (*symbols_BN.shape, 4)
+        torch.testing.assert_close(scores_BNC, model.forward_cells(model.embed(symbols_BN)))
+
+
 @pytest.mark.parametrize(
     ("build", "message"),
     [

@@ -73,7 +73,17 @@ def test_runs_are_trained_on_lengths_up_to_40_only() -> None:
     assert (chomsky.LENGTHS[0], chomsky.LENGTHS[-1]) == (41, 500)
 
 
-@pytest.mark.parametrize(("name", "only"), [("chomsky", "parity-gated"), ("listops", "listops-gated")])
+def test_lists_run_on_as_many_cells_in_training_as_in_the_test() -> None:
+    for spec in listops.LISTOPS.base_specs:
+        check_config(spec.config)
+        assert spec.config.data.bins == (listops.CELLS,)
+        assert spec.config.data.examples == listops.TRAINING_EXAMPLES
+
+
+@pytest.mark.parametrize(
+    ("name", "only"),
+    [("chomsky", "parity-gated"), ("chomsky", "parity-transformer-relative"), ("listops", "listops-gated")],
+)
 def test_a_quick_run(name: str, only: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "run_jobs", run_in_this_process)
     command = ("reproduce", name, "--quick", "--only", only, "--out", tmp_path, "--work", tmp_path / "work", "--json")
@@ -91,7 +101,10 @@ def test_claims_and_table() -> None:
         {"group": spec.group, "accuracy": {"score": scored[spec.group.split(", ")[1]] + 0.01 * spec.config.train.seed}}
         for spec in specs
     ]
+    (relative,) = [result for result in results if result["group"] == "bucket-sort, transformer, relative"]
+    relative["accuracy"]["score"] = 0.9
     columns, rows = chomsky.table(results)
+    assert rows[-1][columns.index("transformer, alibi") :] == pytest.approx([50, 90])
     assert [row[columns.index("gated, best")] for row in rows] == pytest.approx([97] * 15)
     assert [row[columns.index("gated, mean")] for row in rows] == pytest.approx([96] * 15)
     assert rows[0][columns.index("lstm")] is None
@@ -100,5 +113,8 @@ def test_claims_and_table() -> None:
     assert verdicts["residual: mean score of the best runs above that of the Tape-RNN"] is False
     assert verdicts["reverse-bits, lstm: within 10 points of the published score"] is True
     assert verdicts["parity, lstm: within 10 points of the published score"] is False
+    evidence = {claim.statement: claim.evidence for claim in chomsky.CHOMSKY.claims(results) if claim.holds}
+    best = evidence["bucket-sort, transformer: within 10 points of the published score"]
+    assert best == "best of 3 runs: transformer, relative, run 1"
     assert [claim.holds for claim in listops.LISTOPS.claims(results)] == [True, False, True]
     assert {claim.verdict for claim in chomsky.CHOMSKY.claims([])} == {"open"}

@@ -3,6 +3,7 @@
 # B = batch, N = length of a sequence or passage, M = length of the query, D = features
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
@@ -71,11 +72,22 @@ class Recurrent(BaselineModel, tags=["recurrent"]):
 
     def forward_cells(self, x_BND: Tensor) -> Tensor:
         length = x_BND.shape[1]
-        if self.reads_first:
-            x_BND = pad_to(x_BND, 2 * length)
+        x_BND = self._states(pad_to(x_BND, 2 * length) if self.reads_first else x_BND)
+        return self.output(x_BND[:, -length:])
+
+    def run(self, batches: Sequence[Tensor]) -> list[Tensor]:
+        """The scores of checked batches: as one where it reads in one direction, and what follows does not matter."""
+        if not self.reads_first:
+            return super().run(batches)
+        lengths = [symbols_BN.shape[1] for symbols_BN in batches]
+        x_BND = torch.cat([pad_to(self.embed(symbols_BN), 2 * max(lengths)) for symbols_BN in batches])
+        parts = self._states(x_BND).split([len(symbols_BN) for symbols_BN in batches])
+        return [self.output(part[:, n : 2 * n]) for n, part in zip(lengths, parts, strict=True)]
+
+    def _states(self, x_BND: Tensor) -> Tensor:
         for layer in self.layers:
             x_BND, _ = layer(self.dropout(x_BND))
-        return self.output(x_BND[:, -length:])
+        return x_BND
 
     def operations(self, length: int) -> float:
         """Additions and multiplications for one sequence, and for the blanks at which it answers."""

@@ -1,23 +1,36 @@
-"""A transformer encoder as one would build it today: pre-norm, rotary positions, FlashAttention on a GPU.
+"""A transformer encoder as one would build it today: pre-norm, rotary or other positions, FlashAttention on a GPU.
 
 Its layer, the position codes and the scaled embedding serve the Universal Transformer, too.
 """
 
-# B = batch, N = length, M = length of what is attended to, D = features, H = heads, E = D // H features per head
+# B = batch, N = length, M = length of what is attended to, D = features, H = heads, E = D // H features per head,
+# K = 2 * N - 1 distances
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from riffle.models.base import BaselineModel
+from riffle.nn.lengths import pad_to
 
+Positions = Literal["none", "sinusoidal", "rotary", "alibi", "relative"]
+POSITIONS: tuple[Positions, ...] = ("none", "sinusoidal", "rotary", "alibi", "relative")
 HEAD_FEATURES = 64
 """Features of a head, where the number of heads is not given."""
 LONGEST_WAVE = 10_000.0
+ALIBI_STEP = 8.0
+"""In the last head a step of distance costs 2 to the power of minus this."""
+ALIBI_EARLIER = 0.5
+"""Steps by which an earlier position is nearer than a later one, so that attention without a mask tells them apart."""
+DISTANCE_BIAS = 0.02
+"""Standard deviation of the initial biases of relative positions."""
+MERGED_LENGTH = 128
+"""Batches of lengths up to this run as one with a mask: shorter ones are a matter of launches, longer ones of work."""
 
 
 def choose_heads(features: int) -> int:
@@ -43,25 +56,44 @@ class ScaledEmbedding(nn.Embedding):
 
 
 class Attention(nn.Module):
-    """Multi-head attention by :func:`torch.nn.functional.scaled_dot_product_attention`.
+    r"""Multi-head attention by :func:`torch.nn.functional.scaled_dot_product_attention`.
 
-    With ``rotary``, queries and keys are rotated by their position; ``dropout`` is that of the attention weights.
+    ``dropout`` is that of the attention weights. ``positions`` is what makes them depend on positions:
+
+    - "none" or "sinusoidal": nothing here;
+    - "rotary": queries and keys are rotated by their position (Su et al., 2021);
+    - "alibi": the score falls by :math:`2^{-8 h / H}` with every step of distance in head :math:`h` of :math:`H`,
+      half a step less to earlier positions (Press et al., 2022, without a causal mask);
+    - "relative": the score of position :math:`j` at :math:`i` is
+      :math:`(q_i + u) \cdot k_j + (q_i + v) \cdot W r_{j - i}`, with learned :math:`u`, :math:`v`, :math:`W` and the
+      sines and cosines :math:`r` of the distance (Dai et al., 2019).
+
+    With "none", "sinusoidal" and "rotary" a GPU can compute it by FlashAttention; the others add a bias to the scores.
     """
 
     def __init__(
-        self, features: int, heads: int, *, dropout: float = 0.0, rotary: bool = False, **factory: Any
+        self, features: int, heads: int, *, dropout: float = 0.0, positions: Positions = "none", **factory: Any
     ) -> None:
         super().__init__()
         if heads < 1 or features % (2 * heads):
             raise ValueError(f"every head needs the same even number of features, got {features} and {heads} heads")
-        self.heads, self.dropout, self.rotary = heads, dropout, rotary
+        if positions not in POSITIONS:
+            raise ValueError(f"unknown positions {positions!r}; choose one of {', '.join(POSITIONS)}")
+        self.heads, self.dropout, self.positions = heads, dropout, positions
         self.query_key_value = nn.Linear(features, 3 * features, bias=False, **factory)
         self.output = nn.Linear(features, features, bias=False, **factory)
         for matrix in (*self.query_key_value.weight.chunk(3), self.output.weight):
             nn.init.xavier_uniform_(matrix)
+        if positions == "relative":
+            self.distance = nn.Linear(features, features, bias=False, **factory)
+            self.content_bias = nn.Parameter(torch.empty(heads, 1, features // heads, **factory))
+            self.distance_bias = nn.Parameter(torch.empty(heads, 1, features // heads, **factory))
+            nn.init.xavier_uniform_(self.distance.weight)
+            for bias in (self.content_bias, self.distance_bias):
+                nn.init.normal_(bias, std=DISTANCE_BIAS)
 
-    def forward(self, x_BND: Tensor, memory_BMD: Tensor | None = None) -> Tensor:
-        """Let every position attend to all positions of the input, or of ``memory_BMD``."""
+    def forward(self, x_BND: Tensor, memory_BMD: Tensor | None = None, *, inside_BM: Tensor | None = None) -> Tensor:
+        """Let every position attend to all positions of the input, or of ``memory_BMD``, that are ``inside_BM``."""
         if memory_BMD is None:
             query, key, value = self.query_key_value(x_BND).chunk(3, dim=-1)
         else:
@@ -69,12 +101,33 @@ class Attention(nn.Module):
             query = F.linear(x_BND, for_query)
             key, value = F.linear(memory_BMD, for_memory).chunk(2, dim=-1)
         query, key, value = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (query, key, value))
-        if self.rotary:
-            rotation = rotary_angles(query.shape[2], query.shape[3], x_BND.device)
-            query, key = apply_rotary(query, rotation), apply_rotary(key, rotation)
+        bias: Tensor | None = None
+        match self.positions:
+            case "rotary":
+                rotation = rotary_angles(query.shape[2], query.shape[3], x_BND.device)
+                query, key = apply_rotary(query, rotation), apply_rotary(key, rotation)
+            case "alibi":
+                bias = alibi_bias(self.heads, query.shape[2], x_BND.device).to(query.dtype)[None]
+            case "relative":
+                bias = self._distance_scores(query).to(query.dtype)
+                query = (query + self.content_bias).to(key.dtype)
+        if inside_BM is not None:
+            inside_B11M = inside_BM[:, None, None]
+            bias = inside_B11M if bias is None else bias.masked_fill(~inside_B11M, -torch.inf)
         dropout = self.dropout if self.training else 0.0
-        mixed_BHNE = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout)
+        mixed_BHNE = F.scaled_dot_product_attention(query, key, value, attn_mask=bias, dropout_p=dropout)
         return self.output(mixed_BHNE.transpose(1, 2).flatten(-2))
+
+    def _distance_scores(self, query_BHNE: Tensor) -> Tensor:
+        """The part of the scores that depends on distances, ``[B, H, N, N]``."""
+        length = query_BHNE.shape[2]
+        steps_K = torch.arange(1 - length, length, device=query_BHNE.device)
+        code_KD = position_code(steps_K, self.distance.in_features).to(self.distance.weight.dtype)
+        key_HEK = self.distance(code_KD).unflatten(-1, (self.heads, -1)).permute(1, 2, 0)
+        score_BHNK = (query_BHNE + self.distance_bias) @ key_HEK.to(query_BHNE.dtype) * query_BHNE.shape[3] ** -0.5
+        # Row i wants the distances from -i on: with one number more in each, rows of one less begin where they should.
+        flat_BHX = F.pad(score_BHNK, (0, 1)).flatten(-2)[..., length - 1 : length - 1 + length * (2 * length - 1)]
+        return flat_BHX.unflatten(-1, (length, -1))[..., :length].contiguous()
 
 
 class FeedForward(nn.Sequential):
@@ -104,6 +157,19 @@ def apply_rotary(x_BHNE: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
     return torch.cat([first * cosine - second * sine, first * sine + second * cosine], dim=-1)
 
 
+def alibi_bias(heads: int, length: int, device: torch.device) -> Tensor:
+    """What every head adds to the score of each position at each other one, ``[H, N, N]``.
+
+    >>> alibi_bias(1, 3, torch.device("cpu")).mul(2**8).tolist()
+    [[[-0.0, -1.0, -2.0], [-0.5, -0.0, -1.0], [-1.5, -0.5, -0.0]]]
+    """
+    position_N = torch.arange(length, device=device)
+    steps_NN = position_N - position_N[:, None]
+    away_NN = steps_NN.abs() - ALIBI_EARLIER * (steps_NN < 0)
+    slope_H = 2 ** (-ALIBI_STEP / heads * torch.arange(1, heads + 1, device=device))
+    return -slope_H[:, None, None] * away_NN
+
+
 def position_code(positions_N: Tensor, features: int) -> Tensor:
     """Sines and cosines of every position at wave lengths from 2π to 20000π, ``[N, D]``.
 
@@ -130,7 +196,7 @@ class TransformerLayer(nn.Module):
         activation: nn.Module,
         *,
         epsilon: float = 1e-5,
-        rotary: bool = False,
+        positions: Positions = "none",
         cross: bool = False,
         dropout: float = 0.0,
         inner_dropout: float = 0.0,
@@ -138,16 +204,16 @@ class TransformerLayer(nn.Module):
     ) -> None:
         super().__init__()
         self.attention_norm = nn.LayerNorm(features, eps=epsilon, **factory)
-        self.attention = Attention(features, heads, dropout=inner_dropout, rotary=rotary, **factory)
+        self.attention = Attention(features, heads, dropout=inner_dropout, positions=positions, **factory)
         self.cross_norm = nn.LayerNorm(features, eps=epsilon, **factory) if cross else None
         self.cross = Attention(features, heads, dropout=inner_dropout, **factory) if cross else None
         self.feed_forward_norm = nn.LayerNorm(features, eps=epsilon, **factory)
         self.feed_forward = FeedForward(features, hidden, activation, dropout=inner_dropout, **factory)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x_BND: Tensor, memory_BMD: Tensor | None = None) -> Tensor:
-        """Map a sequence to a sequence."""
-        x_BND = x_BND + self.dropout(self.attention(self.attention_norm(x_BND)))
+    def forward(self, x_BND: Tensor, memory_BMD: Tensor | None = None, *, inside_BN: Tensor | None = None) -> Tensor:
+        """Map a sequence to a sequence, in which positions attend to those that are ``inside_BN``."""
+        x_BND = x_BND + self.dropout(self.attention(self.attention_norm(x_BND), inside_BM=inside_BN))
         if self.cross is not None and self.cross_norm is not None:
             x_BND = x_BND + self.dropout(self.cross(self.cross_norm(x_BND), memory_BMD))
         return x_BND + self.dropout(self.feed_forward(self.feed_forward_norm(x_BND)))
@@ -161,6 +227,9 @@ class Transformer(BaselineModel, tags=["transformer"]):
         features: Features per position, an even number.
         layers: Transformer layers.
         heads: Attention heads; by default as many as have 64 features each or more.
+        positions: Position codes: "rotary", "alibi" or "relative" of every layer's :class:`Attention`, "sinusoidal" for
+            sines and cosines that are added to the symbols, or "none".
+        reads_first: Whether it answers at as many blanks after the input instead of at the symbols themselves.
         dropout: Dropout rate of what each sublayer adds.
 
     Examples::
@@ -178,6 +247,8 @@ class Transformer(BaselineModel, tags=["transformer"]):
         *,
         layers: int = 6,
         heads: int | None = None,
+        positions: Positions = "rotary",
+        reads_first: bool = False,
         dropout: float = 0.0,
         device: Any = None,
         dtype: Any = None,
@@ -189,19 +260,42 @@ class Transformer(BaselineModel, tags=["transformer"]):
             raise ValueError(f"features must be even, since rotary positions rotate pairs of them, got {features}")
         factory = {"device": device, "dtype": dtype}
         heads = heads or choose_heads(features)
+        self.positions, self.reads_first = positions, reads_first
         self.embedding = ScaledEmbedding(symbols, features, **factory)
-        self.layers = nn.Sequential(
-            *(
-                TransformerLayer(features, 4 * features, heads, nn.GELU(), rotary=True, dropout=dropout, **factory)
-                for _ in range(layers)
-            )
+        self.layers = nn.ModuleList(
+            TransformerLayer(features, 4 * features, heads, nn.GELU(), positions=positions, dropout=dropout, **factory)
+            for _ in range(layers)
         )
         self.norm = nn.LayerNorm(features, **factory)
         self.output = nn.Linear(features, classes, **factory)
 
     def forward_cells(self, x_BND: Tensor) -> Tensor:
-        return self.output(self.norm(self.layers(x_BND)))
+        length = x_BND.shape[1]
+        x_BND = self._encode(pad_to(x_BND, 2 * length) if self.reads_first else x_BND)
+        return self.output(x_BND[:, -length:])
+
+    def run(self, batches: Sequence[Tensor]) -> list[Tensor]:
+        """The scores of checked batches: short ones as one, in which no row attends to what pads it."""
+        lengths = [symbols_BN.shape[1] for symbols_BN in batches]
+        if len(set(lengths)) < 2 or max(lengths) > MERGED_LENGTH:
+            return super().run(batches)
+        ends = [2 * length if self.reads_first else length for length in lengths]
+        position_N = torch.arange(max(ends), device=batches[0].device)
+        inside = [(position_N < end).expand(len(batch), -1) for end, batch in zip(ends, batches, strict=True)]
+        x_BND = torch.cat([pad_to(self.embed(symbols_BN), max(ends)) for symbols_BN in batches])
+        scores_BNC = self.output(self._encode(x_BND, torch.cat(inside)))
+        parts = zip(lengths, ends, scores_BNC.split([len(symbols_BN) for symbols_BN in batches]), strict=True)
+        return [part_BNC[:, end - length : end] for length, end, part_BNC in parts]
+
+    def _encode(self, x_BND: Tensor, inside_BN: Tensor | None = None) -> Tensor:
+        if self.positions == "sinusoidal":
+            code_ND = position_code(torch.arange(x_BND.shape[1], device=x_BND.device), x_BND.shape[2])
+            x_BND = x_BND + code_ND.to(x_BND.dtype)
+        for layer in self.layers:
+            x_BND = layer(x_BND, inside_BN=inside_BN)
+        return self.norm(x_BND)
 
     def operations(self, length: int) -> float:
         """Additions and multiplications for one sequence: weights at every position, and the attention."""
+        length = 2 * length if self.reads_first else length
         return super().operations(length) + 4.0 * length**2 * len(self.layers) * self.output.in_features
