@@ -28,7 +28,7 @@ from riffle.kernels.launches import Kept, Workspace, forward_layer, unit_weights
 from riffle.kernels.layer_backward import SkipGradient, UnitGradients, backward_layer
 from riffle.kernels.layer_plan import LayerPlan, plan_layer, share_gradients
 from riffle.kernels.plan import plan_network
-from riffle.kernels.tuning import LayerForm, LayerRow, ProductBlocks, ProductForm, WideForm
+from riffle.kernels.tuning import LayerForm, LayerRow, ProductForm
 from riffle.shuffle import SHUFFLES
 
 DEVICE, DTYPE = torch.device("cuda", 0), torch.bfloat16
@@ -43,20 +43,6 @@ PRODUCT_TRIALS: dict[int, ProductForm] = {
     64: ProductForm(fewest=2**13, stages=4, step=64),
     128: ProductForm(fewest=2**13, stages=3, step=64),
 }
-_REGISTERS_OF_ONE = ProductBlocks(128, 128, warps=8, stages=4)
-WIDE_TRIALS: dict[str, WideForm] = {
-    "wide-reset": WideForm(0, ProductBlocks(128, 256), None),
-    "wide-reset4": WideForm(0, ProductBlocks(128, 256, stages=4), None),
-    "wide-8": WideForm(0, ProductBlocks(128, 256, stages=4), _REGISTERS_OF_ONE),
-    "wide-64": WideForm(0, ProductBlocks(128, 256, stages=4, band=16), ProductBlocks(64, 128, warps=4)),
-    "wide-tall": WideForm(0, ProductBlocks(256, 128), ProductBlocks(128, 128, warps=8, band=16)),
-    "wide-small": WideForm(0, ProductBlocks(128, 128, warps=4), ProductBlocks(64, 128, warps=4, stages=4)),
-    "wide-deep": WideForm(
-        0, ProductBlocks(128, 256, step=128, stages=2), _REGISTERS_OF_ONE._replace(step=128, stages=2)
-    ),
-    "wide-low": WideForm(0, ProductBlocks(64, 256, warps=4), ProductBlocks(64, 128, warps=4)),
-}
-"""Forms of a layer of 384 features as two products with epilogues."""
 BEFORE = tuple(
     row._replace(form=row.form._replace(loop=False))
     for row in tuning.LAYER_ROWS
@@ -72,7 +58,6 @@ class Setting(NamedTuple):
     products: dict[int, ProductForm] = tuning.PRODUCT_FORMS
     dependent: bool = tuning.DEPENDENT_LAUNCH
     gradient_pairs: int = tuning.GRADIENT_PAIRS
-    wide: dict[int, tuple[WideForm, ...]] = tuning.WIDE_FORMS
 
 
 def _with_form(name: str, keep: bool, fewest: int, setting: Setting) -> Setting:
@@ -80,31 +65,24 @@ def _with_form(name: str, keep: bool, fewest: int, setting: Setting) -> Setting:
     return setting._replace(rows=(*setting.rows, LayerRow(features, keep, fewest, form)))
 
 
-def _with_wide(form: WideForm, setting: Setting) -> Setting:
-    return setting._replace(wide={384: (form,)})
-
-
 CHANGES: dict[str, Callable[[Setting], Setting]] = {
-    "before": lambda setting: Setting(BEFORE, {}, dependent=False, wide={}),
+    "before": lambda setting: Setting(BEFORE, {}, dependent=False),
     "library": lambda setting: Setting(),
-    "other": lambda setting: Setting((), {}, dependent=False, wide={}),
+    "other": lambda setting: Setting((), {}, dependent=False),
     "waiting": lambda setting: setting._replace(dependent=False),
     "products": lambda setting: setting._replace(products=setting.products | PRODUCT_TRIALS),
     "loop": partial(_with_form, "loop", True, 2**13),
     "ways4": partial(_with_form, "ways4", False, 512),
     "gradients17": lambda setting: setting._replace(gradient_pairs=2**17),
-    "narrow": lambda setting: setting._replace(wide={}),
-    **{name: partial(_with_wide, form) for name, form in WIDE_TRIALS.items()},
     "gradients15": lambda setting: setting._replace(gradient_pairs=2**15),
 }
 """What a part of a setting's name does: forms by their names, for kept gates or for few pairs; "waiting" without
-launches that begin before the one before has ended; more or fewer pairs a product for the weights; "narrow" without
-products that have epilogues; "other" has no kernels for this chip at all."""
+launches that begin before the one before has ended; more or fewer pairs a product for the weights; "other" has no
+kernels for this chip at all."""
 CACHES = (
     tuning.find_layer_form,
     tuning.layer_form,
     tuning.product_form,
-    tuning.wide_form,
     tuning.pass_blocks,
     plan_layer,
     plan_network,
@@ -118,7 +96,6 @@ def use(name: str) -> None:
         setting = CHANGES[change](setting)
     tuning.LAYER_ROWS, tuning.PRODUCT_FORMS = setting.rows, setting.products
     tuning.DEPENDENT_LAUNCH = setting.dependent
-    tuning.WIDE_FORMS = setting.wide
     layer_plan.GRADIENT_PAIRS = tuning.GRADIENT_PAIRS = setting.gradient_pairs
     for cache in CACHES:
         cache.cache_clear()
@@ -266,9 +243,6 @@ def checks() -> list[Check]:
     for setting in ("library+loop", "before"):
         found += [Check(setting, 192, 2**13, True, skip, 1) for skip in (True, False)]
     found += [Check("library+ways4", 192, pairs, False, False, 1) for pairs in (2**9, 2**10, 2**12)]
-    found += [Check(f"library+{name}", 384, pairs, False, False, 1) for pairs in (2**12, 2**14) for name in WIDE_TRIALS]
-    found += [Check("library+narrow", 384, pairs, False, True, -1) for pairs in (2**12, 2**14)]
-    found += [Check("library", 384, pairs, False, True, -1) for pairs in (2**12, 2**14)]
     found += [Check("library+products", features, 2**14, True, False, 1) for features in PRODUCT_TRIALS]
     return found
 

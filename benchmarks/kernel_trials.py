@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from kernel_checks import DEVICE, WIDE_TRIALS, Layer, check_all, use
+from kernel_checks import DEVICE, Layer, check_all, use
 
 from riffle.bench.jobs import JOBS, Job
 from riffle.bench.measure import relative_error
@@ -128,13 +128,6 @@ GRAPHS: Form = "riffle-graphs"
 def rows() -> Iterator[Row]:
     """Important ones first; the first setting once more at the end says how far times of one run differ."""
     settings: tuple[str, ...]
-    settings = ("library+narrow", *(f"library+{name}" for name in WIDE_TRIALS), "library+narrow")
-    for pairs in (2**16, 2**12, 2**14):
-        yield Row(f"layer 384, {pairs} pairs", settings, time_layer, (384, pairs, False, False, False), 0.4)
-    wide = Workload("infer-128k", "inference", 384, 2, (128 * K,))
-    yield Row("infer-128k", settings, time_network, (wide, "fused"), 1.0)
-    reader = Workload("lambada", "inference", 384, 2, (128,), batch=64, graph=True)
-    yield Row("reader", settings, time_network, (reader, "fused"), 1.0)
     own_1k = Workload("own-step-1k", "plain training step", 192, 2, (K,), batch=32)
     own_256 = Workload("own-step-256", "plain training step", 192, 1, (256,), batch=64)
     own_4k = Workload("own-step-4k", "plain training step", 192, 2, (4 * K,), batch=8)

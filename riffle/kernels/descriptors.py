@@ -67,14 +67,9 @@ class DescriptorLaunch(Launch):
         addresses = [None if tensor is None else tensor.data_ptr() for tensor in tensors[:count]]
         return [*self._descriptors(addresses), *tensors[count:]]
 
-    def _descriptors(self, addresses: Sequence[int | None]) -> list[Any]:
+    def _descriptors(self, addresses: Sequence[int | None]) -> list[TensorDescriptor | None]:
         pairs = zip(addresses, self.matrices, strict=True)
-        return [None if address is None else self.describe(address, self.dtype, *matrix) for address, matrix in pairs]
-
-    @staticmethod
-    def describe(address: int, dtype: torch.dtype, rows: int, columns: int, *block: int) -> Any:
-        """The descriptor of a matrix for a kernel in Gluon."""
-        return describe(address, dtype, rows, columns, *block)
+        return [None if address is None else describe(address, self.dtype, *matrix) for address, matrix in pairs]
 
     def _describe(self, addresses: tuple[int | None, ...]) -> list[Any]:
         described: list[Any] = self._descriptors(addresses)

@@ -266,8 +266,6 @@ def forward_layer(
     state_PE = x_CD.view(pairs, 2 * features)
     read_PE = _add_skip(plan, state_PE, skip_CD, weights, workspace)
     gates = workspace("gates", pairs, 6 * features) if kept is None else kept.gates
-    if plan.reset_product is not None:
-        return _forward_wide(plan, plan.reset_product, x_CD, read_PE, gates, weights, seed, workspace, out_CD)
     torch.mm(read_PE, weights.gates_t, out=gates)
     if plan.switch_forward is not None:
         out_CD = torch.empty_like(x_CD) if out_CD is None else out_CD
@@ -285,33 +283,6 @@ def forward_layer(
         workspace.release("product")
         out_CD = torch.empty_like(x_CD)
     plan.update_forward(gates, weights.gates_bias, sums, state_PE, weights.candidates_bias, out_CD, seed)
-    return out_CD
-
-
-def _forward_wide(
-    plan: LayerPlan,
-    reset_product: Launch,
-    x_CD: Tensor,
-    read_PE: Tensor,
-    mixed: Tensor,
-    weights: UnitWeights,
-    seed: Tensor | None,
-    workspace: Workspace,
-    out_CD: Tensor | None,
-) -> Tensor:
-    """A layer whose product for the gates goes on to r^i * s; ``mixed`` holds these and the update gates' sums."""
-    pairs, features = plan.pairs, plan.features
-    reset_product(read_PE, weights.gates, read_PE, mixed, weights.gates_bias)
-    if plan.update_product is not None:
-        out_CD = torch.empty_like(x_CD) if out_CD is None else out_CD
-        plan.update_product(
-            mixed, weights.candidates, mixed, weights.gates_bias, x_CD, weights.candidates_bias, out_CD, seed
-        )
-        return out_CD
-    sums, product_P2E = workspace("sums", pairs, 2, features), mixed[:, : 4 * features].view(pairs, 2, 2 * features)
-    torch.bmm(product_P2E.transpose(0, 1), weights.candidates_t, out=sums.transpose(0, 1))
-    out_CD = torch.empty_like(x_CD) if out_CD is None else out_CD
-    plan.update_forward(mixed, weights.gates_bias, sums, x_CD, weights.candidates_bias, out_CD, seed)
     return out_CD
 
 

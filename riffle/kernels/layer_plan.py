@@ -20,7 +20,6 @@ from riffle.kernels.tuning import (
     product_form,
     summing_rows,
     switch_blocks,
-    wide_form,
 )
 
 
@@ -52,10 +51,6 @@ class LayerPlan(NamedTuple):
     """Reset, candidates and update in one; None where the library's product serves better."""
     layer_forward: Launch | None
     """The whole layer in one; None where the chip cannot or others serve better."""
-    reset_product: Launch | None
-    """The product for the gates with the reset pass as its epilogue; None as before."""
-    update_product: Launch | None
-    """The same of candidates and update, after that."""
     update_backward: Variants
     """By ``OUT``, ``MORE`` and ``PDL``."""
     reset_backward: Variants
@@ -114,20 +109,13 @@ def plan_layer(
     update = (pairs, features, groups)
     layer = layer_form(pairs, features, dtype, device, keep=keep, skip=skip)
     product = product_form(pairs, features, dtype, device)
-    wide = None if keep or layer is not None else wide_form(pairs, features, dtype, device)
-    layer_forward, reset_product, update_product, product_backward, sum_rows = None, None, None, None, 0
+    layer_forward, product_backward, sum_rows = None, None, 0
     if layer is not None:
         from riffle.kernels.hopper import layer_launch
 
         layer_forward = layer_launch(
             layer, device, *update, dtype, SKIP=skip, KEEP=keep, PDL=dependent and not first, **around
         )
-    if wide is not None:
-        from riffle.kernels.wide_switch import reset_launch, update_launch
-
-        reset_product = reset_launch(wide.reset, pairs, features, dtype, PDL=dependent)
-        if wide.update is not None:
-            update_product = update_launch(wide.update, *update, dtype, PDL=dependent, **around)
     if product is not None:
         from riffle.kernels.hopper_backward import product_launch, product_sum_rows
 
@@ -144,8 +132,6 @@ def plan_layer(
         update_forward=one_pass("update_forward", *update, **flags),
         switch_forward=None if blocks is None else _switch(blocks, *update, **flags),
         layer_forward=layer_forward,
-        reset_product=reset_product,
-        update_product=update_product,
         update_backward=Variants(
             ("OUT", "MORE", "PDL"), partial(one_pass, "update_backward", *update, **update_summing)
         ),

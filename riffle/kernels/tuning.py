@@ -179,35 +179,6 @@ PRODUCT_FORMS: dict[int, ProductForm] = {
     192: ProductForm(fewest=2**11, stages=3, step=64),
 }
 """By features (:mod:`riffle.kernels.hopper_backward`)."""
-
-
-class ProductBlocks(NamedTuple):
-    """How a matrix product with an epilogue cuts up its work (:mod:`riffle.kernels.wide_switch`)."""
-
-    rows: int
-    columns: int
-    step: int = 64
-    """Terms of the sum that one turn of the loop adds."""
-    warps: int = 8
-    stages: int = 3
-    band: int = 8
-    """Tiles of rows that programs side by side share."""
-
-
-class WideForm(NamedTuple):
-    """A wide layer in two products with epilogues."""
-
-    fewest: int
-    """Pairs from which on it is faster than the library's products and the passes between them."""
-    reset: ProductBlocks
-    update: ProductBlocks | None
-    """None leaves the candidates to the library and a pass after it."""
-
-
-WIDE_FORMS: dict[int, tuple[WideForm, ...]] = {
-    384: (WideForm(2**12, ProductBlocks(128, 256), ProductBlocks(128, 128, warps=4)),),
-}
-"""By features; the last one that has few enough pairs is taken."""
 DEPENDENT_LAUNCH = True
 """Whether a kernel may begin while the one before it ends (programmatic dependent launch), where the chip can.
 
@@ -248,15 +219,6 @@ def product_form(pairs: int, features: int, dtype: torch.dtype, device: torch.de
     if form is None or pairs < form.fewest or dtype == torch.float32 or not has_warpgroups(device):
         return None
     return form
-
-
-@lru_cache(maxsize=4096)
-def wide_form(pairs: int, features: int, dtype: torch.dtype, device: torch.device) -> WideForm | None:
-    """For a layer as two products with epilogues; None where the chip cannot run it or other kernels are faster."""
-    if dtype == torch.float32 or not has_warpgroups(device):
-        return None
-    forms = [form for form in WIDE_FORMS.get(features, ()) if pairs >= form.fewest]
-    return forms[-1] if forms else None
 
 
 def dependent_launch(device: torch.device) -> bool:
