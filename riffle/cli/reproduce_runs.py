@@ -171,7 +171,10 @@ class RunProgress:
             self._show(job, update.step, "measured")
         else:
             self.ended[update.kind] += 1
-            del self.steps_left[name]
+            left = self.steps_left.pop(name)
+            if update.kind != "finished":  # its steps are neither done nor to come
+                self.total -= left
+                self.bar.update(self.total_bar, total=self.total)
             if name in self.run_bars:
                 self.bar.remove_task(self.run_bars.pop(name))
             reason = f": {update.reason}; see {job.log}" if update.reason else ""

@@ -277,6 +277,7 @@ def test_progress_counts_what_is_left_and_how_long_it_takes(tmp_path: Path) -> N
         progress.on_update(job, RunUpdate("finished", 100))
     assert progress.describe_left() == "0 steps to go"
     assert progress.ended == {"failed": 1, "finished": 2}
+    assert progress.bar.tasks[0].completed == progress.bar.tasks[0].total == 200, "without those of the one that failed"
 
 
 @pytest.mark.parametrize(
