@@ -116,8 +116,9 @@ def _counter_row(launch: Mapping[str, Any]) -> list[str]:
 
 def _name(case: str) -> str:
     """As on the page: "layer_forward 192, 524288 pairs" with code and commas."""
-    kernel, features, pairs = re.fullmatch(r"(\w+) (\d+), (\d+) pairs.*", case).groups()
-    more = case.partition("pairs")[2].replace("kept", "gates kept").replace("skip", "skip connection")
+    size, _, more = case.partition(" pairs")
+    kernel, features, pairs = size.replace(",", "").split()
+    more = more.replace("kept", "gates kept").replace("skip", "skip connection")
     launch = "the gates' product" if kernel == "gates" else f"`{kernel}`"
     return f"{launch}, {features} maps, {int(pairs):,} pairs{more}"
 
