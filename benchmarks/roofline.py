@@ -18,7 +18,7 @@ import torch
 
 from riffle.cost import LAYER_NUMBERS, ONE_LAUNCH_NUMBERS
 from riffle.files import read_json
-from riffle.kernels.tuning import L2_CACHE_BYTES, find_layer_form, switch_blocks
+from riffle.kernels.tuning import L2_CACHE_BYTES, PRODUCT_FORMS, find_layer_form, switch_blocks
 from riffle.plots import INK, PALETTE, WIRE, new_figure, save_figure, style, style_axes
 from riffle.quantities import format_length
 from riffle.shuffle import bits, schedule
@@ -40,12 +40,17 @@ KEPT_NUMBERS = 3
 """Units that one launch adds where it writes the gates."""
 BACKWARD_NUMBERS, KEPT_BACKWARD_NUMBERS = 37, 33
 """Units of the backward pass of a layer in a network, with its inputs kept, and with its gates too."""
+PRODUCT_BACKWARD_NUMBERS = 4
+"""Units fewer where the gradient of r * a and the reset pass are one launch."""
 ITEMSIZE = 2
 FONT_SIZE, SIZE = 11, (12, 5.2)
 X_TICKS, Y_TICKS = (60, 100, 200, 400, 800), (100, 150, 200, 300, 400, 600, 800, 1000)
 LEFT = 40
 MARKERS = {False: "o", True: "s"}
 """By whether gates are kept."""
+LABELS = {"lambada": ((12, -4), "left"), "infer-2m": ((-4, -25), "left")}
+LABELS |= dict.fromkeys(TRAINING, ((10, -4), "left"))
+"""Where a point's name stands, in points from it, and its alignment: above it unless something else is there."""
 PANELS = {"inference": INFERENCE, "forward and backward": TRAINING}
 
 
@@ -102,7 +107,11 @@ def measured_point(name: str, row: dict[str, Any], form: str, *, keep: bool, may
     units = len(layers) * forward
     units += sum(layer.skip is not None for layer in layers) * (ONE_LAUNCH_SKIP_NUMBERS if one else SKIP_NUMBERS)
     if training:
-        units += len(layers) * (KEPT_BACKWARD_NUMBERS if keep else BACKWARD_NUMBERS)
+        backward = KEPT_BACKWARD_NUMBERS if keep else BACKWARD_NUMBERS
+        product = PRODUCT_FORMS.get(features) if may_be_one else None
+        if product is not None and cells // 2 >= product.fewest:
+            backward -= PRODUCT_BACKWARD_NUMBERS
+        units += len(layers) * backward
     unit_bytes = cells * features * ITEMSIZE
     size = format_length(length) + (f" x {batch}" if batch > 1 else "")
     return Point(
@@ -160,7 +169,7 @@ def draw_point(axes: Any, point: Point, points: Sequence[Point]) -> None:
         arrow = {"arrowstyle": "->", "color": colour, "shrinkA": 7, "shrinkB": 7}
         axes.annotate("", (each.intensity, each.rate / 1e12), place, arrowprops=arrow)
     if not later:
-        offset, side = ((10, -4), "left") if point.row in TRAINING else ((0, -18 if point.cached else 10), "center")
+        offset, side = LABELS.get(point.row, ((0, 10), "center"))
         axes.annotate(point.label, place, offset, textcoords="offset points", ha=side, color=INK)
 
 

@@ -54,18 +54,27 @@ def speed(path: Path = H200) -> str:
 
 
 def one_launch(path: Path = ONE_LAUNCH) -> str:
-    """Rows that were measured again with the layer as one launch."""
+    """Rows that were measured again with the layer as one launch, each with the run that it is of."""
     record = read_json(path)
     rows = []
-    for row in record["rows"].values():
+    for row in sorted(record["rows"].values(), key=lambda row: row["title"].startswith("forward")):
         title, *_, fused, kept, floor, reached = _speed_row(row)
-        rows.append([title, fused, kept, floor, reached])
+        number = max(entry["run"] for entry in row["forms"].values())
+        rows.append([title, str(number + 1), fused, kept, floor, reached])
+    runs = [
+        f"{number}. `{run['command']}`: {_tera(run['ceilings']['product'])} TFLOP/s."
+        for number, run in enumerate(record["runs"], start=1)
+    ]
     about = (
-        f"{where(record)}, {commands(record)}; the floor is by a short matrix product, "
-        f"{record['runs'][0]['ceilings']['product'] / 1e12:.0f} TFLOP/s "
-        f"([{path.name}](../benchmarks/results/{path.name}))."
+        f"One {record['device']}, torch {record['versions']['torch']}. The floor is by the short matrix product of a "
+        f"row's own run ([{path.name}](../benchmarks/results/{path.name})):"
     )
-    return f"{about}\n\n{table(['work', 'fused', 'fused, gates kept', 'floor', 'reached'], rows)}"
+    heads = ["work", "run", "fused", "fused, gates kept", "floor", "reached"]
+    return "\n\n".join([about, "\n".join(runs), table(heads, rows)])
+
+
+def _tera(rate: float) -> str:
+    return f"{rate / 1e12:.0f}"
 
 
 def _speed_row(row: dict[str, Any]) -> list[str]:
@@ -112,10 +121,12 @@ OWN_LOOP_LABELS = {
     "encoder-compiled": "the encoder, `torch.compile`",
     "encoder-graphs": "the encoder, CUDA graphs",
     "gla": "gated linear attention, both directions",
-    "gla-graphs": "the same, CUDA graphs",
+    "gla-graphs": "gated linear attention, CUDA graphs",
     "gated-deltanet": "gated DeltaNet, both directions",
-    "gated-deltanet-graphs": "the same, CUDA graphs",
+    "gated-deltanet-graphs": "gated DeltaNet, CUDA graphs",
 }
+OWN_LOOP_TABLES = {"First table": ("own-step", "own-call"), "Second table": ("own-forward", "own-backward")}
+"""Beginnings of the names of their workloads."""
 
 
 def own_loop(path: Path = OWN_LOOP) -> str:
@@ -127,26 +138,46 @@ def own_loop(path: Path = OWN_LOOP) -> str:
     compiled = ("riffle-compiled", "riffle-graphs-compiled")
     seconds = max(row["forms"].get(form, {}).get("first_seconds", 0.0) for row in rows.values() for form in compiled)
     about = (
-        f"{where(record)}, {commands(record)}: float32 weights under autocast to bfloat16, by the wall "
-        "clock over many rounds. A training step is zero_grad, forward, mean squared error, backward and AdamW. The "
-        f"models have {_parameters(rows)} parameters; the last two are of flash-linear-attention. What riffle computed "
-        f"was compared with the definition in float32 before it was timed, and took at most {seconds:.0f} s to compile "
-        f"([{path.name}](../benchmarks/results/{path.name}))."
+        f"One {record['device']}, torch {record['versions']['torch']}: float32 weights under autocast to bfloat16, by "
+        "the wall clock over many rounds. A training step is zero_grad, forward, mean squared error, backward and "
+        f"AdamW. The models have {_parameters(rows)} parameters; gated linear attention and gated DeltaNet are of "
+        "flash-linear-attention. What riffle computed was compared with the definition in float32 before it was timed, "
+        f"and `torch.compile` of it took at most {seconds:.0f} s "
+        f"([{path.name}](../benchmarks/results/{path.name})). The host's speed differs from run to run:"
     )
-    steps = _own_loop_table(rows, ("own-step", "own-call"), format_time)
-    passes = _own_loop_table(rows, ("own-forward", "own-backward"), _time_and_memory)
-    return f"{about}\n\n{steps}\n\n{passes}"
+    steps, passes = (
+        _own_loop_table(rows, names, cell)
+        for names, cell in zip(OWN_LOOP_TABLES.values(), (format_time, _time_and_memory), strict=True)
+    )
+    return "\n\n".join([about, _own_loop_runs(record), steps, passes])
+
+
+def _own_loop_runs(record: Mapping[str, Any]) -> str:
+    """A line for each run that something of the tables is of: its command and its rows."""
+    lines = []
+    for number, run in enumerate(record["runs"]):
+        parts = []
+        for name, beginnings in OWN_LOOP_TABLES.items():
+            rows = [row["forms"] for row_name, row in record["own-loop"].items() if row_name.startswith(beginnings)]
+            found = {form for forms in rows for form, entry in forms.items() if entry.get("run", 0) == number}
+            if found:
+                labels = "; ".join(OWN_LOOP_LABELS[form] for form in OWN_LOOP_LABELS if form in found)
+                parts.append(f"{name}: {labels}")
+        if parts:
+            lines.append(f"- `{run['command']}`. {' '.join(f'{part}.' for part in parts)}")
+    return "\n".join(lines)
 
 
 def own_steps(path: Path = OWN_LOOP) -> str:
     """Training steps in a user's own loop, plainly called and as graphs; nothing without the file."""
     if not path.exists():
         return ""
-    forms = ("riffle-graphs", "riffle", "encoder", "encoder-compiled")
+    forms = ("riffle-graphs", "riffle-graphs-compiled", "riffle", "encoder", "encoder-compiled")
     rows = read_json(path)["own-loop"]
     steps = _own_loop_table(rows, ("own-step",), format_time, forms, "training step, ")
     about = f"A training step in your own loop, autocast to bfloat16 and AdamW{_from_earlier(rows, forms)}:"
-    return f"{about}\n\n{steps}\n\nInference as CUDA graphs:"
+    call = format_time(rows["own-call-4k"]["forms"]["riffle-graphs"])
+    return f"{about}\n\n{steps}\n\nInference as CUDA graphs, of a commit before these steps (4K cells now take {call}):"
 
 
 def _from_earlier(rows: Mapping[str, Any], forms: Sequence[str]) -> str:

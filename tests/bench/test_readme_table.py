@@ -78,12 +78,44 @@ def test_own_loop(readme: Any, record: dict[str, Any], tmp_path: Path) -> None:
     file.write_text(json.dumps(record))
     lines = readme.own_loop(file).splitlines()
     assert "The models have 2.9 to 2.9 million parameters" in lines[0]
-    assert "took at most 7 s to compile" in lines[0]
+    assert "`torch.compile` of it took at most 7 s" in lines[0]
     assert sum(line.startswith("| riffle, `torch.compile` |") for line in lines) == 1
     (other,) = [line for line in lines if line.startswith("| gated linear attention, both directions |")]
     assert "| not installed |" in other
-    assert readme.own_steps(file).count("\n| ") == 5
+    assert readme.own_steps(file).count("\n| ") == 6
     assert readme.own_loop(tmp_path / "absent.json") == readme.own_steps(tmp_path / "absent.json") == ""
+
+
+def test_own_loop_names_the_run_of_every_row(readme: Any, record: dict[str, Any], tmp_path: Path) -> None:
+    record["runs"] += [{"command": f"riffle bench --commit {name}"} for name in ("replaced", "last")]
+    for name, row in record["own-loop"].items():
+        for form, entry in row["forms"].items():
+            last = form == "riffle-graphs" and name.startswith(("own-step", "own-call"))
+            entry |= {"parameters": 2_900_000, "run": 2 if last else 0}
+    file = tmp_path / "gpu.json"
+    file.write_text(json.dumps(record))
+    first, last = [line for line in readme.own_loop(file).splitlines() if line.startswith("- ")]
+    assert last == "- `riffle bench --commit last`. First table: riffle."
+    one, _, two = first.partition(" Second table: ")
+    assert one.startswith("- `riffle bench`. First table: riffle, `torch.compile`; riffle, `graphs=False`; ")
+    assert two.startswith("riffle; riffle, `graphs=False`; ")
+    assert "(riffle, `torch.compile`, riffle, `graphs=False`, 6-layer" in readme.own_steps(file)
+
+
+def test_one_launch_names_the_run_of_every_row(readme: Any, record: dict[str, Any], tmp_path: Path) -> None:
+    record["runs"].append({"command": "riffle bench --quick", "ceilings": {"product": 600e12, "copy": 2e12}})
+    for name, row in record["rows"].items():
+        for entry in row["forms"].values():
+            entry["run"] = int(name == "latency")
+    record["rows"] = dict(reversed(record["rows"].items()))
+    file = tmp_path / "gpu.json"
+    file.write_text(json.dumps(record))
+    lines = readme.one_launch(file).splitlines()
+    assert lines[2:4] == ["1. `riffle bench`: 500 TFLOP/s.", "2. `riffle bench --quick`: 600 TFLOP/s."]
+    rows = {line.split(" | ")[0].strip("| "): line.split(" | ")[1] for line in lines[7:]}
+    assert rows.pop("inference, 96 maps, 1 block, n = 1K") == "2"
+    assert set(rows.values()) == {"1"}
+    assert [title.startswith("forward") for title in rows] == sorted(title.startswith("forward") for title in rows)
 
 
 def test_nothing_without_the_file(readme: Any, tmp_path: Path) -> None:

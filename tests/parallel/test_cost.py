@@ -93,13 +93,13 @@ def ratios(row: str, one_launch: bool) -> tuple[float, float]:
     forward = network_flops(work.length, work.features, work.blocks) * work.batch
     assert measured["flops"] == forward * (3 if work.training else 1)
     product = measured["flops"] / (fused["floor_milliseconds"] / 1e3)  # the rate by which its floor was computed
-    copy = record["runs"][0]["ceilings"]["copy"]
+    copy = record["runs"][fused.get("run", 0)]["ceilings"]["copy"]
     cost = ShardedCost(work, Machine(flops=product, copy=copy, warpgroups=one_launch))
     return fused["milliseconds"] / 1e3 / cost.seconds, fused["peak_bytes"] / cost.memory_bytes
 
 
 LONG = [(row, False) for row in ("infer-2m", "infer-1m", "infer-128k", "backward-1m", "backward-2m")]
-LONG += [(row, True) for row in ("infer-2m", "infer-1m", "infer-128k", "backward-1m")]
+LONG += [(row, True) for row in ("infer-2m", "infer-1m", "infer-128k", "backward-1m", "backward-2m")]
 
 
 MISSED = [("infer-1m", True)]
