@@ -135,19 +135,11 @@ def chomsky() -> str:
     """The fifteen tasks of Delétang et al.: published scores and ours, in percent."""
     results = chomsky_figure.CHOMSKY.read(ROOT / "results")
     heads, rows = chomsky_figure.table(results)
-    shown = [
-        (head, column)
-        for head, column in zip(heads, zip(*rows, strict=True), strict=True)
-        if any(value is not None for value in column)
-    ]
-    lines = [
-        [f"`{task}`", *(_percent(column[row]) for _, column in shown)]
-        for row, task in enumerate(chomsky_figure.PUBLISHED)
-    ]
-    known = [[value for value in column if value is not None] for _, column in shown]
+    lines = [[f"`{task}`", *map(_percent, row)] for task, row in zip(chomsky_figure.PUBLISHED, rows, strict=True)]
+    known = [[value for value in column if value is not None] for column in zip(*rows, strict=True)]
     lines.append(["solved", *(str(sum(value >= 100 * chomsky_figure.SOLVED for value in values)) for values in known)])
     lines.append(["mean", *(_percent(mean(values) if len(values) == len(rows) else None) for values in known)])
-    return table(["task", *(head for head, _ in shown)], lines)
+    return table(["task", *heads], lines)
 
 
 def listops() -> str:

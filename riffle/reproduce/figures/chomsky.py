@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -166,7 +167,7 @@ def scores(results: Sequence[Result], task: str, variant: str) -> list[float]:
 
 
 def table(results: Sequence[Result]) -> tuple[list[str], list[list[float | None]]]:
-    """Columns and scores in percent of every task: published, then the best and the mean of our runs."""
+    """Columns that have a score, in percent of every task: published, then the best and the mean of our runs."""
     columns = [*MODELS, *(f"{unit}, {which}" for unit in OURS for which in ("best", "mean")), *CHECKS]
     rows: list[list[float | None]] = []
     for task, published in PUBLISHED.items():
@@ -178,7 +179,8 @@ def table(results: Sequence[Result]) -> tuple[list[str], list[list[float | None]
             values = scores(results, task, variant)
             row.append(100 * max(values) if values else None)
         rows.append(row)
-    return columns, rows
+    filled = [any(row[index] is not None for row in rows) for index in range(len(columns))]
+    return [*compress(columns, filled)], [[*compress(row, filled)] for row in rows]
 
 
 def _draw(results: Sequence[Result]) -> Figure:
