@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # imported after a group exists, its default arguments would keep that alive
 from torch import Tensor
 
 from riffle.parallel.sharding import weights_checksum

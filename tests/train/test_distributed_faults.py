@@ -103,6 +103,24 @@ def test_a_signal_to_one_rank_stops_all_at_the_same_step(
     assert_same_run(undisturbed, folder)
 
 
+LEAVES_GROUP = """
+import pathlib, sys
+import torch.distributed as dist
+import riffle.train.distributed
+dist.init_process_group("gloo", store=dist.FileStore(sys.argv[1], 1), rank=0, world_size=1)
+import torch._dynamo  # as every optimiser does
+dist.destroy_process_group()
+names = [file.read_text() for file in pathlib.Path("/proc/self/task").glob("*/comm")]
+print(sum("gloo" in name for name in names))
+"""
+
+
+def test_no_thread_outlives_its_group(tmp_path: Path) -> None:
+    """One that still runs when the interpreter ends can abort the process."""
+    command = [sys.executable, "-c", LEAVES_GROUP, str(tmp_path / "store")]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "0\n"
+
+
 def test_torchrun_restarts_what_was_killed(undisturbed: Path, tmp_path: Path) -> None:
     folder = Run.create(tmp_path / "run", CONFIG).folder
     launch = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1"]
