@@ -28,7 +28,7 @@ from riffle.kernels.launches import Kept, Workspace, forward_layer, unit_weights
 from riffle.kernels.layer_backward import SkipGradient, UnitGradients, backward_layer
 from riffle.kernels.layer_plan import LayerPlan, plan_layer, share_gradients
 from riffle.kernels.plan import plan_network
-from riffle.kernels.tuning import LayerForm, LayerRow, ProductForm
+from riffle.kernels.tuning import GatesForm, LayerForm, LayerRow, ProductForm
 from riffle.shuffle import SHUFFLES
 
 DEVICE, DTYPE = torch.device("cuda", 0), torch.bfloat16
@@ -43,6 +43,10 @@ PRODUCT_TRIALS: dict[int, ProductForm] = {
     64: ProductForm(fewest=2**13, stages=4, step=64),
     128: ProductForm(fewest=2**13, stages=3, step=64),
 }
+GATES_TRIALS: dict[int, GatesForm] = {
+    256: GatesForm(fewest=0, stages=4),
+    384: GatesForm(fewest=0, stages=3),
+}
 BEFORE = tuple(
     row._replace(form=row.form._replace(loop=False))
     for row in tuning.LAYER_ROWS
@@ -56,6 +60,7 @@ class Setting(NamedTuple):
 
     rows: tuple[LayerRow, ...] = tuning.LAYER_ROWS
     products: dict[int, ProductForm] = tuning.PRODUCT_FORMS
+    gates: dict[int, GatesForm] = tuning.GATES_FORMS
     dependent: bool = tuning.DEPENDENT_LAUNCH
     gradient_pairs: int = tuning.GRADIENT_PAIRS
 
@@ -66,11 +71,12 @@ def _with_form(name: str, keep: bool, fewest: int, setting: Setting) -> Setting:
 
 
 CHANGES: dict[str, Callable[[Setting], Setting]] = {
-    "before": lambda setting: Setting(BEFORE, {}, dependent=False),
+    "before": lambda setting: Setting(BEFORE, {}, {}, dependent=False),
     "library": lambda setting: Setting(),
-    "other": lambda setting: Setting((), {}, dependent=False),
+    "other": lambda setting: Setting((), {}, {}, dependent=False),
     "waiting": lambda setting: setting._replace(dependent=False),
     "products": lambda setting: setting._replace(products=setting.products | PRODUCT_TRIALS),
+    "gates": lambda setting: setting._replace(gates=GATES_TRIALS),
     "loop": partial(_with_form, "loop", True, 2**13),
     "ways4": partial(_with_form, "ways4", False, 512),
     "gradients17": lambda setting: setting._replace(gradient_pairs=2**17),
@@ -83,6 +89,7 @@ CACHES = (
     tuning.find_layer_form,
     tuning.layer_form,
     tuning.product_form,
+    tuning.gates_form,
     tuning.pass_blocks,
     plan_layer,
     plan_network,
@@ -95,7 +102,7 @@ def use(name: str) -> None:
     for change in name.split("+"):
         setting = CHANGES[change](setting)
     tuning.LAYER_ROWS, tuning.PRODUCT_FORMS = setting.rows, setting.products
-    tuning.DEPENDENT_LAUNCH = setting.dependent
+    tuning.GATES_FORMS, tuning.DEPENDENT_LAUNCH = setting.gates, setting.dependent
     layer_plan.GRADIENT_PAIRS = tuning.GRADIENT_PAIRS = setting.gradient_pairs
     for cache in CACHES:
         cache.cache_clear()

@@ -266,7 +266,8 @@ def forward_layer(
     state_PE = x_CD.view(pairs, 2 * features)
     read_PE = _add_skip(plan, state_PE, skip_CD, weights, workspace)
     gates = workspace("gates", pairs, 6 * features) if kept is None else kept.gates
-    torch.mm(read_PE, weights.gates_t, out=gates)
+    if plan.gates_forward is None:
+        torch.mm(read_PE, weights.gates_t, out=gates)
     if plan.switch_forward is not None:
         out_CD = torch.empty_like(x_CD) if out_CD is None else out_CD
         plan.switch_forward(
@@ -277,7 +278,11 @@ def forward_layer(
     if sums is None:
         sums = workspace("sums", pairs, 2, features)
     product_P2E = workspace("product", pairs, 2, 2 * features)
-    form_candidates(plan, gates, read_PE, weights, product_P2E, sums)
+    if plan.gates_forward is None:
+        plan.reset_forward(gates, weights.gates_bias, read_PE, product_P2E)
+    else:
+        plan.gates_forward(read_PE, weights.gates, read_PE, product_P2E, gates, weights.gates_bias)
+    form_candidates(product_P2E, weights, sums)
     if out_CD is None:
         del product_P2E
         workspace.release("product")
@@ -297,11 +302,8 @@ def _add_skip(
     return read_PE
 
 
-def form_candidates(
-    plan: LayerPlan, gates: Tensor, read_PE: Tensor, weights: UnitWeights, product_P2E: Tensor, sums: Tensor
-) -> None:
-    """The candidates before tanh, and what they read, by the library's product."""
-    plan.reset_forward(gates, weights.gates_bias, read_PE, product_P2E)
+def form_candidates(product_P2E: Tensor, weights: UnitWeights, sums: Tensor) -> None:
+    """The candidates before tanh from what they read, by the library's product."""
     torch.bmm(product_P2E.transpose(0, 1), weights.candidates_t, out=sums.transpose(0, 1))
 
 

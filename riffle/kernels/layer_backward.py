@@ -140,7 +140,8 @@ def backward_layer(
         torch.mm(read_PE.view(pairs, pair), weights.gates_t, out=gates)
     if formed:
         formed_sums = sums = workspace("sums", pairs, 2, plan.features)
-        form_candidates(plan, gates, read_PE, weights, product_P2E, formed_sums)
+        plan.reset_forward(gates, weights.gates_bias, read_PE, product_P2E)
+        form_candidates(product_P2E, weights, formed_sums)
     # A launch that has to wait for another stream as well follows the one before it in the usual way.
     dependent = plan.dependent and not (share.place == 0 and workspace.waited)
     plan.update_backward[out_CD is not None, grad_more_CD is not None, dependent](

@@ -15,6 +15,7 @@ from riffle.kernels.tuning import (
     PASS_ROWS,
     Blocks,
     dependent_launch,
+    gates_form,
     layer_form,
     pass_blocks,
     product_form,
@@ -49,6 +50,8 @@ class LayerPlan(NamedTuple):
     update_forward: Launch
     switch_forward: Launch | None
     """Reset, candidates and update in one; None where the library's product serves better."""
+    gates_forward: Launch | None
+    """The product for the gates and reset in one; None where the library's product or ``switch_forward`` does."""
     layer_forward: Launch | None
     """The whole layer in one; None where the chip cannot or others serve better."""
     update_backward: Variants
@@ -109,13 +112,18 @@ def plan_layer(
     update = (pairs, features, groups)
     layer = layer_form(pairs, features, dtype, device, keep=keep, skip=skip)
     product = product_form(pairs, features, dtype, device)
-    layer_forward, product_backward, sum_rows = None, None, 0
+    wide = gates_form(pairs, features, dtype, device) if blocks is None and not keep else None
+    gates_forward, layer_forward, product_backward, sum_rows = None, None, None, 0
     if layer is not None:
         from riffle.kernels.hopper import layer_launch
 
         layer_forward = layer_launch(
             layer, device, *update, dtype, SKIP=skip, KEEP=keep, PDL=dependent and not first, **around
         )
+    if wide is not None:
+        from riffle.kernels.hopper_gates import gates_launch
+
+        gates_forward = gates_launch(wide, device, pairs, features, dtype, pdl=dependent)
     if product is not None:
         from riffle.kernels.hopper_backward import product_launch, product_sum_rows
 
@@ -131,6 +139,7 @@ def plan_layer(
         reset_forward=one_pass("reset_forward", pairs, 2 * features, **fast),
         update_forward=one_pass("update_forward", *update, **flags),
         switch_forward=None if blocks is None else _switch(blocks, *update, **flags),
+        gates_forward=gates_forward,
         layer_forward=layer_forward,
         update_backward=Variants(
             ("OUT", "MORE", "PDL"), partial(one_pass, "update_backward", *update, **update_summing)

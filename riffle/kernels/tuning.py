@@ -179,6 +179,23 @@ PRODUCT_FORMS: dict[int, ProductForm] = {
     192: ProductForm(fewest=2**11, stages=3, step=64),
 }
 """By features (:mod:`riffle.kernels.hopper_backward`)."""
+
+
+class GatesForm(NamedTuple):
+    """How the product for a wide unit's gates, with what follows it, cuts up its work."""
+
+    fewest: int
+    """Pairs from which on it is faster than the library's product and the reset pass."""
+    stages: int
+    """Places in shared memory."""
+    step: int = 64
+    """Columns of the pairs that a place has."""
+    columns: int = 256
+    """Gates of a tile."""
+
+
+GATES_FORMS: dict[int, GatesForm] = {}
+"""By features (:mod:`riffle.kernels.hopper_gates`)."""
 DEPENDENT_LAUNCH = True
 """Whether a kernel may begin while the one before it ends (programmatic dependent launch), where the chip can.
 
@@ -216,6 +233,15 @@ def layer_form(
 def product_form(pairs: int, features: int, dtype: torch.dtype, device: torch.device) -> ProductForm | None:
     """For the way back from candidates to reset gates in one launch; None where the library's product is faster."""
     form = PRODUCT_FORMS.get(features)
+    if form is None or pairs < form.fewest or dtype == torch.float32 or not has_warpgroups(device):
+        return None
+    return form
+
+
+@lru_cache(maxsize=4096)
+def gates_form(pairs: int, features: int, dtype: torch.dtype, device: torch.device) -> GatesForm | None:
+    """For gates and their products with the pairs in one launch; None where the library's product is faster."""
+    form = GATES_FORMS.get(features)
     if form is None or pairs < form.fewest or dtype == torch.float32 or not has_warpgroups(device):
         return None
     return form

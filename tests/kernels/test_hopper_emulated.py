@@ -22,15 +22,15 @@ from benchmark_scripts import load_script
 
 from kernels.gluon_emulator import Deadlock, Descriptor, Emulated, Pointer
 from riffle import ShuffleExchange
-from riffle.kernels import gated_switch, hopper, hopper_backward, layer_backward, layer_plan
+from riffle.kernels import gated_switch, hopper, hopper_backward, hopper_gates, layer_backward, layer_plan
 from riffle.kernels.descriptors import DescriptorLaunch
 from riffle.kernels.launches import Launch
 from riffle.kernels.plan import plan_network
-from riffle.kernels.tuning import LAYER_ROWS, PRODUCT_FORMS, LayerForm, LayerRow, ProductForm
+from riffle.kernels.tuning import GATES_FORMS, LAYER_ROWS, PRODUCT_FORMS, GatesForm, LayerForm, LayerRow, ProductForm
 
 DTYPE, CPU = torch.bfloat16, torch.device("cpu")
 SHUFFLES = {1: unriffle, -1: riffle, 0: lambda x_BND: x_BND}
-KERNELS = {module: Emulated(gated_switch, module) for module in (hopper, hopper_backward)}
+KERNELS = {module: Emulated(gated_switch, module) for module in (hopper, hopper_backward, hopper_gates)}
 TRIALS = load_script("kernel_checks")
 FORMS = list(dict.fromkeys([*((row.features, row.form) for row in LAYER_ROWS), *TRIALS.LAYER_TRIALS.values()]))
 """All that the table has, and what is tried."""
@@ -39,7 +39,7 @@ FORMS = list(dict.fromkeys([*((row.features, row.form) for row in LAYER_ROWS), *
 @pytest.fixture(autouse=True)
 def _multiprocessors(monkeypatch: pytest.MonkeyPatch) -> None:
     """So few that programs take several tiles."""
-    for module in (hopper, hopper_backward, tuning):
+    for module in (hopper, hopper_backward, hopper_gates, tuning):
         monkeypatch.setattr(module, "multiprocessors", lambda device: 13)
 
 
@@ -158,6 +158,21 @@ def test_product_backward(features: int, form: ProductForm) -> None:
         for name, actual, exact in backward(form, features, 64 * 9 + 37, **names):
             error = (actual.double() - exact).norm() / exact.norm()
             assert error < 0.008, (name, names)
+
+
+@pytest.mark.parametrize(("features", "form"), [*GATES_FORMS.items(), *TRIALS.GATES_TRIALS.items()], ids=str)
+def test_gates_forward(features: int, form: GatesForm) -> None:
+    torch.manual_seed(0)
+    pairs, pair = 128 * 5 + 37, 2 * features
+    read, weight, bias = draw(pairs, pair).clamp(-1, 1), draw(3 * pair, pair, scale=pair**-0.5), draw(3 * pair)
+    launch = hopper_gates.gates_launch(form, CPU, pairs, features, DTYPE, pdl=False)
+    products, gates = (torch.full((pairs, width * pair), float("nan"), dtype=DTYPE) for width in (2, 3))
+    run(launch, read, weight, read, products, gates, bias)
+    exact = read.double() @ weight.double().t()
+    reset = (exact + bias.double())[:, : 2 * pair].sigmoid()
+    assert (gates[:, 2 * pair :].double() - exact[:, 2 * pair :]).norm() < 0.003 * exact.norm()
+    assert (products.double() - reset * read.double().repeat(1, 2)).norm() < 0.005 * products.double().norm()
+    assert gates[:, : 2 * pair].isnan().all(), "reset gates stay where they are"
 
 
 # Through the library: launches, buffers and sums
