@@ -28,7 +28,7 @@ from riffle.kernels.launches import Kept, Workspace, forward_layer, unit_weights
 from riffle.kernels.layer_backward import SkipGradient, UnitGradients, backward_layer
 from riffle.kernels.layer_plan import LayerPlan, plan_layer, share_gradients
 from riffle.kernels.plan import plan_network
-from riffle.kernels.tuning import GatesForm, LayerForm, LayerRow, ProductForm
+from riffle.kernels.tuning import LayerForm, LayerRow, ProductForm, WideForm
 from riffle.shuffle import SHUFFLES
 
 DEVICE, DTYPE = torch.device("cuda", 0), torch.bfloat16
@@ -43,10 +43,13 @@ PRODUCT_TRIALS: dict[int, ProductForm] = {
     64: ProductForm(fewest=2**13, stages=4, step=64),
     128: ProductForm(fewest=2**13, stages=3, step=64),
 }
-GATES_TRIALS: dict[int, GatesForm] = {
-    256: GatesForm(fewest=0, stages=4),
-    384: GatesForm(fewest=0, stages=3),
+WIDE_TRIALS: dict[str, WideForm] = {
+    "wide": WideForm(fewest=0),
+    "wide-gates": WideForm(fewest=0, candidates=False),
+    "wide-candidates": WideForm(fewest=0, gates=False),
+    "wide-128": WideForm(fewest=0, columns=128, stages=4),
 }
+"""Forms of the two products of 384 features, each with what follows it."""
 BEFORE = tuple(
     row._replace(form=row.form._replace(loop=False))
     for row in tuning.LAYER_ROWS
@@ -60,7 +63,7 @@ class Setting(NamedTuple):
 
     rows: tuple[LayerRow, ...] = tuning.LAYER_ROWS
     products: dict[int, ProductForm] = tuning.PRODUCT_FORMS
-    gates: dict[int, GatesForm] = tuning.GATES_FORMS
+    wide: dict[int, WideForm] = tuning.WIDE_FORMS
     dependent: bool = tuning.DEPENDENT_LAUNCH
     gradient_pairs: int = tuning.GRADIENT_PAIRS
 
@@ -70,13 +73,17 @@ def _with_form(name: str, keep: bool, fewest: int, setting: Setting) -> Setting:
     return setting._replace(rows=(*setting.rows, LayerRow(features, keep, fewest, form)))
 
 
+def _with_wide(form: WideForm, setting: Setting) -> Setting:
+    return setting._replace(wide={384: form})
+
+
 CHANGES: dict[str, Callable[[Setting], Setting]] = {
     "before": lambda setting: Setting(BEFORE, {}, {}, dependent=False),
     "library": lambda setting: Setting(),
     "other": lambda setting: Setting((), {}, {}, dependent=False),
     "waiting": lambda setting: setting._replace(dependent=False),
     "products": lambda setting: setting._replace(products=setting.products | PRODUCT_TRIALS),
-    "gates": lambda setting: setting._replace(gates=GATES_TRIALS),
+    **{name: partial(_with_wide, form) for name, form in WIDE_TRIALS.items()},
     "loop": partial(_with_form, "loop", True, 2**13),
     "ways4": partial(_with_form, "ways4", False, 512),
     "gradients17": lambda setting: setting._replace(gradient_pairs=2**17),
@@ -89,7 +96,7 @@ CACHES = (
     tuning.find_layer_form,
     tuning.layer_form,
     tuning.product_form,
-    tuning.gates_form,
+    tuning.wide_form,
     tuning.pass_blocks,
     plan_layer,
     plan_network,
@@ -102,7 +109,7 @@ def use(name: str) -> None:
     for change in name.split("+"):
         setting = CHANGES[change](setting)
     tuning.LAYER_ROWS, tuning.PRODUCT_FORMS = setting.rows, setting.products
-    tuning.GATES_FORMS, tuning.DEPENDENT_LAUNCH = setting.gates, setting.dependent
+    tuning.WIDE_FORMS, tuning.DEPENDENT_LAUNCH = setting.wide, setting.dependent
     layer_plan.GRADIENT_PAIRS = tuning.GRADIENT_PAIRS = setting.gradient_pairs
     for cache in CACHES:
         cache.cache_clear()
@@ -250,6 +257,10 @@ def checks() -> list[Check]:
     for setting in ("library+loop", "before"):
         found += [Check(setting, 192, 2**13, True, skip, 1) for skip in (True, False)]
     found += [Check("library+ways4", 192, pairs, False, False, 1) for pairs in (2**9, 2**10, 2**12)]
+    for name in WIDE_TRIALS:
+        found += [
+            Check(f"library+{name}", 384, 2**13, False, skip, shuffle) for skip, shuffle in ((True, 1), (False, -1))
+        ]
     found += [Check("library+products", features, 2**14, True, False, 1) for features in PRODUCT_TRIALS]
     return found
 

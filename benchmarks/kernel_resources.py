@@ -27,7 +27,7 @@ from torch import Tensor
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
-from riffle.kernels import hopper, hopper_backward, layer_backward, tuning
+from riffle.kernels import hopper, hopper_backward, hopper_wide, layer_backward, tuning
 from riffle.kernels.launches import Kept, Launch, Workspace, forward_layer, unit_weights
 from riffle.kernels.layer_backward import SkipGradient, UnitGradients, backward_layer
 from riffle.kernels.layer_plan import plan_layer, share_gradients
@@ -35,6 +35,8 @@ from riffle.kernels.layer_plan import plan_layer, share_gradients
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 MOST_SHARED = 227 * 1024
 """Bytes of shared memory that a program can have."""
+WIDE_FORMS = {384: tuning.WideForm(fewest=0)}
+"""Compiled whether or not the table has them."""
 
 
 class NoDevice:
@@ -106,14 +108,14 @@ def compile_only(
         replace(stack, Launch, _run=run)
         replace(stack, layer_backward, add_weight_gradient=lambda grad, read, out: None)
         replace(stack, tuning, has_warpgroups=lambda device: True, DEPENDENT_LAUNCH=dependent)
-        for module in (tuning, hopper, hopper_backward):
+        for module in (tuning, hopper, hopper_backward, hopper_wide):
             replace(stack, module, multiprocessors=lambda device: 1)
         yield
 
 
 def clear_caches() -> None:
     """After a change of the table."""
-    for cache in (tuning.find_layer_form, tuning.layer_form, tuning.product_form, plan_layer):
+    for cache in (tuning.find_layer_form, tuning.layer_form, tuning.product_form, tuning.wide_form, plan_layer):
         cache.cache_clear()
 
 
@@ -177,12 +179,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--dropout", action="store_true")
     parser.add_argument("--waiting", action="store_true", help="without programmatic dependent launch")
     options = parser.parse_args(arguments)
-    widths = options.features or sorted({row.features for row in tuning.LAYER_ROWS} | set(tuning.PRODUCT_FORMS))
+    widths = options.features or sorted(
+        {row.features for row in tuning.LAYER_ROWS} | {*tuning.PRODUCT_FORMS, *WIDE_FORMS}
+    )
     found: dict[str, dict[str, Any]] = {}
     table = tuning.LAYER_ROWS
     products = {features: form._replace(fewest=0) for features, form in tuning.PRODUCT_FORMS.items()}
     with ExitStack() as stack:
-        replace(stack, tuning, LAYER_ROWS=table, PRODUCT_FORMS=products)
+        replace(stack, tuning, LAYER_ROWS=table, PRODUCT_FORMS=products, WIDE_FORMS=WIDE_FORMS)
         stack.enter_context(compile_only(found, dependent=not options.waiting, kernels=options.kernels))
         for features, name, keep, skip in product(widths, options.dtype, options.keep, options.skip):
             printed = len(found)

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from kernel_checks import DEVICE, Layer, check_all, use
+from kernel_checks import DEVICE, WIDE_TRIALS, Layer, check_all, use
 
 from riffle.bench.jobs import JOBS, Job
 from riffle.bench.measure import relative_error
@@ -154,6 +154,12 @@ def rows() -> Iterator[Row]:
         yield Row(name, ("library",), profile_step, (workload, "riffle"), 2.0)
     own_256k = Workload("own-backward-256k", "plain forward and backward", 192, 2, (256 * K,))
     yield Row("backward-256k", ("before", "library"), time_network, (own_256k, "riffle"), 3.0)
+    settings = ("library", *(f"library+{name}" for name in WIDE_TRIALS), "library")
+    for pairs in (2**16, 2**12, 2**14):
+        yield Row(f"layer 384, {pairs} pairs", settings, time_layer, (384, pairs, False, False, False), 0.5)
+    for name, lengths, batch in (("384-128k", (128 * K,), 1), ("384-128x64", (128,), 64)):
+        wide = Workload(name, "inference", 384, 2, lengths, batch=batch, graph=True)
+        yield Row(name, settings, time_network, (wide, "fused"), 2.0)
     for features, pairs, keep, back, settings in (
         (64, 2**20, True, False, ("other", "library")),
         (128, 2**14, True, True, ("library", "library+products")),

@@ -274,14 +274,21 @@ def forward_layer(
             gates, weights.gates_bias, read_PE, state_PE, weights.candidates, weights.candidates_bias, out_CD, seed
         )  # fmt: skip
         return out_CD
-    sums = None if kept is None or not plan.keep_sums else kept.sums
-    if sums is None:
-        sums = workspace("sums", pairs, 2, features)
     product_P2E = workspace("product", pairs, 2, 2 * features)
     if plan.gates_forward is None:
         plan.reset_forward(gates, weights.gates_bias, read_PE, product_P2E)
     else:
         plan.gates_forward(read_PE, weights.gates, read_PE, product_P2E, gates, weights.gates_bias)
+    if plan.candidates_forward is not None:
+        out_CD = torch.empty_like(x_CD) if out_CD is None else out_CD
+        plan.candidates_forward(
+            product_P2E, weights.candidates, weights.candidates, gates, gates, state_PE, state_PE, weights.gates_bias,
+            weights.candidates_bias, out_CD, seed,
+        )  # fmt: skip
+        return out_CD
+    sums = None if kept is None or not plan.keep_sums else kept.sums
+    if sums is None:
+        sums = workspace("sums", pairs, 2, features)
     form_candidates(product_P2E, weights, sums)
     if out_CD is None:
         del product_P2E

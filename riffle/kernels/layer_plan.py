@@ -15,12 +15,12 @@ from riffle.kernels.tuning import (
     PASS_ROWS,
     Blocks,
     dependent_launch,
-    gates_form,
     layer_form,
     pass_blocks,
     product_form,
     summing_rows,
     switch_blocks,
+    wide_form,
 )
 
 
@@ -51,7 +51,9 @@ class LayerPlan(NamedTuple):
     switch_forward: Launch | None
     """Reset, candidates and update in one; None where the library's product serves better."""
     gates_forward: Launch | None
-    """The product for the gates and reset in one; None where the library's product or ``switch_forward`` does."""
+    """The product for the gates and reset in one; None where others serve better, and"""
+    candidates_forward: Launch | None
+    """the product for the candidates and update in one."""
     layer_forward: Launch | None
     """The whole layer in one; None where the chip cannot or others serve better."""
     update_backward: Variants
@@ -108,12 +110,12 @@ def plan_layer(
     flags = around | fast
     summing: dict[str, Any] = {"tile_rows": tiles, "FAST": dtype != torch.float32}
     update_summing = around | summing
-    blocks = switch_blocks(2 * pairs, features, dtype)
+    wide = None if keep else wide_form(pairs, features, dtype, device)
+    blocks = switch_blocks(2 * pairs, features, dtype) if wide is None else None
     update = (pairs, features, groups)
     layer = layer_form(pairs, features, dtype, device, keep=keep, skip=skip)
     product = product_form(pairs, features, dtype, device)
-    wide = gates_form(pairs, features, dtype, device) if blocks is None and not keep else None
-    gates_forward, layer_forward, product_backward, sum_rows = None, None, None, 0
+    gates_forward, candidates_forward, layer_forward, product_backward, sum_rows = None, None, None, None, 0
     if layer is not None:
         from riffle.kernels.hopper import layer_launch
 
@@ -121,9 +123,12 @@ def plan_layer(
             layer, device, *update, dtype, SKIP=skip, KEEP=keep, PDL=dependent and not first, **around
         )
     if wide is not None:
-        from riffle.kernels.hopper_gates import gates_launch
+        from riffle.kernels.hopper_wide import candidates_launch, gates_launch
 
-        gates_forward = gates_launch(wide, device, pairs, features, dtype, pdl=dependent)
+        if wide.gates:
+            gates_forward = gates_launch(wide, device, pairs, features, dtype, pdl=dependent)
+        if wide.candidates:
+            candidates_forward = candidates_launch(device, *update, dtype, PDL=dependent, **around)
     if product is not None:
         from riffle.kernels.hopper_backward import product_launch, product_sum_rows
 
@@ -140,6 +145,7 @@ def plan_layer(
         update_forward=one_pass("update_forward", *update, **flags),
         switch_forward=None if blocks is None else _switch(blocks, *update, **flags),
         gates_forward=gates_forward,
+        candidates_forward=candidates_forward,
         layer_forward=layer_forward,
         update_backward=Variants(
             ("OUT", "MORE", "PDL"), partial(one_pass, "update_backward", *update, **update_summing)

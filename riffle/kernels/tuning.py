@@ -181,21 +181,23 @@ PRODUCT_FORMS: dict[int, ProductForm] = {
 """By features (:mod:`riffle.kernels.hopper_backward`)."""
 
 
-class GatesForm(NamedTuple):
-    """How the product for a wide unit's gates, with what follows it, cuts up its work."""
+class WideForm(NamedTuple):
+    """How the kernels of a wide unit, a product each with what follows it, cut up their work."""
 
     fewest: int
-    """Pairs from which on it is faster than the library's product and the reset pass."""
-    stages: int
-    """Places in shared memory."""
-    step: int = 64
-    """Columns of the pairs that a place has."""
+    """Pairs from which on they are faster than the library's products and the passes after them."""
+    gates: bool = True
+    """Whether the product for the gates is one of them,"""
+    candidates: bool = True
+    """and whether that for the candidates is."""
     columns: int = 256
     """Gates of a tile."""
+    stages: int = 3
+    """Places for them in shared memory."""
 
 
-GATES_FORMS: dict[int, GatesForm] = {}
-"""By features (:mod:`riffle.kernels.hopper_gates`)."""
+WIDE_FORMS: dict[int, WideForm] = {}
+"""By features (:mod:`riffle.kernels.hopper_wide`)."""
 DEPENDENT_LAUNCH = True
 """Whether a kernel may begin while the one before it ends (programmatic dependent launch), where the chip can.
 
@@ -239,9 +241,9 @@ def product_form(pairs: int, features: int, dtype: torch.dtype, device: torch.de
 
 
 @lru_cache(maxsize=4096)
-def gates_form(pairs: int, features: int, dtype: torch.dtype, device: torch.device) -> GatesForm | None:
-    """For gates and their products with the pairs in one launch; None where the library's product is faster."""
-    form = GATES_FORMS.get(features)
+def wide_form(pairs: int, features: int, dtype: torch.dtype, device: torch.device) -> WideForm | None:
+    """For products with what follows them in one launch each; None where the library's are faster."""
+    form = WIDE_FORMS.get(features)
     if form is None or pairs < form.fewest or dtype == torch.float32 or not has_warpgroups(device):
         return None
     return form

@@ -23,7 +23,7 @@ SAME_KERNELS = {"other", "gradients15", "gradients17"}
 
 @pytest.fixture
 def trials(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    for name in ("LAYER_ROWS", "PRODUCT_FORMS", "DEPENDENT_LAUNCH", "GRADIENT_PAIRS"):
+    for name in ("LAYER_ROWS", "PRODUCT_FORMS", "WIDE_FORMS", "DEPENDENT_LAUNCH", "GRADIENT_PAIRS"):
         monkeypatch.setattr(tuning, name, getattr(tuning, name))
     monkeypatch.setattr(layer_plan, "GRADIENT_PAIRS", tuning.GRADIENT_PAIRS)
     yield load_script("kernel_trials")

@@ -18,10 +18,13 @@ MOST_SHARED = 227 * 1024
 
 
 @pytest.mark.skipif(TRITON_VERSION < (3, 6), reason="needs Triton 3.6")
-def test_kernels_of_96_maps(tmp_path: Path) -> None:
-    """One width, for the time it takes; benchmarks/kernel_resources.py has them all."""
-    kernels = ("layer_forward", "product_backward")
-    options = ("--features", "96", "--keep", "1", "--skip", "1", "--cells", "512", "--kernels", *kernels)
+@pytest.mark.parametrize(
+    ("features", "keep", "kernels"),
+    [(96, 1, ("layer_forward", "product_backward")), (384, 0, ("gates_forward", "candidates_forward"))],
+)
+def test_kernels_compile(features: int, keep: int, kernels: tuple[str, ...], tmp_path: Path) -> None:
+    """Two widths, for the time it takes; benchmarks/kernel_resources.py has them all."""
+    options = ("--features", str(features), "--keep", str(keep), "--skip", "1", "--cells", "512", "--kernels", *kernels)
     # Not by the interpreter, for which other tests define the kernels.
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     environment |= {"TRITON_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(BENCHMARKS.parent)}

@@ -24,7 +24,7 @@ from riffle.kernels.layer_backward import SkipGradient, UnitGradients, backward_
 from riffle.kernels.layer_plan import LayerPlan, plan_layer, share_gradients
 from riffle.kernels.plan import plan_network
 from riffle.kernels.reference import SwitchWeights
-from riffle.kernels.tuning import LAYER_ROWS, PRODUCT_FORMS, LayerForm, LayerRow, layer_form, product_form
+from riffle.kernels.tuning import LAYER_ROWS, PRODUCT_FORMS, LayerForm, LayerRow, WideForm, layer_form, product_form
 from riffle.shuffle import riffle, unriffle
 
 WARPGROUPS = tuning.has_warpgroups(torch.device("cuda"))
@@ -114,23 +114,26 @@ Table = Callable[..., None]
 @pytest.fixture
 def table(monkeypatch: pytest.MonkeyPatch) -> Iterator[Table]:
     """Sets what the table has, for all numbers of pairs, and few multiprocessors: programs take several tiles."""
-    caches = (tuning.find_layer_form, layer_form, product_form, plan_layer, plan_network)
+    caches = (tuning.find_layer_form, layer_form, product_form, tuning.wide_form, plan_layer, plan_network)
 
     def clear() -> None:
         for cache in caches:
             cache.cache_clear()
 
-    def set_table(layers: list[LayerRow], *, products: bool, multiprocessors: int = 3) -> None:
+    def set_table(
+        layers: list[LayerRow], *, products: bool, wide: WideForm | None = None, multiprocessors: int = 3
+    ) -> None:
         modules = [tuning]
         if WARPGROUPS:
-            from riffle.kernels import hopper, hopper_backward
+            from riffle.kernels import hopper, hopper_backward, hopper_wide
 
-            modules += [hopper, hopper_backward]
+            modules += [hopper, hopper_backward, hopper_wide]
         for module in modules:
             monkeypatch.setattr(module, "multiprocessors", lambda device: multiprocessors)
         forms = {features: form._replace(fewest=0) for features, form in PRODUCT_FORMS.items()} if products else {}
         monkeypatch.setattr(tuning, "LAYER_ROWS", tuple(row._replace(fewest=0) for row in layers))
         monkeypatch.setattr(tuning, "PRODUCT_FORMS", forms)
+        monkeypatch.setattr(tuning, "WIDE_FORMS", {} if wide is None else {384: wide})
         clear()
 
     yield set_table
@@ -189,6 +192,36 @@ def test_dropout_drops_what_the_other_kernels_drop(features: int, form: LayerFor
         assert 0.2 < (ours == 0).float().mean() < 0.3
         assert torch.equal(ours == 0, theirs == 0)
         torch.testing.assert_close(ours, theirs, rtol=0, atol=0.03)
+
+
+@pytest.mark.gpu
+@on_hopper
+@pytest.mark.parametrize("form", TRIALS.WIDE_TRIALS.values(), ids=str)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_a_wide_layer_is_as_exact_as_eager(form: WideForm, dtype: torch.dtype, table: Table) -> None:
+    table([], products=False, wide=form)
+    for shuffle, skip, bins in ((1, False, BINS), (-1, True, BINS), (0, False, ((3, 64),))):
+        layer = draw_layer(384, sum(count * length for count, length in bins), dtype, skip=skip)
+        plan = plan_of(layer, bins, shuffle=shuffle, keep=False)
+        assert (plan.gates_forward is not None, plan.candidates_forward is not None) == (form.gates, form.candidates)
+        actual = run(plan, layer)
+        exact, eager = (layer.expected(kind, bins, shuffle)[0] for kind in (torch.float64, dtype))
+        assert_as_accurate(f"{shuffle} {skip} {bins}", actual, eager, exact)
+        assert (actual.double() - exact).abs().max() <= 2 * (eager.double() - exact).abs().max()
+
+
+@pytest.mark.gpu
+@on_hopper
+def test_a_wide_layer_drops_what_the_other_kernels_drop(table: Table) -> None:
+    layer = draw_layer(384, sum(count * length for count, length in BINS), torch.bfloat16, skip=False)
+    seed, results = torch.tensor([12345, 67], device="cuda"), []
+    for wide in (WideForm(fewest=0), None):
+        table([], products=False, wide=wide)
+        results.append(run(plan_of(layer, BINS, shuffle=1, keep=False, rate=0.25), layer, seed=seed))
+    ours, theirs = results
+    assert 0.2 < (ours == 0).float().mean() < 0.3
+    assert torch.equal(ours == 0, theirs == 0)
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=0.03)
 
 
 # Backward

@@ -22,15 +22,15 @@ from benchmark_scripts import load_script
 
 from kernels.gluon_emulator import Deadlock, Descriptor, Emulated, Pointer
 from riffle import ShuffleExchange
-from riffle.kernels import gated_switch, hopper, hopper_backward, hopper_gates, layer_backward, layer_plan
+from riffle.kernels import gated_switch, hopper, hopper_backward, hopper_wide, layer_backward, layer_plan
 from riffle.kernels.descriptors import DescriptorLaunch
 from riffle.kernels.launches import Launch
 from riffle.kernels.plan import plan_network
-from riffle.kernels.tuning import GATES_FORMS, LAYER_ROWS, PRODUCT_FORMS, GatesForm, LayerForm, LayerRow, ProductForm
+from riffle.kernels.tuning import LAYER_ROWS, PRODUCT_FORMS, LayerForm, LayerRow, ProductForm, WideForm
 
 DTYPE, CPU = torch.bfloat16, torch.device("cpu")
 SHUFFLES = {1: unriffle, -1: riffle, 0: lambda x_BND: x_BND}
-KERNELS = {module: Emulated(gated_switch, module) for module in (hopper, hopper_backward, hopper_gates)}
+KERNELS = {module: Emulated(gated_switch, module) for module in (hopper, hopper_backward, hopper_wide)}
 TRIALS = load_script("kernel_checks")
 FORMS = list(dict.fromkeys([*((row.features, row.form) for row in LAYER_ROWS), *TRIALS.LAYER_TRIALS.values()]))
 """All that the table has, and what is tried."""
@@ -39,7 +39,7 @@ FORMS = list(dict.fromkeys([*((row.features, row.form) for row in LAYER_ROWS), *
 @pytest.fixture(autouse=True)
 def _multiprocessors(monkeypatch: pytest.MonkeyPatch) -> None:
     """So few that programs take several tiles."""
-    for module in (hopper, hopper_backward, hopper_gates, tuning):
+    for module in (hopper, hopper_backward, hopper_wide, tuning):
         monkeypatch.setattr(module, "multiprocessors", lambda device: 13)
 
 
@@ -59,8 +59,10 @@ def run(launch: DescriptorLaunch, *tensors: Tensor | None) -> None:
     KERNELS[launch.kernels].run(launch.kernel, launch.grid[0], *described, *pointers, *launch.numbers, form)
 
 
-def forward(form: LayerForm, features: int, bins: tuple[tuple[int, int], ...], **flags: Any) -> tuple[Tensor, ...]:
-    """What the kernel makes, and the definition in float64."""
+def forward(
+    form: LayerForm | WideForm, features: int, bins: tuple[tuple[int, int], ...], **flags: Any
+) -> tuple[Any, ...]:
+    """What the kernels make, and the definition in float64."""
     torch.manual_seed(0)
     pair, cells = 2 * features, sum(count * length for count, length in bins)
     pairs = cells // 2
@@ -70,15 +72,27 @@ def forward(form: LayerForm, features: int, bins: tuple[tuple[int, int], ...], *
     rate = 0.25 if flags["DROPOUT"] else 0.0
     lengths = tuple(length for _, length in bins)
     groups = layer_plan.group_numbers([count * length // 2 for count, length in bins], lengths, (rate,) * len(bins))
-    launch = hopper.layer_launch(form, CPU, pairs, features, groups, DTYPE, PDL=False, **flags)
+    shape = (CPU, pairs, features)
     kept = torch.full((pairs, 3 * pair), float("nan"), dtype=DTYPE) if flags["KEEP"] else None
     out_CD = torch.full_like(x_CD, float("nan"))
     skip = skip_CD if flags["SKIP"] else None
     seed = torch.zeros(2, dtype=torch.int64)
-    run(
-        launch, gates, gates, candidates, kept, kept, gates_bias, candidates_bias, x_CD, skip,
-        scale_D if flags["SKIP"] else None, out_CD, seed,
-    )  # fmt: skip
+    if isinstance(form, LayerForm):
+        launch = hopper.layer_launch(form, *shape, groups, DTYPE, PDL=False, **flags)
+        run(
+            launch, gates, gates, candidates, kept, kept, gates_bias, candidates_bias, x_CD, skip,
+            scale_D if flags["SKIP"] else None, out_CD, seed,
+        )  # fmt: skip
+    else:
+        read = x_CD if skip is None else (x_CD + scale_D * skip).to(DTYPE)
+        products, update = (torch.full((pairs, width * pair), float("nan"), dtype=DTYPE) for width in (2, 3))
+        run(hopper_wide.gates_launch(form, *shape, DTYPE, pdl=False), read, gates, read, products, update, gates_bias)
+        assert update[:, : 2 * pair].isnan().all(), "reset gates stay where they are"
+        around = {name: value for name, value in flags.items() if name not in ("SKIP", "KEEP")}
+        run(
+            hopper_wide.candidates_launch(*shape, groups, DTYPE, PDL=False, **around), products, candidates,
+            candidates, update, update, x_CD, x_CD, gates_bias, candidates_bias, out_CD, seed,
+        )  # fmt: skip
     weights = SwitchWeights(*(tensor.double() for tensor in (gates, gates_bias, candidates, candidates_bias)))
     added = (skip_CD.double() * scale_D.double()).view(pairs, pair) if flags["SKIP"] else None
     y_PE = reference.gated_switch(x_CD.double().view(pairs, pair), weights, added, swap=flags["SWAP"])
@@ -160,19 +174,13 @@ def test_product_backward(features: int, form: ProductForm) -> None:
             assert error < 0.008, (name, names)
 
 
-@pytest.mark.parametrize(("features", "form"), [*GATES_FORMS.items(), *TRIALS.GATES_TRIALS.items()], ids=str)
-def test_gates_forward(features: int, form: GatesForm) -> None:
-    torch.manual_seed(0)
-    pairs, pair = 128 * 5 + 37, 2 * features
-    read, weight, bias = draw(pairs, pair).clamp(-1, 1), draw(3 * pair, pair, scale=pair**-0.5), draw(3 * pair)
-    launch = hopper_gates.gates_launch(form, CPU, pairs, features, DTYPE, pdl=False)
-    products, gates = (torch.full((pairs, width * pair), float("nan"), dtype=DTYPE) for width in (2, 3))
-    run(launch, read, weight, read, products, gates, bias)
-    exact = read.double() @ weight.double().t()
-    reset = (exact + bias.double())[:, : 2 * pair].sigmoid()
-    assert (gates[:, 2 * pair :].double() - exact[:, 2 * pair :]).norm() < 0.003 * exact.norm()
-    assert (products.double() - reset * read.double().repeat(1, 2)).norm() < 0.005 * products.double().norm()
-    assert gates[:, : 2 * pair].isnan().all(), "reset gates stay where they are"
+@pytest.mark.parametrize("form", [WideForm(fewest=0), TRIALS.WIDE_TRIALS["wide-128"]], ids=str)
+def test_wide_forward(form: WideForm) -> None:
+    """In two launches; two lengths, an odd number of pairs, several tiles a program."""
+    for shuffle, skip, dropout, swap in ((1, False, False, True), (-1, True, True, False), (0, False, False, True)):
+        flags = {"SHUFFLE": shuffle, "SKIP": skip, "KEEP": False, "DROPOUT": dropout, "SWAP": swap}
+        actual, exact, _, _ = forward(form, 384, ((3, 384), (2, 70), (1, 2)), **flags)
+        assert (actual - exact).abs().max() < 0.05
 
 
 # Through the library: launches, buffers and sums

@@ -1,0 +1,382 @@
+"""Layers of 384 features as two launches, for GPUs with warpgroup products (sm_90): products with what follows them.
+
+`gates_forward` is the product for the gates. Reset gates never leave the chip: their products r * a with the pairs do.
+`candidates_forward` makes candidates of these, and with the update gates the layer's output.
+
+A program stays on its multiprocessor and takes tile after tile of ``GROUPS`` times ``ROWS`` pairs by some columns. One
+warp copies what is multiplied through a ring of ``STAGES`` places in shared memory, ``STEP`` columns at a time, and
+besides, while the product runs, what the tile needs after it: what leaves takes its place. Each group of four warps has
+``ROWS`` pairs of the tile, and waits for another only where the ring is full: while one does what follows a product,
+the other multiplies.
+"""
+
+# E = features per pair, i = 0, 1 the cell of a pair, a = what gates and candidates read
+# d_ tensor descriptor, p_ pointer, s_ shared memory, b_ block, CAPITALS constexpr, those of a launch together in FORM
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia import hopper
+
+from riffle.kernels.descriptors import Constants, DescriptorLaunch, Matrix
+from riffle.kernels.gated_switch import _destination, _follow, _keep_rows, _tanh
+from riffle.kernels.hopper import PRODUCER, ROWS, WARPS, _lines, _sums
+from riffle.kernels.tuning import WideForm, multiprocessors
+
+mbarrier, tma = hopper.mbarrier, hopper.tma
+STEP = gl.constexpr(64)
+"""Columns of the pairs that a place of the ring has."""
+CANDIDATE_STAGES = 3
+"""Places of the ring of candidates."""
+PART_A, PART_B = gl.constexpr(128), gl.constexpr(64)
+"""Columns of the parts of a tile of candidates, together half of a cell's 384 features."""
+
+
+@gluon.jit(do_not_specialize=["n_pairs"])
+def gates_forward(d_read, d_weight, d_beside, d_product, d_gates, p_gates_bias, n_pairs, FORM: gl.constexpr):
+    """r_i * a, and the update gates before the sigmoid and without their bias; ``d_beside`` is ``d_read`` once more."""
+    dtype: gl.constexpr = d_read.dtype
+    s_read = gl.allocate_shared_memory(dtype, [FORM.STAGES * FORM.GROUPS, ROWS, STEP], d_read.layout)
+    s_weight = gl.allocate_shared_memory(dtype, [FORM.STAGES, FORM.COLUMNS, STEP], d_weight.layout)
+    s_beside = gl.allocate_shared_memory(dtype, [FORM.GROUPS, ROWS, FORM.COLUMNS], d_beside.layout)
+    full, empty, ready, free = _barriers(FORM)
+    # In float32: halves of the biases of the reset gates.
+    rows: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
+    s_bias = gl.allocate_shared_memory(gl.float32, [FORM.RESETS, 1, FORM.COLUMNS], rows)
+    line: gl.constexpr = gl.SliceLayout(0, gl.BlockedLayout([1, 1], [1, 32], [WARPS, 1], [1, 0]))
+    for block in gl.static_range(FORM.RESETS):
+        columns = block * FORM.COLUMNS + gl.arange(0, FORM.COLUMNS, layout=line)[None, :]
+        s_bias.index(block).store(0.5 * gl.load(p_gates_bias + columns).to(gl.float32))
+    ring, beside = (s_read, s_weight, full, empty), (s_beside, ready, free)
+    leaving = (d_product, d_gates, s_bias)
+    gl.warp_specialize([
+        (_consume, (0, leaving, ring, beside, n_pairs, FORM)),
+        (_consume, (1, leaving, ring, beside, n_pairs, FORM)),
+        (_produce, (d_read, d_weight, d_beside, ring, beside, n_pairs, FORM)),
+    ], [4, 1], [FORM.REGISTERS, PRODUCER])  # fmt: skip
+
+
+@gluon.jit
+def _barriers(FORM: gl.constexpr):
+    """For places of the ring that are filled and left, and for what each group has besides."""
+    barriers: gl.constexpr = mbarrier.MBarrierLayout()
+    full = gl.allocate_shared_memory(gl.int64, [FORM.STAGES, 1], barriers)
+    empty = gl.allocate_shared_memory(gl.int64, [FORM.STAGES, 1], barriers)
+    ready = gl.allocate_shared_memory(gl.int64, [FORM.GROUPS, 1], barriers)
+    free = gl.allocate_shared_memory(gl.int64, [FORM.GROUPS, 1], barriers)
+    for stage in gl.static_range(FORM.STAGES):
+        mbarrier.init(full.index(stage), count=1)
+        mbarrier.init(empty.index(stage), count=FORM.GROUPS)
+    for group in gl.static_range(FORM.GROUPS):
+        mbarrier.init(ready.index(group), count=1)
+        mbarrier.init(free.index(group), count=1)
+    return full, empty, ready, free
+
+
+@gluon.jit
+def _tiles(n_pairs, FORM: gl.constexpr):
+    """How many tiles there are; those of the same pairs follow each other."""
+    return gl.cdiv(n_pairs, FORM.GROUPS * ROWS) * FORM.BLOCKS
+
+
+@gluon.jit
+def _produce(d_read, d_weight, d_beside, ring, beside, n_pairs, FORM: gl.constexpr):
+    """Ask for what tile after tile needs, each when its place is free."""
+    s_read, s_weight, full, empty = ring
+    s_beside, ready, free = beside
+    # What the launch before made is read after this: see tuning.DEPENDENT_LAUNCH.
+    _follow(FORM.PDL)
+    turn = 0
+    for tile in range(gl.program_id(0), _tiles(n_pairs, FORM), gl.num_programs(0)):
+        row, block = tile // FORM.BLOCKS * (FORM.GROUPS * ROWS), tile % FORM.BLOCKS
+        for step in range(FORM.STEPS):
+            stage = step % FORM.STAGES
+            mbarrier.wait(empty.index(stage), (_round(turn, step, FORM) & 1) ^ 1)
+            bar = full.index(stage)
+            mbarrier.expect(bar, FORM.GROUPS * d_read.block_type.nbytes + d_weight.block_type.nbytes)
+            column = step * STEP
+            tma.async_copy_global_to_shared(d_weight, [block * FORM.COLUMNS, column], bar, s_weight.index(stage))
+            for group in gl.static_range(FORM.GROUPS):
+                place = s_read.index(stage * FORM.GROUPS + group)
+                tma.async_copy_global_to_shared(d_read, [row + group * ROWS, column], bar, place)
+            if step == FORM.STAGES:
+                for group in gl.static_range(FORM.GROUPS):
+                    mbarrier.wait(free.index(group), turn & 1)
+                    mbarrier.expect(ready.index(group), d_beside.block_type.nbytes)
+                    at = [row + group * ROWS, block * FORM.COLUMNS % FORM.E]
+                    tma.async_copy_global_to_shared(d_beside, at, ready.index(group), s_beside.index(group))
+        turn += 1  # noqa: SIM113  # the language has no enumerate
+
+
+@gluon.jit
+def _round(turn, step, FORM: gl.constexpr):
+    """How often the ring has gone round before a step of a tile."""
+    return turn * (FORM.STEPS // FORM.STAGES) + step // FORM.STAGES
+
+
+@gluon.jit
+def _consume(group, leaving, ring, beside, n_pairs, FORM: gl.constexpr):
+    """The product on a group's pairs, and what follows it, tile after tile."""
+    d_product, d_gates, s_bias = leaving
+    empty = ring[3]
+    s_beside, ready, free = beside
+    s_out = s_beside.index(group)
+    layout: gl.constexpr = _sums(FORM.COLUMNS)
+    turn = 0
+    for tile in range(gl.program_id(0), _tiles(n_pairs, FORM), gl.num_programs(0)):
+        row, block = tile // FORM.BLOCKS * (FORM.GROUPS * ROWS) + group * ROWS, tile % FORM.BLOCKS
+        sums = gl.zeros((ROWS, FORM.COLUMNS), gl.float32, layout)
+        sums = _multiply(sums, ring, group, turn, 0, FORM)
+        # What the tile before left has gone by now.
+        tma.store_wait(0)
+        mbarrier.arrive(free.index(group), count=1)
+        for step in range(1, FORM.STEPS):
+            sums = _multiply(sums, ring, group, turn, step, FORM)
+            mbarrier.arrive(empty.index((step - 1) % FORM.STAGES), count=1)
+        b_sum = hopper.warpgroup_mma_wait(0, deps=(sums,))
+        mbarrier.arrive(empty.index((FORM.STEPS - 1) % FORM.STAGES), count=1)
+        mbarrier.wait(ready.index(group), turn & 1)
+        if block < FORM.RESETS:
+            b_read = s_out.load(layout)
+            b_bias = s_bias.index(block).load(layout)
+            CODE: gl.constexpr = RESET_BF16 if b_read.dtype == gl.bfloat16 else RESET_FP16
+            b_product = gl.inline_asm_elementwise(
+                CODE, "=r,f,f,f,f,r", [b_sum, b_bias, b_read], dtype=b_read.dtype, is_pure=True, pack=2
+            )
+            s_out.store(b_product)
+            hopper.fence_async_shared()
+            tma.async_copy_shared_to_global(d_product, [row, block * FORM.COLUMNS], s_out)
+        else:
+            s_out.store(b_sum.to(d_gates.dtype))
+            hopper.fence_async_shared()
+            tma.async_copy_shared_to_global(d_gates, [row, block * FORM.COLUMNS], s_out)
+        turn += 1  # noqa: SIM113  # the language has no enumerate
+    tma.store_wait(0)
+
+
+@gluon.jit
+def _multiply(sums, ring, group, turn, step, FORM: gl.constexpr):
+    """Start a step of the product, when all steps but the one before it are done."""
+    s_read, s_weight, full, _ = ring
+    stage = step % FORM.STAGES
+    mbarrier.wait(full.index(stage), _round(turn, step, FORM) & 1)
+    left, right = s_read.index(stage * FORM.GROUPS + group), s_weight.index(stage).permute((1, 0))
+    started = hopper.warpgroup_mma(left, right, sums, use_acc=step > 0, is_async=True)
+    return hopper.warpgroup_mma_wait(1, deps=(started,))
+
+
+_RESET = """{{
+    .reg .f32 x0, x1;
+    .reg .b32 t, h;
+    fma.rn.f32 x0, $1, 0f3F000000, $3;
+    fma.rn.f32 x1, $2, 0f3F000000, $4;
+    tanh.approx.f32 x0, x0;
+    tanh.approx.f32 x1, x1;
+    cvt.rn.{type}x2.f32 t, x1, x0;
+    mov.b32 h, {half};
+    mul.rn.{type}x2 h, $5, h;
+    fma.rn.{type}x2 $0, t, h, h;
+}}"""
+RESET_BF16 = gl.constexpr(_RESET.format(type="bf16", half="0x3F003F00"))
+RESET_FP16 = gl.constexpr(_RESET.format(type="f16", half="0x38003800"))
+"""sigmoid(x + bias) a = tanh((x + bias) / 2) a / 2 + a / 2 for two neighbours, the last step in 16 bits."""
+
+
+@gluon.jit(do_not_specialize=["n_pairs"])
+def candidates_forward(
+    d_product, d_weight_a, d_weight_b, d_gates_a, d_gates_b, d_state_a, d_state_b, p_gates_bias, p_bias, p_out, p_seed,
+    n_pairs, starts, lengths, rates, FORM: gl.constexpr,
+):  # fmt: skip
+    """Candidates, update, dropout and shuffle, from r_i * a and the update gates.
+
+    A tile has half of the features of one cell, in two parts: A, of 128 columns, and B, of 64.
+    """
+    dtype: gl.constexpr = d_product.dtype
+    s_product = gl.allocate_shared_memory(dtype, [FORM.STAGES * FORM.GROUPS, ROWS, STEP], d_product.layout)
+    s_weight_a = gl.allocate_shared_memory(dtype, [FORM.STAGES, PART_A, STEP], d_weight_a.layout)
+    s_weight_b = gl.allocate_shared_memory(dtype, [FORM.STAGES, PART_B, STEP], d_weight_b.layout)
+    s_gates_a = gl.allocate_shared_memory(dtype, [FORM.GROUPS, ROWS, PART_A], d_gates_a.layout)
+    s_gates_b = gl.allocate_shared_memory(dtype, [FORM.GROUPS, ROWS, PART_B], d_gates_b.layout)
+    s_state_a = gl.allocate_shared_memory(dtype, [FORM.GROUPS, ROWS, PART_A], d_state_a.layout)
+    s_state_b = gl.allocate_shared_memory(dtype, [FORM.GROUPS, ROWS, PART_B], d_state_b.layout)
+    full, empty, ready, free = _barriers(FORM)
+    # In float32, of every tile's columns: halves of the biases of the update gates, then the candidates' biases.
+    rows: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
+    s_bias_a = gl.allocate_shared_memory(gl.float32, [2 * FORM.BLOCKS, 1, PART_A], rows)
+    s_bias_b = gl.allocate_shared_memory(gl.float32, [2 * FORM.BLOCKS, 1, PART_B], rows)
+    line: gl.constexpr = gl.SliceLayout(0, gl.BlockedLayout([1, 1], [1, 32], [WARPS, 1], [1, 0]))
+    columns_a = gl.arange(0, PART_A, layout=line)[None, :]
+    columns_b = PART_A + gl.arange(0, PART_B, layout=line)[None, :]
+    for block in gl.static_range(FORM.BLOCKS):
+        first = block * (FORM.D // 2)
+        p_update_bias = p_gates_bias + 2 * FORM.E + first
+        s_bias_a.index(block).store(0.5 * gl.load(p_update_bias + columns_a).to(gl.float32))
+        s_bias_b.index(block).store(0.5 * gl.load(p_update_bias + columns_b).to(gl.float32))
+        s_bias_a.index(FORM.BLOCKS + block).store(gl.load(p_bias + first + columns_a).to(gl.float32))
+        s_bias_b.index(FORM.BLOCKS + block).store(gl.load(p_bias + first + columns_b).to(gl.float32))
+    ring = (s_product, s_weight_a, s_weight_b, full, empty)
+    beside = (s_gates_a, s_gates_b, s_state_a, s_state_b, ready, free)
+    out = (p_out, p_seed, s_bias_a, s_bias_b, starts, lengths, rates)
+    coming = (d_product, d_weight_a, d_weight_b, d_gates_a, d_gates_b, d_state_a, d_state_b)
+    gl.warp_specialize([
+        (_consume_candidates, (0, out, ring, beside, n_pairs, FORM)),
+        (_consume_candidates, (1, out, ring, beside, n_pairs, FORM)),
+        (_produce_candidates, (coming, ring, beside, n_pairs, FORM)),
+    ], [4, 1], [FORM.REGISTERS, PRODUCER])  # fmt: skip
+
+
+@gluon.jit
+def _produce_candidates(coming, ring, beside, n_pairs, FORM: gl.constexpr):
+    """Ask for what tile after tile needs, each when its place is free."""
+    d_product, d_weight_a, d_weight_b, d_gates_a, d_gates_b, d_state_a, d_state_b = coming
+    s_product, s_weight_a, s_weight_b, full, empty = ring
+    s_gates_a, s_gates_b, s_state_a, s_state_b, ready, free = beside
+    WEIGHTS: gl.constexpr = d_weight_a.block_type.nbytes + d_weight_b.block_type.nbytes
+    BESIDE: gl.constexpr = 2 * (d_gates_a.block_type.nbytes + d_gates_b.block_type.nbytes)
+    _follow(FORM.PDL)
+    turn = 0
+    for tile in range(gl.program_id(0), _tiles(n_pairs, FORM), gl.num_programs(0)):
+        row, block = tile // FORM.BLOCKS * (FORM.GROUPS * ROWS), tile % FORM.BLOCKS
+        i, half = block // 2, block % 2
+        first = block * (FORM.D // 2)
+        for step in range(FORM.STEPS):
+            stage = step % FORM.STAGES
+            mbarrier.wait(empty.index(stage), (_round(turn, step, FORM) & 1) ^ 1)
+            bar = full.index(stage)
+            mbarrier.expect(bar, FORM.GROUPS * d_product.block_type.nbytes + WEIGHTS)
+            column = step * STEP
+            tma.async_copy_global_to_shared(d_weight_a, [first, column], bar, s_weight_a.index(stage))
+            tma.async_copy_global_to_shared(d_weight_b, [first + PART_A, column], bar, s_weight_b.index(stage))
+            for group in gl.static_range(FORM.GROUPS):
+                place = s_product.index(stage * FORM.GROUPS + group)
+                at = [row + group * ROWS, i * FORM.E + column]
+                tma.async_copy_global_to_shared(d_product, at, bar, place)
+            if step == FORM.STAGES:
+                update = 2 * FORM.E + first
+                # Half of the features of swapHalf(s).
+                copied = (i ^ half if FORM.SWAP else i) * FORM.D + half * (FORM.D // 2)
+                for group in gl.static_range(FORM.GROUPS):
+                    top, bar = row + group * ROWS, ready.index(group)
+                    mbarrier.wait(free.index(group), (turn & 1) ^ 1)
+                    mbarrier.expect(bar, BESIDE)
+                    tma.async_copy_global_to_shared(d_gates_a, [top, update], bar, s_gates_a.index(group))
+                    tma.async_copy_global_to_shared(d_gates_b, [top, update + PART_A], bar, s_gates_b.index(group))
+                    tma.async_copy_global_to_shared(d_state_a, [top, copied], bar, s_state_a.index(group))
+                    tma.async_copy_global_to_shared(d_state_b, [top, copied + PART_A], bar, s_state_b.index(group))
+        turn += 1  # noqa: SIM113  # the language has no enumerate
+
+
+@gluon.jit
+def _consume_candidates(group, out, ring, beside, n_pairs, FORM: gl.constexpr):
+    """The product on a group's pairs, and what follows it, tile after tile."""
+    s_product, s_weight_a, s_weight_b, full, empty = ring
+    s_gates_a, s_gates_b, s_state_a, s_state_b, ready, free = beside
+    _, _, s_bias_a, s_bias_b, _, _, _ = out
+    turn = 0
+    for tile in range(gl.program_id(0), _tiles(n_pairs, FORM), gl.num_programs(0)):
+        first, block = (tile // FORM.BLOCKS * FORM.GROUPS + group).to(gl.int64) * ROWS, tile % FORM.BLOCKS
+        sums_a = gl.zeros((ROWS, PART_A), gl.float32, _sums(PART_A))
+        sums_b = gl.zeros((ROWS, PART_B), gl.float32, _sums(PART_B))
+        for step in range(FORM.STEPS):
+            stage = step % FORM.STAGES
+            mbarrier.wait(full.index(stage), _round(turn, step, FORM) & 1)
+            left = s_product.index(stage * FORM.GROUPS + group)
+            right_a, right_b = s_weight_a.index(stage).permute((1, 0)), s_weight_b.index(stage).permute((1, 0))
+            started_a = hopper.warpgroup_mma(left, right_a, sums_a, use_acc=step > 0, is_async=True)
+            started_b = hopper.warpgroup_mma(left, right_b, sums_b, use_acc=step > 0, is_async=True)
+            sums_a, sums_b = hopper.warpgroup_mma_wait(2, deps=(started_a, started_b))
+            if step > 0:
+                mbarrier.arrive(empty.index((step - 1) % FORM.STAGES), count=1)
+        b_sum_a, b_sum_b = hopper.warpgroup_mma_wait(0, deps=(sums_a, sums_b))
+        mbarrier.arrive(empty.index((FORM.STEPS - 1) % FORM.STAGES), count=1)
+        mbarrier.wait(ready.index(group), turn & 1)
+        here = (first, block, gl.minimum(n_pairs - first, ROWS).to(gl.int32))
+        _finish(b_sum_a, s_gates_a.index(group), s_state_a.index(group), s_bias_a, here, 0, out, FORM)
+        _finish(b_sum_b, s_gates_b.index(group), s_state_b.index(group), s_bias_b, here, PART_A, out, FORM)
+        hopper.fence_async_shared()
+        mbarrier.arrive(free.index(group), count=1)
+        turn += 1  # noqa: SIM113  # the language has no enumerate
+
+
+@gluon.jit
+def _finish(b_sum, s_gates, s_state, s_bias, here, column: gl.constexpr, out, FORM: gl.constexpr):
+    """A part of the outputs to where the shuffle wants them: it goes there by the place of what was copied."""
+    p_out, p_seed, _, _, starts, lengths, rates = out
+    first, block, inside = here
+    WIDTH: gl.constexpr = b_sum.shape[1]
+    layout: gl.constexpr = _sums(WIDTH)
+    i, begin = block // 2, block % 2 * (FORM.D // 2) + column
+    b_update = 0.5 * s_gates.load(layout).to(gl.float32) + s_bias.index(block).load(layout)
+    b_update = 0.5 * _tanh(b_update, True) + 0.5
+    b_candidate = _tanh(b_sum + s_bias.index(FORM.BLOCKS + block).load(layout), True)
+    b_out = b_candidate + b_update * (s_state.load(layout).to(gl.float32) - b_candidate)
+    if FORM.DROPOUT:
+        rows = gl.arange(0, ROWS, layout=gl.SliceLayout(1, layout))
+        columns = begin + gl.arange(0, WIDTH, layout=gl.SliceLayout(0, layout))
+        b_out *= _keep_rows(p_seed, first, rows, i, columns, starts, rates, FORM.D)
+    s_state.store(b_out.to(s_state.dtype))
+    lines: gl.constexpr = _lines(WIDTH)
+    numbers = gl.arange(0, ROWS, layout=gl.SliceLayout(1, lines))
+    cells = _destination(first + numbers, i, starts, lengths, FORM.SHUFFLE)
+    columns = begin + gl.arange(0, WIDTH, layout=gl.SliceLayout(0, lines))
+    at = p_out + cells[:, None] * FORM.D + columns[None, :]
+    gl.store(at, s_state.load(lines), mask=(numbers < inside)[:, None])
+
+
+def gates_launch(
+    form: WideForm, device: torch.device, pairs: int, features: int, dtype: torch.dtype, *, pdl: bool
+) -> DescriptorLaunch:
+    """The launch for a layer's shape.
+
+    It takes what is read, the weights of the gates, what is read once more, where products go, where update gates go,
+    and the gates' bias.
+    """
+    pair = 2 * features
+    steps, blocks = pair // STEP.value, 3 * pair // form.columns
+    assert steps % form.stages == 0 < steps // form.stages - 1
+    assert pair % form.columns == 0
+    wide = [Matrix(pairs, width, ROWS.value, form.columns) for width in (pair, 2 * pair, 3 * pair)]
+    constants = Constants(
+        E=pair, GROUPS=2, STAGES=form.stages, STEPS=steps, COLUMNS=form.columns, BLOCKS=blocks,
+        RESETS=2 * pair // form.columns, REGISTERS=240, PDL=pdl,
+    )  # fmt: skip
+    programs = min(-(-pairs // (2 * ROWS.value)) * blocks, multiprocessors(device))
+    return DescriptorLaunch(
+        sys.modules[__name__], "gates_forward", (programs,),
+        [Matrix(pairs, pair, ROWS.value, STEP.value), Matrix(3 * pair, pair, form.columns, STEP.value), *wide],
+        dtype, pairs, FORM=constants, num_warps=WARPS.value, maxnreg=168, launch_pdl=pdl,
+    )  # fmt: skip
+
+
+def candidates_launch(
+    device: torch.device,
+    pairs: int,
+    features: int,
+    groups: tuple[Any, ...],
+    dtype: torch.dtype,
+    **flags: Any,
+) -> DescriptorLaunch:
+    """The launch for a layer's shape.
+
+    It takes products r_i * a, the weights of the candidates twice, gates twice and pairs twice, then the biases of
+    gates and candidates, the output and the seed.
+    """
+    pair, steps, parts = 2 * features, 2 * features // STEP.value, (PART_A.value, PART_B.value)
+    assert features == 2 * sum(parts)
+    matrices = [
+        Matrix(pairs, 2 * pair, ROWS.value, STEP.value),
+        *(Matrix(pair, pair, part, STEP.value) for part in parts),
+        *(Matrix(pairs, width, ROWS.value, part) for width in (3 * pair, pair) for part in parts),
+    ]
+    constants = Constants(
+        D=features, E=pair, GROUPS=2, STAGES=CANDIDATE_STAGES, STEPS=steps, BLOCKS=4, REGISTERS=240, **flags
+    )  # fmt: skip
+    programs = min(-(-pairs // (2 * ROWS.value)) * 4, multiprocessors(device))
+    return DescriptorLaunch(
+        sys.modules[__name__], "candidates_forward", (programs,), matrices, dtype, pairs, *groups,
+        FORM=constants, num_warps=WARPS.value, maxnreg=168, launch_pdl=flags["PDL"],
+    )  # fmt: skip
