@@ -37,6 +37,8 @@ PATIENCE = 10.0
 LAYER_TRIALS: dict[str, tuple[int, LayerForm]] = {
     "loop": (192, LayerForm(groups=2, stages=6, split=3, shared=True, loop=True)),
     "ways4": (192, LayerForm(groups=1, stages=6, split=3, shared=True, ways=4)),
+    "ahead": (96, LayerForm(groups=2, stages=3, ahead=2)),
+    "ahead1": (96, LayerForm(groups=2, stages=6, ahead=1)),
 }
 """Forms of the layer as one launch that are tried for other numbers of pairs than the table has them for."""
 PRODUCT_TRIALS: dict[int, ProductForm] = {

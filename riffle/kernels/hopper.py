@@ -43,16 +43,19 @@ ROWS = gl.constexpr(64)
 """Pairs of a group, 16 for each of its warps."""
 WARPS = gl.constexpr(4)
 """Warps of a group."""
+STRIP = gl.constexpr(32)
+"""Columns of the blocks by which pairs come ahead, as many as a chunk of outputs has."""
 
 
 @gluon.jit(do_not_specialize=["n_pairs"])
 def layer_forward(
-    d_gates, d_update, d_candidates, d_kept, d_kept_update, p_gates_bias, p_bias, p_state, p_skip, p_scale, p_out,
-    p_seed, n_pairs, starts, lengths, rates, FORM: gl.constexpr,
+    d_gates, d_update, d_candidates, d_kept, d_kept_update, d_state, p_gates_bias, p_bias, p_state, p_skip, p_scale,
+    p_out, p_seed, n_pairs, starts, lengths, rates, FORM: gl.constexpr,
 ):  # fmt: skip
     """Gates, candidates, update, dropout and shuffle; where ``KEEP``, gates as ``launches.Kept`` has them, too.
 
-    Where ``SHARED``, a lies in shared memory, else in registers.
+    Where ``SHARED``, a lies in shared memory, else in registers. ``AHEAD`` is for how many tiles of each group pairs
+    have room in shared memory, where the copy engine brings them ahead; 0 where the groups load them.
     """
     PLACES: gl.constexpr = FORM.STAGES * FORM.BLOCKS
     READ: gl.constexpr = FORM.GROUPS * FORM.PARTS if FORM.SHARED else 1
@@ -67,6 +70,15 @@ def layer_forward(
     for stage in gl.static_range(FORM.STAGES):
         mbarrier.init(full.index(stage), count=1)
         mbarrier.init(empty.index(stage), count=FORM.GROUPS)
+    s_ahead, came, left = s_read, full, empty
+    if FORM.AHEAD > 0:
+        ROOM: gl.constexpr = FORM.GROUPS * FORM.AHEAD
+        s_ahead = gl.allocate_shared_memory(d_gates.dtype, [ROOM * (FORM.E // STRIP), ROWS, STRIP], d_state.layout)
+        came = gl.allocate_shared_memory(gl.int64, [ROOM, 1], mbarrier.MBarrierLayout())
+        left = gl.allocate_shared_memory(gl.int64, [ROOM, 1], mbarrier.MBarrierLayout())
+        for place in gl.static_range(ROOM):
+            mbarrier.init(came.index(place), count=1)
+            mbarrier.init(left.index(place), count=1)
     # In float32: halves of the biases of the reset gates, of the update gates, and the candidates' biases.
     rows: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
     CHUNKS: gl.constexpr = FORM.E // FORM.OUT
@@ -81,9 +93,10 @@ def layer_forward(
         s_bias.index(c).store(0.5 * gl.load(p_gates_bias + 2 * FORM.E + columns).to(gl.float32))
         s_bias.index(CHUNKS + c).store(gl.load(p_bias + columns).to(gl.float32))
     ring = (s_ring, full, empty)
-    pairs = (p_state, p_skip, p_scale, p_out, p_seed, n_pairs, s_read)
+    ahead = (s_ahead, came, left)
+    pairs = (p_state, p_skip, p_scale, p_out, p_seed, n_pairs, s_read, ahead)
     layer = (pairs, (d_kept, d_kept_update, s_kept), (starts, lengths, rates), ring, (s_reset_bias, s_bias))
-    weights = (d_gates, d_update, d_candidates)
+    weights = (d_gates, d_update, d_candidates, d_state, ahead)
     if FORM.GROUPS == 1:
         gl.warp_specialize([
             (_consume, (0, layer, FORM)), (_produce, (weights, ring, n_pairs, FORM)),
@@ -102,10 +115,15 @@ def layer_forward(
 @gluon.jit
 def _produce(weights, ring, n_pairs, FORM: gl.constexpr):
     """Copy the weights of tile after tile into the ring, each when all groups have left its place."""
-    d_gates, d_update, d_candidates = weights
+    d_gates, d_update, d_candidates, d_state, ahead = weights
     s_ring, full, empty = ring
     first_cell, first_chunk = _part(FORM)
-    for _ in range(gl.program_id(0) // FORM.WAYS, _tiles(n_pairs, FORM), gl.num_programs(0) // FORM.WAYS):
+    _follow(FORM.PDL and FORM.AHEAD > 0)
+    turn = 0
+    for tile in range(gl.program_id(0) // FORM.WAYS, _tiles(n_pairs, FORM), gl.num_programs(0) // FORM.WAYS):
+        if FORM.AHEAD > 0:
+            _ask_ahead(d_state, ahead, tile, turn, FORM)
+        turn += 1  # noqa: SIM113  # the language has no enumerate
         for cell in range(FORM.CELLS):
             i = first_cell + cell
             for use in range(FORM.USES):
@@ -123,6 +141,20 @@ def _produce(weights, ring, n_pairs, FORM: gl.constexpr):
                         low, high = block.slice(0, FORM.OUT, dim=0), block.slice(FORM.OUT, FORM.OUT, dim=0)
                         tma.async_copy_global_to_shared(d_candidates, [row, column], full.index(stage), low)
                         tma.async_copy_global_to_shared(d_update, [2 * FORM.E + row, column], full.index(stage), high)
+
+
+@gluon.jit
+def _ask_ahead(d_state, ahead, tile, turn, FORM: gl.constexpr):
+    """Ask for each group's pairs of a tile, when those that had their place have been read."""
+    s_ahead, came, left = ahead
+    STRIPS: gl.constexpr = FORM.E // STRIP
+    for group in gl.static_range(FORM.GROUPS):
+        place = group * FORM.AHEAD + turn % FORM.AHEAD
+        mbarrier.wait(left.index(place), (turn // FORM.AHEAD & 1) ^ 1)
+        mbarrier.expect(came.index(place), STRIPS * d_state.block_type.nbytes)
+        for k in gl.static_range(STRIPS):
+            at = [(tile * FORM.GROUPS + group) * ROWS, k * STRIP]
+            tma.async_copy_global_to_shared(d_state, at, came.index(place), s_ahead.index(place * STRIPS + k))
 
 
 @gluon.jit
@@ -151,17 +183,25 @@ def _round(use, cell, FORM: gl.constexpr):
 def _consume(group, layer, FORM: gl.constexpr):
     """The layer on a group's pairs of tile after tile."""
     pairs, _, _, ring, _ = layer
-    p_state, p_skip, p_scale, _, _, n_pairs, s_read = pairs
+    p_state, p_skip, p_scale, _, _, n_pairs, s_read, ahead = pairs
     first_cell, first_chunk = _part(FORM)
     # What the launch before made is read after this, and only weights before: see tuning.DEPENDENT_LAUNCH.
     _follow(FORM.PDL)
+    turn = 0
     for tile in range(gl.program_id(0) // FORM.WAYS, _tiles(n_pairs, FORM), gl.num_programs(0) // FORM.WAYS):
         first = (tile * FORM.GROUPS + group).to(gl.int64) * ROWS
         inside = gl.minimum(n_pairs - first, ROWS).to(gl.int32)
-        read = _read(p_state, p_skip, p_scale, s_read, group, first, inside, FORM)
+        strip = 0
+        if FORM.AHEAD > 0:
+            place = group * FORM.AHEAD + turn % FORM.AHEAD
+            strip = place * (FORM.E // STRIP)
+            mbarrier.wait(ahead[1].index(place), turn // FORM.AHEAD & 1)
+            read = _read_ahead(ahead[0], strip, FORM)
+        else:
+            read = _read(p_state, p_skip, p_scale, s_read, group, first, inside, FORM)
         unknown = n_pairs + tile
         for cell in range(FORM.CELLS):
-            here = (first_cell + cell, first_chunk, first, inside, group, cell, unknown)
+            here = (first_cell + cell, first_chunk, first, inside, group, cell, unknown, strip)
             products = ()
             reset = _start(read, ring, here, 0, 0, FORM.CHUNK, FORM.SHARED, FORM)
             for j in gl.static_range(FORM.PARTS):
@@ -183,6 +223,9 @@ def _consume(group, layer, FORM: gl.constexpr):
             else:
                 for c in gl.static_range(FORM.LAST):
                     update = _finish(c, update, c + 1 == FORM.LAST, products, read, layer, here, FORM)
+        if FORM.AHEAD > 0:
+            mbarrier.arrive(ahead[2].index(group * FORM.AHEAD + turn % FORM.AHEAD), count=1)
+        turn += 1  # noqa: SIM113  # the language has no enumerate
     if FORM.KEEP:
         tma.store_wait(0)
 
@@ -230,12 +273,23 @@ def _read(p_state, p_skip, p_scale, s_read, group, first, inside, FORM: gl.const
 
 
 @gluon.jit
+def _read_ahead(s_ahead, strip, FORM: gl.constexpr):
+    """The same from where the copy engine brought it, where nothing is added to it."""
+    chunks = ()
+    for k in gl.static_range(FORM.PARTS):
+        low, high = s_ahead.index(strip + 2 * k).load(_sums(STRIP)), s_ahead.index(strip + 2 * k + 1).load(_sums(STRIP))
+        b_read = gl.join(low, high).permute(0, 2, 1).reshape([ROWS, 2 * STRIP])
+        chunks += (gl.convert_layout(b_read, _sums(2 * STRIP), assert_trivial=True),)  # type: ignore[assignment]
+    return chunks
+
+
+@gluon.jit
 def _start(
     read, ring, here, use, row: gl.constexpr, WIDTH: gl.constexpr, SHARED: gl.constexpr, FORM: gl.constexpr
 ):  # fmt: skip
     """Start the product of what is read and ``WIDTH`` rows of the weights of a use, from ``row`` on."""
     s_ring, full, _ = ring
-    _, _, _, _, _, cell, unknown = here
+    _, _, _, _, _, cell, unknown, _ = here
     sums = gl.zeros((ROWS, WIDTH), gl.float32, _sums(WIDTH))
     # No compiler knows that this is zero: it would compute all addresses ahead, and run out of registers.
     zero = (unknown + cell + use) >> 31
@@ -265,7 +319,7 @@ def _release(ring, use, FORM: gl.constexpr):
 def _product(b_sum, read, j: gl.constexpr, layer, here, FORM: gl.constexpr):
     """A chunk of 2 r^i * a."""
     _, kept, _, _, biases = layer
-    i, _, first, _, group, _, _ = here
+    i, _, first, _, group, _, _, _ = here
     if FORM.KEEP:
         _store_gates(kept[0], kept[2].index(group), b_sum, i * FORM.E + j * FORM.CHUNK, first)
     b_read = read[0].index(read[1] + j).load(_sums(FORM.CHUNK)) if FORM.SHARED else read[j]
@@ -294,12 +348,12 @@ RESET_BF16, RESET_FP16 = gl.constexpr(_RESET.format(type="bf16")), gl.constexpr(
 def _finish(c, update, ALONE: gl.constexpr, products, read, layer, here, FORM: gl.constexpr):
     """Chunk c of the outputs; starts the next product for update gates, unless ``ALONE``."""
     pairs, kept, groups, ring, biases = layer
-    p_state, _, _, p_out, p_seed, _, _ = pairs
-    i, first_chunk, first, inside, group, _, _ = here
+    p_state, _, _, p_out, p_seed, _, _, ahead = pairs
+    i, first_chunk, first, inside, group, _, _, strip = here
     CHUNKS: gl.constexpr = FORM.D // FORM.OUT
     chunk = first_chunk + c
     candidate = _start(products, ring, here, FORM.PARTS + c, 0, FORM.OUT, False, FORM)
-    b_copied = _load_copied(p_state, chunk, i, first, inside, FORM)
+    b_copied = _load_copied(p_state, ahead[0], strip, c, chunk, i, first, inside, FORM)
     b_sum = hopper.warpgroup_mma_wait(FORM.PARTS, deps=(update,))
     if FORM.KEEP:
         s_half = kept[2].index(group)._reinterpret(kept[1].dtype, [ROWS, FORM.OUT], kept[1].layout)
@@ -319,12 +373,25 @@ def _finish(c, update, ALONE: gl.constexpr, products, read, layer, here, FORM: g
 
 
 @gluon.jit
-def _load_copied(p_state, chunk, i, first, inside, FORM: gl.constexpr):
+def _load_copied(p_state, s_ahead, strip, c, chunk, i, first, inside, FORM: gl.constexpr):
     """A chunk of swapHalf(s)."""
-    rows = gl.arange(0, ROWS, layout=gl.SliceLayout(1, _sums(FORM.OUT)))
-    columns = chunk * FORM.OUT + gl.arange(0, FORM.OUT, layout=gl.SliceLayout(0, _sums(FORM.OUT)))
-    offsets = rows[:, None] * FORM.E + _copied(columns, i, FORM.D, FORM.SWAP)[None, :]
-    return gl.load(p_state + first * FORM.E + offsets, mask=(rows < inside)[:, None], other=0.0)
+    SOURCE: gl.constexpr = _source(c, FORM.OUT, FORM.D // 2, FORM.SWAP) if FORM.AHEAD > 0 else -1
+    if SOURCE >= 0:
+        cell = 1 - i if SOURCE == 1 else i
+        return s_ahead.index(strip + cell * (FORM.D // STRIP) + c).load(_sums(FORM.OUT))
+    else:
+        rows = gl.arange(0, ROWS, layout=gl.SliceLayout(1, _sums(FORM.OUT)))
+        columns = chunk * FORM.OUT + gl.arange(0, FORM.OUT, layout=gl.SliceLayout(0, _sums(FORM.OUT)))
+        offsets = rows[:, None] * FORM.E + _copied(columns, i, FORM.D, FORM.SWAP)[None, :]
+        return gl.load(p_state + first * FORM.E + offsets, mask=(rows < inside)[:, None], other=0.0)
+
+
+@gluon.constexpr_function
+def _source(c, width, half, swap):
+    """From which cell a chunk of swapHalf(s) comes: 0 the same, 1 the other, -1 both, and so not from one strip."""
+    if (c + 1) * width <= half or not swap:
+        return 0
+    return 1 if c * width >= half else -1
 
 
 @gluon.jit
@@ -363,11 +430,12 @@ def constants(form: LayerForm, features: int, **flags: Any) -> Constants:
     assert form.stages >= 2 * form.split
     # Programs that go on to another tile go on where the ring began.
     assert form.ways > 1 or uses % form.stages == 0
+    assert not form.ahead or (out == STRIP.value and not (form.shared or form.loop) and form.ways == 1)
     return Constants(
         D=features, E=pair, GROUPS=form.groups, STAGES=form.stages, SPLIT=form.split, CHUNK=chunk,
         OUT=out, PARTS=parts, LAST=last, BLOCKS=parts // form.split, RESETS=parts * form.split, USES=uses,
         SHARED=form.shared, LOOP=form.loop, WAYS=form.ways, CELLS=2 if form.ways == 1 else 1,
-        REGISTERS=form.registers[0], **flags,
+        REGISTERS=form.registers[0], AHEAD=0 if flags["SKIP"] else form.ahead, **flags,
     )  # fmt: skip
 
 
@@ -382,8 +450,8 @@ def layer_launch(
 ) -> DescriptorLaunch:
     """The launch for a layer's shape.
 
-    It takes the weights of the gates twice, those of the candidates and the kept gates twice, then the biases of gates
-    and candidates, the cells, the skip connection with its scale, the output and the seed.
+    It takes the weights of the gates twice, those of the candidates, the kept gates twice and the cells, then the biases
+    of gates and candidates, the cells, the skip connection with its scale, the output and the seed.
     """
     chunk, pair = form.chunk(features), 2 * features
     weights = [Matrix(3 * pair, pair, height, chunk) for height in (chunk, chunk // 2)]
@@ -391,7 +459,7 @@ def layer_launch(
     tiles = -(-pairs // (form.groups * ROWS.value))
     programs = min(tiles, multiprocessors(device)) if form.ways == 1 else tiles * form.ways
     return DescriptorLaunch(
-        sys.modules[__name__], "layer_forward", (programs,), [*weights, Matrix(pair, pair, chunk // 2, chunk), *kept],
+        sys.modules[__name__], "layer_forward", (programs,), [*weights, Matrix(pair, pair, chunk // 2, chunk), *kept, Matrix(pairs, pair, ROWS.value, STRIP.value)],
         dtype, pairs, *groups, FORM=constants(form, features, **flags),
         num_warps=WARPS.value, maxnreg=form.registers[1], launch_pdl=flags["PDL"],
     )  # fmt: skip

@@ -258,8 +258,8 @@ def forward_layer(
         gates = None if kept is None else kept.gates
         scale = None if skip_CD is None else weights.skip_scale
         plan.layer_forward(
-            weights.gates, weights.gates, weights.candidates, gates, gates, weights.gates_bias, weights.candidates_bias,
-            x_CD, skip_CD, scale, out_CD, seed,
+            weights.gates, weights.gates, weights.candidates, gates, gates, x_CD, weights.gates_bias,
+            weights.candidates_bias, x_CD, skip_CD, scale, out_CD, seed,
         )  # fmt: skip
         return out_CD
     pairs, features = plan.pairs, plan.features

@@ -112,6 +112,8 @@ class LayerForm(NamedTuple):
     """Whether the chunks of outputs are made by a loop."""
     ways: int = 1
     """Programs that share a tile: 1, or 4 that take one tile each, and half of the outputs of one of its cells."""
+    ahead: int = 0
+    """Tiles for whose pairs there is room in shared memory, where no skip connection is added to them."""
 
     def chunk(self, features: int) -> int:
         """Columns of reset gates that are formed at once."""

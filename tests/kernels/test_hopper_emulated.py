@@ -80,7 +80,7 @@ def forward(
     if isinstance(form, LayerForm):
         launch = hopper.layer_launch(form, *shape, groups, DTYPE, PDL=False, **flags)
         run(
-            launch, gates, gates, candidates, kept, kept, gates_bias, candidates_bias, x_CD, skip,
+            launch, gates, gates, candidates, kept, kept, x_CD, gates_bias, candidates_bias, x_CD, skip,
             scale_D if flags["SKIP"] else None, out_CD, seed,
         )  # fmt: skip
     else:
