@@ -24,7 +24,7 @@ from triton.experimental.gluon.language.nvidia import hopper
 
 from riffle.kernels.descriptors import Constants, DescriptorLaunch, Matrix
 from riffle.kernels.gated_switch import _destination, _follow, _keep_rows, _tanh
-from riffle.kernels.hopper import PRODUCER, ROWS, WARPS, _lines, _sums
+from riffle.kernels.hopper import PRODUCER, ROWS, WARPS, _allocate_biases, _bias, _lines, _store_bias, _sums
 from riffle.kernels.tuning import WideForm, multiprocessors
 
 mbarrier, tma = hopper.mbarrier, hopper.tma
@@ -44,13 +44,9 @@ def gates_forward(d_read, d_weight, d_beside, d_product, d_gates, p_gates_bias, 
     s_weight = gl.allocate_shared_memory(dtype, [FORM.STAGES, FORM.COLUMNS, STEP], d_weight.layout)
     s_beside = gl.allocate_shared_memory(dtype, [FORM.GROUPS, ROWS, FORM.COLUMNS], d_beside.layout)
     full, empty, ready, free = _barriers(FORM)
-    # In float32: halves of the biases of the reset gates.
-    rows: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
-    s_bias = gl.allocate_shared_memory(gl.float32, [FORM.RESETS, 1, FORM.COLUMNS], rows)
-    line: gl.constexpr = gl.SliceLayout(0, gl.BlockedLayout([1, 1], [1, 32], [WARPS, 1], [1, 0]))
-    for block in gl.static_range(FORM.RESETS):
-        columns = block * FORM.COLUMNS + gl.arange(0, FORM.COLUMNS, layout=line)[None, :]
-        s_bias.index(block).store(0.5 * gl.load(p_gates_bias + columns).to(gl.float32))
+    s_bias = _allocate_biases(p_gates_bias, FORM.RESETS, FORM.COLUMNS)
+    for block in range(FORM.RESETS):
+        _store_bias(s_bias.index(block), p_gates_bias + block * FORM.COLUMNS, 0.5, FORM.COLUMNS)
     ring, beside = (s_read, s_weight, full, empty), (s_beside, ready, free)
     leaving = (d_product, d_gates, s_bias)
     gl.warp_specialize([
@@ -142,7 +138,7 @@ def _consume(group, leaving, ring, beside, n_pairs, FORM: gl.constexpr):
         mbarrier.wait(ready.index(group), turn & 1)
         if block < FORM.RESETS:
             b_read = s_out.load(layout)
-            b_bias = s_bias.index(block).load(layout)
+            b_bias = _bias(s_bias.index(block), FORM.COLUMNS)
             CODE: gl.constexpr = RESET_BF16 if b_read.dtype == gl.bfloat16 else RESET_FP16
             b_product = gl.inline_asm_elementwise(
                 CODE, "=r,f,f,f,f,r", [b_sum, b_bias, b_read], dtype=b_read.dtype, is_pure=True, pack=2
@@ -204,20 +200,14 @@ def candidates_forward(
     s_state_a = gl.allocate_shared_memory(dtype, [FORM.GROUPS, ROWS, PART_A], d_state_a.layout)
     s_state_b = gl.allocate_shared_memory(dtype, [FORM.GROUPS, ROWS, PART_B], d_state_b.layout)
     full, empty, ready, free = _barriers(FORM)
-    # In float32, of every tile's columns: halves of the biases of the update gates, then the candidates' biases.
-    rows: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
-    s_bias_a = gl.allocate_shared_memory(gl.float32, [2 * FORM.BLOCKS, 1, PART_A], rows)
-    s_bias_b = gl.allocate_shared_memory(gl.float32, [2 * FORM.BLOCKS, 1, PART_B], rows)
-    line: gl.constexpr = gl.SliceLayout(0, gl.BlockedLayout([1, 1], [1, 32], [WARPS, 1], [1, 0]))
-    columns_a = gl.arange(0, PART_A, layout=line)[None, :]
-    columns_b = PART_A + gl.arange(0, PART_B, layout=line)[None, :]
-    for block in gl.static_range(FORM.BLOCKS):
-        first = block * (FORM.D // 2)
-        p_update_bias = p_gates_bias + 2 * FORM.E + first
-        s_bias_a.index(block).store(0.5 * gl.load(p_update_bias + columns_a).to(gl.float32))
-        s_bias_b.index(block).store(0.5 * gl.load(p_update_bias + columns_b).to(gl.float32))
-        s_bias_a.index(FORM.BLOCKS + block).store(gl.load(p_bias + first + columns_a).to(gl.float32))
-        s_bias_b.index(FORM.BLOCKS + block).store(gl.load(p_bias + first + columns_b).to(gl.float32))
+    s_bias_a = _allocate_biases(p_bias, 2 * FORM.BLOCKS, PART_A)
+    s_bias_b = _allocate_biases(p_bias, 2 * FORM.BLOCKS, PART_B)
+    for block in range(FORM.BLOCKS):
+        p_update, p_candidate = p_gates_bias + 2 * FORM.E + block * (FORM.D // 2), p_bias + block * (FORM.D // 2)
+        _store_bias(s_bias_a.index(block), p_update, 0.5, PART_A)
+        _store_bias(s_bias_b.index(block), p_update + PART_A, 0.5, PART_B)
+        _store_bias(s_bias_a.index(FORM.BLOCKS + block), p_candidate, 1.0, PART_A)
+        _store_bias(s_bias_b.index(FORM.BLOCKS + block), p_candidate + PART_A, 1.0, PART_B)
     ring = (s_product, s_weight_a, s_weight_b, full, empty)
     beside = (s_gates_a, s_gates_b, s_state_a, s_state_b, ready, free)
     out = (p_out, p_seed, s_bias_a, s_bias_b, starts, lengths, rates)
@@ -310,9 +300,9 @@ def _finish(b_sum, s_gates, s_state, s_bias, here, column: gl.constexpr, out, FO
     WIDTH: gl.constexpr = b_sum.shape[1]
     layout: gl.constexpr = _sums(WIDTH)
     i, begin = block // 2, block % 2 * (FORM.D // 2) + column
-    b_update = 0.5 * s_gates.load(layout).to(gl.float32) + s_bias.index(block).load(layout)
+    b_update = 0.5 * s_gates.load(layout).to(gl.float32) + _bias(s_bias.index(block), WIDTH)
     b_update = 0.5 * _tanh(b_update, True) + 0.5
-    b_candidate = _tanh(b_sum + s_bias.index(FORM.BLOCKS + block).load(layout), True)
+    b_candidate = _tanh(b_sum + _bias(s_bias.index(FORM.BLOCKS + block), WIDTH), True)
     b_out = b_candidate + b_update * (s_state.load(layout).to(gl.float32) - b_candidate)
     if FORM.DROPOUT:
         rows = gl.arange(0, ROWS, layout=gl.SliceLayout(1, layout))

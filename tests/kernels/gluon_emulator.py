@@ -308,7 +308,7 @@ _language = SimpleNamespace(
     inline_asm_elementwise=_reset, SliceLayout=lambda *a: None, BlockedLayout=lambda *a: None,
     SwizzledSharedLayout=lambda *a: None,
 )  # fmt: skip
-_LAYOUTS = ("_sums", "_operand", "_lines")
+_LAYOUTS = ("_sums", "_operand", "_lines", "_spread")
 
 
 class Emulated:
