@@ -88,6 +88,8 @@ CHANGES: dict[str, Callable[[Setting], Setting]] = {
     **{name: partial(_with_wide, form) for name, form in WIDE_TRIALS.items()},
     "loop": partial(_with_form, "loop", True, 2**13),
     "ways4": partial(_with_form, "ways4", False, 512),
+    "ahead": partial(_with_form, "ahead", False, 0),
+    "ahead1": partial(_with_form, "ahead1", False, 0),
     "gradients17": lambda setting: setting._replace(gradient_pairs=2**17),
     "gradients15": lambda setting: setting._replace(gradient_pairs=2**15),
 }
@@ -259,6 +261,10 @@ def checks() -> list[Check]:
     for setting in ("library+loop", "before"):
         found += [Check(setting, 192, 2**13, True, skip, 1) for skip in (True, False)]
     found += [Check("library+ways4", 192, pairs, False, False, 1) for pairs in (2**9, 2**10, 2**12)]
+    for name in ("ahead", "ahead1"):
+        found += [
+            Check(f"library+{name}", 96, pairs, False, False, shuffle) for pairs, shuffle in ((MANY, 1), (100, -1))
+        ]
     for name in WIDE_TRIALS:
         found += [
             Check(f"library+{name}", 384, 2**13, False, skip, shuffle) for skip, shuffle in ((True, 1), (False, -1))

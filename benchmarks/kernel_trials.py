@@ -154,11 +154,15 @@ def rows() -> Iterator[Row]:
         yield Row(name, ("library",), profile_step, (workload, "riffle"), 2.0)
     own_256k = Workload("own-backward-256k", "plain forward and backward", 192, 2, (256 * K,))
     yield Row("backward-256k", ("before", "library"), time_network, (own_256k, "riffle"), 3.0)
+    settings = ("library", "library+ahead", "library+ahead1", "library")
+    yield Row("layer 96, 1048576 pairs", settings, time_layer, (96, M, False, False, False), 0.5)
+    infer_2m = Workload("infer-2m", "inference", 96, 1, (2 * M,))
+    yield Row("infer-2m", settings, time_network, (infer_2m, "fused"), 2.0)
     settings = ("library", *(f"library+{name}" for name in WIDE_TRIALS), "library")
     for pairs in (2**16, 2**12, 2**14):
         yield Row(f"layer 384, {pairs} pairs", settings, time_layer, (384, pairs, False, False, False), 0.5)
     for name, lengths, batch in (("384-128k", (128 * K,), 1), ("384-128x64", (128,), 64)):
-        wide = Workload(name, "inference", 384, 2, lengths, batch=batch, graph=True)
+        wide = Workload(name, "inference", 384, 2, lengths, batch=batch, graph=batch > 1)
         yield Row(name, settings, time_network, (wide, "fused"), 2.0)
     for features, pairs, keep, back, settings in (
         (64, 2**20, True, False, ("other", "library")),

@@ -491,5 +491,6 @@ def layer_launch(
     return DescriptorLaunch(
         sys.modules[__name__], "layer_forward", (programs,),
         [*weights, *kept, Matrix(pairs, pair, ROWS.value, STRIP.value)], dtype, pairs, *groups,
-        FORM=constants(form, features, **flags), num_warps=WARPS.value, maxnreg=form.registers[1], launch_pdl=flags["PDL"],
+        FORM=constants(form, features, **flags), num_warps=WARPS.value, maxnreg=form.registers[1],
+        launch_pdl=flags["PDL"],
     )  # fmt: skip
