@@ -45,7 +45,7 @@ def gates_forward(d_read, d_weight, d_beside, d_product, d_gates, p_gates_bias, 
     s_beside = gl.allocate_shared_memory(dtype, [FORM.GROUPS, ROWS, FORM.COLUMNS], d_beside.layout)
     full, empty, ready, free = _barriers(FORM)
     s_bias = _allocate_biases(p_gates_bias, FORM.RESETS, FORM.COLUMNS)
-    for block in range(FORM.RESETS):
+    for block in gl.static_range(FORM.RESETS):
         _store_bias(s_bias.index(block), p_gates_bias + block * FORM.COLUMNS, 0.5, FORM.COLUMNS)
     ring, beside = (s_read, s_weight, full, empty), (s_beside, ready, free)
     leaving = (d_product, d_gates, s_bias)
@@ -202,7 +202,7 @@ def candidates_forward(
     full, empty, ready, free = _barriers(FORM)
     s_bias_a = _allocate_biases(p_bias, 2 * FORM.BLOCKS, PART_A)
     s_bias_b = _allocate_biases(p_bias, 2 * FORM.BLOCKS, PART_B)
-    for block in range(FORM.BLOCKS):
+    for block in gl.static_range(FORM.BLOCKS):
         p_update, p_candidate = p_gates_bias + 2 * FORM.E + block * (FORM.D // 2), p_bias + block * (FORM.D // 2)
         _store_bias(s_bias_a.index(block), p_update, 0.5, PART_A)
         _store_bias(s_bias_b.index(block), p_update + PART_A, 0.5, PART_B)
