@@ -131,7 +131,7 @@ def _store_bias(s_bias, p_bias, scale: gl.constexpr, WIDTH: gl.constexpr):
 
 @gluon.jit
 def _store_biases(biases, FORM: gl.constexpr):
-    """All biases, those of gates halved; one group does it for all, while the first weights and pairs are on their way."""
+    """All biases, those of gates halved; one group does it for all, while the first weights are on their way."""
     s_reset_bias, s_update_bias, s_bias, known, p_gates_bias, p_bias = biases
     for j in gl.static_range(2 * FORM.PARTS):
         _store_bias(s_reset_bias.index(j), p_gates_bias + j * FORM.CHUNK, 0.5, FORM.CHUNK)

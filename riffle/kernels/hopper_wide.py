@@ -43,12 +43,10 @@ def gates_forward(d_read, d_weight, d_beside, d_product, d_gates, p_gates_bias, 
     s_read = gl.allocate_shared_memory(dtype, [FORM.STAGES * FORM.GROUPS, ROWS, STEP], d_read.layout)
     s_weight = gl.allocate_shared_memory(dtype, [FORM.STAGES, FORM.COLUMNS, STEP], d_weight.layout)
     s_beside = gl.allocate_shared_memory(dtype, [FORM.GROUPS, ROWS, FORM.COLUMNS], d_beside.layout)
-    full, empty, ready, free = _barriers(FORM)
+    full, empty, ready, free, known = _barriers(FORM)
     s_bias = _allocate_biases(p_gates_bias, FORM.RESETS, FORM.COLUMNS)
-    for block in gl.static_range(FORM.RESETS):
-        _store_bias(s_bias.index(block), p_gates_bias + block * FORM.COLUMNS, 0.5, FORM.COLUMNS)
     ring, beside = (s_read, s_weight, full, empty), (s_beside, ready, free)
-    leaving = (d_product, d_gates, s_bias)
+    leaving = (d_product, d_gates, s_bias, known, p_gates_bias)
     gl.warp_specialize([
         (_consume, (0, leaving, ring, beside, n_pairs, FORM)),
         (_consume, (1, leaving, ring, beside, n_pairs, FORM)),
@@ -58,7 +56,7 @@ def gates_forward(d_read, d_weight, d_beside, d_product, d_gates, p_gates_bias, 
 
 @gluon.jit
 def _barriers(FORM: gl.constexpr):
-    """For places of the ring that are filled and left, and for what each group has besides."""
+    """For places of the ring that are filled and left, for what each group has besides, and for the biases."""
     barriers: gl.constexpr = mbarrier.MBarrierLayout()
     full = gl.allocate_shared_memory(gl.int64, [FORM.STAGES, 1], barriers)
     empty = gl.allocate_shared_memory(gl.int64, [FORM.STAGES, 1], barriers)
@@ -70,7 +68,9 @@ def _barriers(FORM: gl.constexpr):
     for group in gl.static_range(FORM.GROUPS):
         mbarrier.init(ready.index(group), count=1)
         mbarrier.init(free.index(group), count=1)
-    return full, empty, ready, free
+    known = gl.allocate_shared_memory(gl.int64, [1, 1], barriers)
+    mbarrier.init(known.index(0), count=1)
+    return full, empty, ready, free, known
 
 
 @gluon.jit
@@ -117,11 +117,14 @@ def _round(turn, step, FORM: gl.constexpr):
 @gluon.jit
 def _consume(group, leaving, ring, beside, n_pairs, FORM: gl.constexpr):
     """The product on a group's pairs, and what follows it, tile after tile."""
-    d_product, d_gates, s_bias = leaving
+    d_product, d_gates, s_bias, known, p_gates_bias = leaving
     empty = ring[3]
     s_beside, ready, free = beside
     s_out = s_beside.index(group)
     layout: gl.constexpr = _sums(FORM.COLUMNS)
+    if group == 0:
+        _store_reset_biases(s_bias, p_gates_bias, FORM)
+        mbarrier.arrive(known.index(0), count=1)
     turn = 0
     for tile in range(gl.program_id(0), _tiles(n_pairs, FORM), gl.num_programs(0)):
         row, block = tile // FORM.BLOCKS * (FORM.GROUPS * ROWS) + group * ROWS, tile % FORM.BLOCKS
@@ -135,6 +138,7 @@ def _consume(group, leaving, ring, beside, n_pairs, FORM: gl.constexpr):
             mbarrier.arrive(empty.index((step - 1) % FORM.STAGES), count=1)
         b_sum = hopper.warpgroup_mma_wait(0, deps=(sums,))
         mbarrier.arrive(empty.index((FORM.STEPS - 1) % FORM.STAGES), count=1)
+        mbarrier.wait(known.index(0), 0)
         mbarrier.wait(ready.index(group), turn & 1)
         if block < FORM.RESETS:
             b_read = s_out.load(layout)
@@ -152,6 +156,13 @@ def _consume(group, leaving, ring, beside, n_pairs, FORM: gl.constexpr):
             tma.async_copy_shared_to_global(d_gates, [row, block * FORM.COLUMNS], s_out)
         turn += 1  # noqa: SIM113  # the language has no enumerate
     tma.store_wait(0)
+
+
+@gluon.jit
+def _store_reset_biases(s_bias, p_gates_bias, FORM: gl.constexpr):
+    """One group does it for both, while the first weights and pairs are on their way."""
+    for block in gl.static_range(FORM.RESETS):
+        _store_bias(s_bias.index(block), p_gates_bias + block * FORM.COLUMNS, 0.5, FORM.COLUMNS)
 
 
 @gluon.jit
@@ -199,18 +210,12 @@ def candidates_forward(
     s_gates_b = gl.allocate_shared_memory(dtype, [FORM.GROUPS, ROWS, PART_B], d_gates_b.layout)
     s_state_a = gl.allocate_shared_memory(dtype, [FORM.GROUPS, ROWS, PART_A], d_state_a.layout)
     s_state_b = gl.allocate_shared_memory(dtype, [FORM.GROUPS, ROWS, PART_B], d_state_b.layout)
-    full, empty, ready, free = _barriers(FORM)
+    full, empty, ready, free, known = _barriers(FORM)
     s_bias_a = _allocate_biases(p_bias, 2 * FORM.BLOCKS, PART_A)
     s_bias_b = _allocate_biases(p_bias, 2 * FORM.BLOCKS, PART_B)
-    for block in gl.static_range(FORM.BLOCKS):
-        p_update, p_candidate = p_gates_bias + 2 * FORM.E + block * (FORM.D // 2), p_bias + block * (FORM.D // 2)
-        _store_bias(s_bias_a.index(block), p_update, 0.5, PART_A)
-        _store_bias(s_bias_b.index(block), p_update + PART_A, 0.5, PART_B)
-        _store_bias(s_bias_a.index(FORM.BLOCKS + block), p_candidate, 1.0, PART_A)
-        _store_bias(s_bias_b.index(FORM.BLOCKS + block), p_candidate + PART_A, 1.0, PART_B)
     ring = (s_product, s_weight_a, s_weight_b, full, empty)
     beside = (s_gates_a, s_gates_b, s_state_a, s_state_b, ready, free)
-    out = (p_out, p_seed, s_bias_a, s_bias_b, starts, lengths, rates)
+    out = (p_out, p_seed, s_bias_a, s_bias_b, starts, lengths, rates, known, p_gates_bias, p_bias)
     coming = (d_product, d_weight_a, d_weight_b, d_gates_a, d_gates_b, d_state_a, d_state_b)
     gl.warp_specialize([
         (_consume_candidates, (0, out, ring, beside, n_pairs, FORM)),
@@ -265,7 +270,10 @@ def _consume_candidates(group, out, ring, beside, n_pairs, FORM: gl.constexpr):
     """The product on a group's pairs, and what follows it, tile after tile."""
     s_product, s_weight_a, s_weight_b, full, empty = ring
     s_gates_a, s_gates_b, s_state_a, s_state_b, ready, free = beside
-    _, _, s_bias_a, s_bias_b, _, _, _ = out
+    _, _, s_bias_a, s_bias_b, _, _, _, known, p_gates_bias, p_bias = out
+    if group == 0:
+        _store_biases(s_bias_a, s_bias_b, p_gates_bias, p_bias, FORM)
+        mbarrier.arrive(known.index(0), count=1)
     turn = 0
     for tile in range(gl.program_id(0), _tiles(n_pairs, FORM), gl.num_programs(0)):
         first, block = (tile // FORM.BLOCKS * FORM.GROUPS + group).to(gl.int64) * ROWS, tile % FORM.BLOCKS
@@ -283,6 +291,7 @@ def _consume_candidates(group, out, ring, beside, n_pairs, FORM: gl.constexpr):
                 mbarrier.arrive(empty.index((step - 1) % FORM.STAGES), count=1)
         b_sum_a, b_sum_b = hopper.warpgroup_mma_wait(0, deps=(sums_a, sums_b))
         mbarrier.arrive(empty.index((FORM.STEPS - 1) % FORM.STAGES), count=1)
+        mbarrier.wait(known.index(0), 0)
         mbarrier.wait(ready.index(group), turn & 1)
         here = (first, block, gl.minimum(n_pairs - first, ROWS).to(gl.int32))
         _finish(b_sum_a, s_gates_a.index(group), s_state_a.index(group), s_bias_a, here, 0, out, FORM)
@@ -293,9 +302,20 @@ def _consume_candidates(group, out, ring, beside, n_pairs, FORM: gl.constexpr):
 
 
 @gluon.jit
+def _store_biases(s_bias_a, s_bias_b, p_gates_bias, p_bias, FORM: gl.constexpr):
+    """Halves of those of the update gates, then those of the candidates."""
+    for block in gl.static_range(FORM.BLOCKS):
+        p_update, p_candidate = p_gates_bias + 2 * FORM.E + block * (FORM.D // 2), p_bias + block * (FORM.D // 2)
+        _store_bias(s_bias_a.index(block), p_update, 0.5, PART_A)
+        _store_bias(s_bias_b.index(block), p_update + PART_A, 0.5, PART_B)
+        _store_bias(s_bias_a.index(FORM.BLOCKS + block), p_candidate, 1.0, PART_A)
+        _store_bias(s_bias_b.index(FORM.BLOCKS + block), p_candidate + PART_A, 1.0, PART_B)
+
+
+@gluon.jit
 def _finish(b_sum, s_gates, s_state, s_bias, here, column: gl.constexpr, out, FORM: gl.constexpr):
     """A part of the outputs to where the shuffle wants them: it goes there by the place of what was copied."""
-    p_out, p_seed, _, _, starts, lengths, rates = out
+    p_out, p_seed, _, _, starts, lengths, rates, _, _, _ = out
     first, block, inside = here
     WIDTH: gl.constexpr = b_sum.shape[1]
     layout: gl.constexpr = _sums(WIDTH)
