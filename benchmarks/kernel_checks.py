@@ -17,18 +17,21 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from typing import Any, NamedTuple
 
 import torch
+from residual_layer import ResidualLayer
 from torch import Tensor
 
 from riffle.bench.measure import relative_error
-from riffle.kernels import layer_plan, reference, tuning
+from riffle.kernels import layer_plan, reference, residual, tuning
 from riffle.kernels.launches import Kept, Workspace, forward_layer, unit_weights
 from riffle.kernels.layer_backward import SkipGradient, UnitGradients, backward_layer
 from riffle.kernels.layer_plan import LayerPlan, plan_layer, share_gradients
 from riffle.kernels.plan import plan_network
-from riffle.kernels.tuning import LayerForm, LayerRow, ProductForm
+from riffle.kernels.reference import NORMS, Norm
+from riffle.kernels.tuning import Blocks, LayerForm, LayerRow, ProductForm, RowForm
 from riffle.shuffle import SHUFFLES
 
 DEVICE, DTYPE = torch.device("cuda", 0), torch.bfloat16
@@ -43,6 +46,21 @@ PRODUCT_TRIALS: dict[int, ProductForm] = {
     64: ProductForm(fewest=2**13, stages=4, step=64),
     128: ProductForm(fewest=2**13, stages=3, step=64),
 }
+ROW_TRIALS: dict[str, dict[str, RowForm]] = {
+    "shared": dict.fromkeys(("forward", "backward"), RowForm(32, 8, shared=True)),
+    "forward1": {"forward": RowForm(1, 1)},
+    "forward2": {"forward": RowForm(2, 2)},
+    "forward8": {"forward": RowForm(8, 8)},
+    "back8": {"backward": RowForm(8, 8)},
+    "back16": {"backward": RowForm(16, 16)},
+    "back32": {"backward": RowForm(32, 8)},
+}
+"""How rows of few pairs are normalised otherwise: "shared" is what the table had before."""
+SWITCH_TRIALS: dict[str, Blocks] = {
+    name: Blocks(rows, 64, {"BLOCK_K": 64, "BLOCK_S": 256, "num_warps": warps, "num_stages": 3})
+    for name, rows, warps in (("switch8", 64, 8), ("switch16", 64, 16), ("switch32", 32, 8))
+}
+"""For the residual unit of 192 maps, all after the first product in one launch where pairs are few."""
 BEFORE = tuple(
     row._replace(form=row.form._replace(loop=False))
     for row in tuning.LAYER_ROWS
@@ -58,11 +76,22 @@ class Setting(NamedTuple):
     products: dict[int, ProductForm] = tuning.PRODUCT_FORMS
     dependent: bool = tuning.DEPENDENT_LAUNCH
     gradient_pairs: int = tuning.GRADIENT_PAIRS
+    few_rows: dict[str, RowForm] = tuning.FEW_ROWS
+    many_rows: dict[str, RowForm] = tuning.MANY_ROWS
+    few_switches: dict[int, Blocks] = tuning.FEW_SWITCHES
 
 
 def _with_form(name: str, keep: bool, fewest: int, setting: Setting) -> Setting:
     features, form = LAYER_TRIALS[name]
     return setting._replace(rows=(*setting.rows, LayerRow(features, keep, fewest, form)))
+
+
+def _with_rows(name: str, setting: Setting) -> Setting:
+    return setting._replace(few_rows=setting.few_rows | ROW_TRIALS[name])
+
+
+def _with_switch(name: str, setting: Setting) -> Setting:
+    return setting._replace(few_switches={192: SWITCH_TRIALS[name]})
 
 
 CHANGES: dict[str, Callable[[Setting], Setting]] = {
@@ -75,16 +104,21 @@ CHANGES: dict[str, Callable[[Setting], Setting]] = {
     "ways4": partial(_with_form, "ways4", False, 512),
     "gradients17": lambda setting: setting._replace(gradient_pairs=2**17),
     "gradients15": lambda setting: setting._replace(gradient_pairs=2**15),
+    "many": lambda setting: setting._replace(many_rows=tuning.FEW_ROWS | {"backward": RowForm(32, 8)}),
+    **{name: partial(_with_rows, name) for name in ROW_TRIALS},
+    **{name: partial(_with_switch, name) for name in SWITCH_TRIALS},
 }
 """What a part of a setting's name does: forms by their names, for kept gates or for few pairs; "waiting" without
 launches that begin before the one before has ended; more or fewer pairs a product for the weights; "other" has no
-kernels for this chip at all."""
+kernels for this chip at all; "many" normalises rows of many pairs like those of few."""
 CACHES = (
     tuning.find_layer_form,
     tuning.layer_form,
     tuning.product_form,
     tuning.pass_blocks,
+    tuning.residual_blocks,
     plan_layer,
+    residual.plan_layer,
     plan_network,
 )
 
@@ -96,6 +130,7 @@ def use(name: str) -> None:
         setting = CHANGES[change](setting)
     tuning.LAYER_ROWS, tuning.PRODUCT_FORMS = setting.rows, setting.products
     tuning.DEPENDENT_LAUNCH = setting.dependent
+    tuning.FEW_ROWS, tuning.MANY_ROWS, tuning.FEW_SWITCHES = setting.few_rows, setting.many_rows, setting.few_switches
     layer_plan.GRADIENT_PAIRS = tuning.GRADIENT_PAIRS = setting.gradient_pairs
     for cache in CACHES:
         cache.cache_clear()
@@ -186,6 +221,20 @@ def check_layer(setting: str, features: int, pairs: int, *, keep: bool, skip: bo
     if not skip:
         layer.backward(plan, layers=layers, more=True)
     actual = [layer.out, *layer.backward(plan, layers=layers)]
+    return compare(layer, actual, shuffle)
+
+
+def check_residual(setting: str, features: int, pairs: int, *, norm: Norm, shuffle: int) -> dict[str, Any]:
+    """The same for a layer of the residual unit."""
+    use(setting)
+    layer = ResidualLayer(features, pairs, norm=norm, dtype=DTYPE, device=DEVICE)
+    plan = layer.plan(shuffle)
+    layer.forward(plan)
+    return compare(layer, [layer.out, *layer.backward(plan, layers=2)], shuffle)
+
+
+def compare(layer: Layer | ResidualLayer, actual: list[Tensor], shuffle: int) -> dict[str, Any]:
+    """Output and gradients with those of the definition."""
     wait()
     exact, eager = (layer.definition(dtype, shuffle) for dtype in (torch.float64, DTYPE))
     errors = [relative_error(*pair) for pair in zip(actual, exact, strict=True)]
@@ -211,6 +260,10 @@ MANY = 40960
 """Pairs from which on the passes have the tiles that they have for many, and every layer its own products."""
 
 
+RESIDUAL_PAIRS = 3840
+"""Of a layer of four bins, 64 sequences each, up to 64 cells."""
+
+
 class Check(NamedTuple):
     """A layer that is compared with the definition before a setting is timed."""
 
@@ -220,12 +273,21 @@ class Check(NamedTuple):
     keep: bool
     skip: bool
     shuffle: int
+    norm: Norm | None = None
+    """Of the residual unit; None for the gated one."""
 
     @property
     def name(self) -> str:
         """In words."""
-        flags = f"{'keep ' * self.keep}{'skip ' * self.skip}{self.shuffle:+d}"
+        unit = "" if self.norm is None else f"residual {self.norm} "
+        flags = f"{unit}{'keep ' * self.keep}{'skip ' * self.skip}{self.shuffle:+d}"
         return f"{self.setting}: {self.features} maps, {self.pairs} pairs, {flags}"
+
+    def run(self) -> dict[str, Any]:
+        """Compare it."""
+        if self.norm is not None:
+            return check_residual(*self[:3], norm=self.norm, shuffle=self.shuffle)
+        return check_layer(*self[:3], keep=self.keep, skip=self.skip, shuffle=self.shuffle)
 
 
 def checks() -> list[Check]:
@@ -244,6 +306,11 @@ def checks() -> list[Check]:
         found += [Check(setting, 192, 2**13, True, skip, 1) for skip in (True, False)]
     found += [Check("library+ways4", 192, pairs, False, False, 1) for pairs in (2**9, 2**10, 2**12)]
     found += [Check("library+products", features, 2**14, True, False, 1) for features in PRODUCT_TRIALS]
+    for norm, setting in product(NORMS, ("library", "library+waiting", "library+waiting+shared")):
+        found += [Check(setting, 192, RESIDUAL_PAIRS, True, False, shuffle, norm) for shuffle in (1, -1, 0)]
+    for name in (*ROW_TRIALS, *SWITCH_TRIALS):
+        found.append(Check(f"library+{name}", 192, RESIDUAL_PAIRS, True, False, 1, "features"))
+    found += [Check(setting, 192, 2**14, True, False, 1, "features") for setting in ("library", "library+many")]
     return found
 
 
@@ -251,7 +318,7 @@ def run_checks(part: int, parts: int, text: str = "") -> None:
     """Every so many of the checks with a text in their names, a line of JSON for each."""
     for check in select_checks(part, parts, text):
         try:
-            result = check_layer(*check[:3], keep=check.keep, skip=check.skip, shuffle=check.shuffle)
+            result = check.run()
         except Exception as error:
             result = {"passed": False, "failed": f"{type(error).__name__}: {error}"[:400]}
         print(json.dumps({"check": check.name, "setting": check.setting, **result}), flush=True)
