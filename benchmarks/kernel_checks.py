@@ -61,6 +61,16 @@ SWITCH_TRIALS: dict[str, Blocks] = {
     for name, rows, warps in (("switch8", 64, 8), ("switch16", 64, 16), ("switch32", 32, 8))
 }
 """For the residual unit of 192 maps, all after the first product in one launch where pairs are few."""
+CANDIDATE_TRIALS: dict[str, Blocks] = {
+    name: Blocks(rows, 64, {"PARTS": parts, "BLOCK_K": 64, "num_warps": warps, "num_stages": stages})
+    for name, rows, parts, warps, stages in (
+        ("product4", 64, 3, 4, 4),
+        ("product8", 64, 3, 8, 4),
+        ("product1", 64, 1, 4, 5),
+        ("product128", 128, 1, 8, 4),
+    )
+}
+"""The second product of the same and all after it in one launch."""
 BEFORE = tuple(
     row._replace(form=row.form._replace(loop=False))
     for row in tuning.LAYER_ROWS
@@ -79,6 +89,7 @@ class Setting(NamedTuple):
     few_rows: dict[str, RowForm] = tuning.FEW_ROWS
     many_rows: dict[str, RowForm] = tuning.MANY_ROWS
     few_switches: dict[int, Blocks] = tuning.FEW_SWITCHES
+    candidates: dict[int, Blocks] = tuning.CANDIDATE_FORMS
 
 
 def _with_form(name: str, keep: bool, fewest: int, setting: Setting) -> Setting:
@@ -94,6 +105,10 @@ def _with_switch(name: str, setting: Setting) -> Setting:
     return setting._replace(few_switches={192: SWITCH_TRIALS[name]})
 
 
+def _with_candidate(name: str, setting: Setting) -> Setting:
+    return setting._replace(candidates={192: CANDIDATE_TRIALS[name]})
+
+
 CHANGES: dict[str, Callable[[Setting], Setting]] = {
     "before": lambda setting: Setting(BEFORE, {}, dependent=False),
     "library": lambda setting: Setting(),
@@ -107,6 +122,7 @@ CHANGES: dict[str, Callable[[Setting], Setting]] = {
     "many": lambda setting: setting._replace(many_rows=tuning.FEW_ROWS | {"backward": RowForm(32, 8)}),
     **{name: partial(_with_rows, name) for name in ROW_TRIALS},
     **{name: partial(_with_switch, name) for name in SWITCH_TRIALS},
+    **{name: partial(_with_candidate, name) for name in CANDIDATE_TRIALS},
 }
 """What a part of a setting's name does: forms by their names, for kept gates or for few pairs; "waiting" without
 launches that begin before the one before has ended; more or fewer pairs a product for the weights; "other" has no
@@ -131,6 +147,7 @@ def use(name: str) -> None:
     tuning.LAYER_ROWS, tuning.PRODUCT_FORMS = setting.rows, setting.products
     tuning.DEPENDENT_LAUNCH = setting.dependent
     tuning.FEW_ROWS, tuning.MANY_ROWS, tuning.FEW_SWITCHES = setting.few_rows, setting.many_rows, setting.few_switches
+    tuning.CANDIDATE_FORMS = setting.candidates
     layer_plan.GRADIENT_PAIRS = tuning.GRADIENT_PAIRS = setting.gradient_pairs
     for cache in CACHES:
         cache.cache_clear()
@@ -308,7 +325,7 @@ def checks() -> list[Check]:
     found += [Check("library+products", features, 2**14, True, False, 1) for features in PRODUCT_TRIALS]
     for norm, setting in product(NORMS, ("library", "library+waiting", "library+waiting+shared")):
         found += [Check(setting, 192, RESIDUAL_PAIRS, True, False, shuffle, norm) for shuffle in (1, -1, 0)]
-    for name in (*ROW_TRIALS, *SWITCH_TRIALS):
+    for name in (*ROW_TRIALS, *SWITCH_TRIALS, *CANDIDATE_TRIALS):
         found.append(Check(f"library+{name}", 192, RESIDUAL_PAIRS, True, False, 1, "features"))
     found += [Check(setting, 192, 2**14, True, False, 1, "features") for setting in ("library", "library+many")]
     return found

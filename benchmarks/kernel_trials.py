@@ -27,7 +27,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from kernel_checks import DEVICE, DTYPE, RESIDUAL_PAIRS, ROW_TRIALS, SWITCH_TRIALS, Layer, check_all, use
+from kernel_checks import (
+    CANDIDATE_TRIALS,
+    DEVICE,
+    DTYPE,
+    RESIDUAL_PAIRS,
+    ROW_TRIALS,
+    SWITCH_TRIALS,
+    Layer,
+    check_all,
+    use,
+)
 from residual_layer import ResidualLayer
 
 from riffle.bench.jobs import JOBS, Job
@@ -181,7 +191,8 @@ def rows() -> Iterator[Row]:
 
 def residual_rows() -> Iterator[Row]:
     """Of the residual unit: a training step of small bins, whose layers have few pairs, and such layers."""
-    before, forms = "library+waiting+shared", [f"library+{name}" for name in (*ROW_TRIALS, *SWITCH_TRIALS)]
+    before, names = "library+waiting+shared", (*ROW_TRIALS, *SWITCH_TRIALS, *CANDIDATE_TRIALS)
+    forms = [f"library+{name}" for name in names]
     step = Workload("residual-step", "training step", 192, 1, (8, 16, 32, 64), batch=64, graph=True, unit="residual")
     yield Row("residual-step", (before, "library+waiting", "library", before), time_network, (step, "fused-keep"), 3.0)
     gated = Workload("step", "training step", 192, 1, (8, 16, 32, 64), batch=64, graph=True)

@@ -146,6 +146,16 @@ def residual_blocks(pairs: int, features: int, dtype: torch.dtype) -> Blocks | N
     return blocks._replace(options={"BLOCK_S": blocks.options["BLOCK_K"], **blocks.options})
 
 
+CANDIDATE_FORMS: dict[int, Blocks] = {}
+"""By features, for the residual unit's kernel that forms the candidate of what was normalised before, from
+:data:`FEWEST_PAIRS` pairs on. None was timed yet."""
+
+
+def candidate_blocks(pairs: int, features: int, dtype: torch.dtype) -> Blocks | None:
+    """For that kernel; None where the library's product and a pass serve."""
+    return None if dtype == torch.float32 or pairs < FEWEST_PAIRS else CANDIDATE_FORMS.get(features)
+
+
 class LayerForm(NamedTuple):
     """How the kernel that does a whole layer cuts up its work (:mod:`riffle.kernels.hopper`)."""
 
