@@ -152,7 +152,8 @@ def features_backward(
         b_biases = _vector(p_bias, H, WARP_ROWS, BLOCK_P, BLOCK_C) if WARP_ROWS else b_before
         b_centred = _centred(b_hidden, H, BLOCK_C)
         b_rate = _rate(b_centred, H, EPSILON)
-        b_grads, b_next = (), ()
+        b_grads = ()
+        b_next = ()
         b_mean = tl.zeros((BLOCK_P, BLOCK_C), dtype=tl.float32)
         b_along = tl.zeros((BLOCK_P, BLOCK_C), dtype=tl.float32)
         for block in tl.static_range(len(b_sums)):
@@ -330,7 +331,10 @@ def _kept(p_residual, columns, inside):
 def _block(rows, block, n_pairs, H: tl.constexpr, BLOCK_C: tl.constexpr):
     """Where a block of columns of some rows lies, and which of its elements exist."""
     columns = block * BLOCK_C + tl.arange(0, BLOCK_C)
-    return rows[:, None] * H + columns[None, :], (rows < n_pairs)[:, None] & (columns < H)[None, :]
+    mask = (rows < n_pairs)[:, None]
+    if H % BLOCK_C:
+        mask = mask & (columns < H)[None, :]
+    return rows[:, None] * H + columns[None, :], mask
 
 
 @triton.jit
