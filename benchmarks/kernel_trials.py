@@ -202,9 +202,8 @@ def residual_rows() -> Iterator[Row]:
         settings = (before, "library+waiting", "library", *tried)
         name = f"residual layer 192, {RESIDUAL_PAIRS} pairs, {norm}{', back' * back}"
         yield Row(name, settings, time_residual_layer, (192, RESIDUAL_PAIRS, norm, back), 0.5)
-    for back in (False, True):
-        name = f"residual layer 192, {2**14} pairs, features{', back' * back}"
-        yield Row(name, ("library", "library+many"), time_residual_layer, (192, 2**14, "features", back), 0.5)
+    name, arguments = f"residual layer 192, {2**14} pairs, features, back", (192, 2**14, "features", True)
+    yield Row(name, ("library", "library+many"), time_residual_layer, arguments, 0.5)
     yield Row("residual-step, forms", tuple(forms), time_network, (step, "fused-keep"), 3.0)
 
 
