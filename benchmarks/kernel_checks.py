@@ -17,18 +17,21 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from typing import Any, NamedTuple
 
 import torch
+from residual_layer import ResidualLayer
 from torch import Tensor
 
 from riffle.bench.measure import relative_error
-from riffle.kernels import layer_plan, reference, tuning
+from riffle.kernels import layer_plan, reference, residual, tuning
 from riffle.kernels.launches import Kept, Workspace, forward_layer, unit_weights
 from riffle.kernels.layer_backward import SkipGradient, UnitGradients, backward_layer
 from riffle.kernels.layer_plan import LayerPlan, plan_layer, share_gradients
 from riffle.kernels.plan import plan_network
-from riffle.kernels.tuning import LayerForm, LayerRow, ProductForm, WideForm
+from riffle.kernels.reference import NORMS, Norm
+from riffle.kernels.tuning import Blocks, LayerForm, LayerRow, ProductForm, RowForm, WideForm
 from riffle.shuffle import SHUFFLES
 
 DEVICE, DTYPE = torch.device("cuda", 0), torch.bfloat16
@@ -52,6 +55,31 @@ WIDE_TRIALS: dict[str, WideForm] = {
     "wide-128": WideForm(fewest=0, columns=128, stages=4),
 }
 """Forms of the two products of 384 features, each with what follows it."""
+ROW_TRIALS: dict[str, dict[str, RowForm]] = {
+    "shared": dict.fromkeys(("forward", "backward"), RowForm(32, 8, shared=True)),
+    "forward1": {"forward": RowForm(1, 1)},
+    "forward2": {"forward": RowForm(2, 2)},
+    "forward8": {"forward": RowForm(8, 8)},
+    "back8": {"backward": RowForm(8, 8)},
+    "back16": {"backward": RowForm(16, 16)},
+    "back32": {"backward": RowForm(32, 8)},
+}
+"""How rows of few pairs are normalised otherwise: "shared" is what the table had before."""
+SWITCH_TRIALS: dict[str, Blocks] = {
+    name: Blocks(rows, 64, {"BLOCK_K": 64, "BLOCK_S": 256, "num_warps": warps, "num_stages": 3})
+    for name, rows, warps in (("switch8", 64, 8), ("switch16", 64, 16), ("switch32", 32, 8))
+}
+"""For the residual unit of 192 maps, all after the first product in one launch where pairs are few."""
+CANDIDATE_TRIALS: dict[str, Blocks] = {
+    name: Blocks(rows, 64, {"PARTS": parts, "BLOCK_K": 64, "num_warps": warps, "num_stages": stages})
+    for name, rows, parts, warps, stages in (
+        ("product4", 64, 3, 4, 4),
+        ("product8", 64, 3, 8, 4),
+        ("product1", 64, 1, 4, 5),
+        ("product128", 128, 1, 8, 4),
+    )
+}
+"""The second product of the same and all after it in one launch."""
 BEFORE = tuple(
     row._replace(form=row.form._replace(loop=False))
     for row in tuning.LAYER_ROWS
@@ -68,6 +96,10 @@ class Setting(NamedTuple):
     wide: dict[int, WideForm] = tuning.WIDE_FORMS
     dependent: bool = tuning.DEPENDENT_LAUNCH
     gradient_pairs: int = tuning.GRADIENT_PAIRS
+    few_rows: dict[str, RowForm] = tuning.FEW_ROWS
+    many_rows: dict[str, RowForm] = tuning.MANY_ROWS
+    few_switches: dict[int, Blocks] = tuning.FEW_SWITCHES
+    candidates: dict[int, Blocks] = tuning.CANDIDATE_FORMS
 
 
 def _with_form(name: str, keep: bool, fewest: int, setting: Setting) -> Setting:
@@ -77,6 +109,18 @@ def _with_form(name: str, keep: bool, fewest: int, setting: Setting) -> Setting:
 
 def _with_wide(form: WideForm, setting: Setting) -> Setting:
     return setting._replace(wide={384: form})
+
+
+def _with_rows(name: str, setting: Setting) -> Setting:
+    return setting._replace(few_rows=setting.few_rows | ROW_TRIALS[name])
+
+
+def _with_switch(name: str, setting: Setting) -> Setting:
+    return setting._replace(few_switches={192: SWITCH_TRIALS[name]})
+
+
+def _with_candidate(name: str, setting: Setting) -> Setting:
+    return setting._replace(candidates={192: CANDIDATE_TRIALS[name]})
 
 
 CHANGES: dict[str, Callable[[Setting], Setting]] = {
@@ -92,17 +136,23 @@ CHANGES: dict[str, Callable[[Setting], Setting]] = {
     "ahead1": partial(_with_form, "ahead1", False, 0),
     "gradients17": lambda setting: setting._replace(gradient_pairs=2**17),
     "gradients15": lambda setting: setting._replace(gradient_pairs=2**15),
+    "many": lambda setting: setting._replace(many_rows=tuning.FEW_ROWS | {"backward": RowForm(32, 8)}),
+    **{name: partial(_with_rows, name) for name in ROW_TRIALS},
+    **{name: partial(_with_switch, name) for name in SWITCH_TRIALS},
+    **{name: partial(_with_candidate, name) for name in CANDIDATE_TRIALS},
 }
 """What a part of a setting's name does: forms by their names, for kept gates or for few pairs; "waiting" without
 launches that begin before the one before has ended; more or fewer pairs a product for the weights; "other" has no
-kernels for this chip at all."""
+kernels for this chip at all; "many" normalises rows of many pairs like those of few."""
 CACHES = (
     tuning.find_layer_form,
     tuning.layer_form,
     tuning.product_form,
     tuning.wide_form,
     tuning.pass_blocks,
+    tuning.residual_blocks,
     plan_layer,
+    residual.plan_layer,
     plan_network,
 )
 
@@ -114,6 +164,8 @@ def use(name: str) -> None:
         setting = CHANGES[change](setting)
     tuning.LAYER_ROWS, tuning.PRODUCT_FORMS = setting.rows, setting.products
     tuning.WIDE_FORMS, tuning.DEPENDENT_LAUNCH = setting.wide, setting.dependent
+    tuning.FEW_ROWS, tuning.MANY_ROWS, tuning.FEW_SWITCHES = setting.few_rows, setting.many_rows, setting.few_switches
+    tuning.CANDIDATE_FORMS = setting.candidates
     layer_plan.GRADIENT_PAIRS = tuning.GRADIENT_PAIRS = setting.gradient_pairs
     for cache in CACHES:
         cache.cache_clear()
@@ -204,6 +256,20 @@ def check_layer(setting: str, features: int, pairs: int, *, keep: bool, skip: bo
     if not skip:
         layer.backward(plan, layers=layers, more=True)
     actual = [layer.out, *layer.backward(plan, layers=layers)]
+    return compare(layer, actual, shuffle)
+
+
+def check_residual(setting: str, features: int, pairs: int, *, norm: Norm, shuffle: int) -> dict[str, Any]:
+    """The same for a layer of the residual unit."""
+    use(setting)
+    layer = ResidualLayer(features, pairs, norm=norm, dtype=DTYPE, device=DEVICE)
+    plan = layer.plan(shuffle)
+    layer.forward(plan)
+    return compare(layer, [layer.out, *layer.backward(plan, layers=2)], shuffle)
+
+
+def compare(layer: Layer | ResidualLayer, actual: list[Tensor], shuffle: int) -> dict[str, Any]:
+    """Output and gradients with those of the definition."""
     wait()
     exact, eager = (layer.definition(dtype, shuffle) for dtype in (torch.float64, DTYPE))
     errors = [relative_error(*pair) for pair in zip(actual, exact, strict=True)]
@@ -229,6 +295,10 @@ MANY = 40960
 """Pairs from which on the passes have the tiles that they have for many, and every layer its own products."""
 
 
+RESIDUAL_PAIRS = 3840
+"""Of a layer of four bins, 64 sequences each, up to 64 cells."""
+
+
 class Check(NamedTuple):
     """A layer that is compared with the definition before a setting is timed."""
 
@@ -238,12 +308,21 @@ class Check(NamedTuple):
     keep: bool
     skip: bool
     shuffle: int
+    norm: Norm | None = None
+    """Of the residual unit; None for the gated one."""
 
     @property
     def name(self) -> str:
         """In words."""
-        flags = f"{'keep ' * self.keep}{'skip ' * self.skip}{self.shuffle:+d}"
+        unit = "" if self.norm is None else f"residual {self.norm} "
+        flags = f"{unit}{'keep ' * self.keep}{'skip ' * self.skip}{self.shuffle:+d}"
         return f"{self.setting}: {self.features} maps, {self.pairs} pairs, {flags}"
+
+    def run(self) -> dict[str, Any]:
+        """Compare it."""
+        if self.norm is not None:
+            return check_residual(*self[:3], norm=self.norm, shuffle=self.shuffle)
+        return check_layer(*self[:3], keep=self.keep, skip=self.skip, shuffle=self.shuffle)
 
 
 def checks() -> list[Check]:
@@ -270,6 +349,11 @@ def checks() -> list[Check]:
             Check(f"library+{name}", 384, 2**13, False, skip, shuffle) for skip, shuffle in ((True, 1), (False, -1))
         ]
     found += [Check("library+products", features, 2**14, True, False, 1) for features in PRODUCT_TRIALS]
+    for norm, setting in product(NORMS, ("library", "library+waiting", "library+waiting+shared")):
+        found += [Check(setting, 192, RESIDUAL_PAIRS, True, False, shuffle, norm) for shuffle in (1, -1, 0)]
+    for name in (*ROW_TRIALS, *SWITCH_TRIALS, *CANDIDATE_TRIALS):
+        found.append(Check(f"library+{name}", 192, RESIDUAL_PAIRS, True, False, 1, "features"))
+    found += [Check(setting, 192, 2**14, True, False, 1, "features") for setting in ("library", "library+many")]
     return found
 
 
@@ -277,7 +361,7 @@ def run_checks(part: int, parts: int, text: str = "") -> None:
     """Every so many of the checks with a text in their names, a line of JSON for each."""
     for check in select_checks(part, parts, text):
         try:
-            result = check_layer(*check[:3], keep=check.keep, skip=check.skip, shuffle=check.shuffle)
+            result = check.run()
         except Exception as error:
             result = {"passed": False, "failed": f"{type(error).__name__}: {error}"[:400]}
         print(json.dumps({"check": check.name, "setting": check.setting, **result}), flush=True)

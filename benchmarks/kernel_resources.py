@@ -1,11 +1,13 @@
-"""Compile the kernels of the gated unit for compute capability 9.0, without a GPU, and say what they need.
+"""Compile the kernels of both units for compute capability 9.0, without a GPU, and say what they need.
 
     python benchmarks/kernel_resources.py                # what the table of tuning.py can choose
     python benchmarks/kernel_resources.py --features 192 --dtype float16 --waiting
+    python benchmarks/kernel_resources.py --features 192 --units residual-features residual-sequence
 
 Layers run forward and back on a CPU as the library launches them, but each launch is compiled and not started. Triton's
-own tools then tell registers, bytes of spilled ones, shared memory, the size of the code and its warpgroup products. A
-line of JSON for each kernel.
+own tools then tell registers, bytes of spilled ones, shared memory, the size of the code, its warpgroup products, and
+the instructions by which it waits for the launch before (ACQBULK) and lets the next one begin (PREEXIT). A line of JSON
+for each kernel.
 """
 
 from __future__ import annotations
@@ -27,10 +29,12 @@ from torch import Tensor
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
-from riffle.kernels import hopper, hopper_backward, hopper_wide, layer_backward, tuning
+from riffle.kernels import hopper, hopper_backward, hopper_wide, layer_backward, residual, tuning
 from riffle.kernels.launches import Kept, Launch, Workspace, forward_layer, unit_weights
 from riffle.kernels.layer_backward import SkipGradient, UnitGradients, backward_layer
 from riffle.kernels.layer_plan import plan_layer, share_gradients
+from riffle.kernels.reference import Norm
+from riffle.kernels.units import KERNELS
 
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 MOST_SHARED = 227 * 1024
@@ -106,7 +110,8 @@ def compile_only(
         stack.callback(setattr, driver, "_active", before)
         stack.callback(clear_caches)
         replace(stack, Launch, _run=run)
-        replace(stack, layer_backward, add_weight_gradient=lambda grad, read, out: None)
+        for owner in (layer_backward, residual):
+            replace(stack, owner, add_weight_gradient=lambda grad, read, out: None)
         replace(stack, tuning, has_warpgroups=lambda device: True, DEPENDENT_LAUNCH=dependent)
         for module in (tuning, hopper, hopper_backward, hopper_wide):
             replace(stack, module, multiprocessors=lambda device: 1)
@@ -115,7 +120,11 @@ def compile_only(
 
 def clear_caches() -> None:
     """After a change of the table."""
-    for cache in (tuning.find_layer_form, tuning.layer_form, tuning.product_form, tuning.wide_form, plan_layer):
+    for cache in (
+        tuning.find_layer_form, tuning.layer_form, tuning.product_form, tuning.wide_form, tuning.switch_blocks,
+        tuning.residual_blocks,
+        plan_layer, residual.plan_layer,
+    ):  # fmt: skip
         cache.cache_clear()
 
 
@@ -167,10 +176,46 @@ def run_layers(
                     )  # fmt: skip
 
 
+def run_residual_layers(
+    features: int, dtype: torch.dtype, norm: Norm, *, keep: bool, cells: int = 512, dropout: float = 0.0, bins: int = 1
+) -> None:
+    """The same for the residual unit."""
+    pair, groups = 2 * features, ((1,) * bins, tuple(cells // 2**i for i in range(bins)))
+    cells = sum(groups[1])
+    plan = residual.plan_layer(
+        *groups, (dropout,) * bins, features, dtype, torch.device("cpu"),
+        norm=norm, shuffle=1, swap=False, keep=keep, skip=False, first=False,
+    )  # fmt: skip
+
+    def zeros(*shape: int, kind: torch.dtype = dtype) -> Tensor:
+        return torch.zeros(*shape, dtype=kind)
+
+    weights = residual.ResidualUnitWeights(
+        zeros(2 * pair, pair), zeros(2 * pair), zeros(pair, 2 * pair), zeros(pair), zeros(pair, kind=torch.float32)
+    )
+    gradients = residual.unit_gradients(
+        zeros(2 * pair, pair, kind=torch.float32),
+        zeros(pair, 2 * pair, kind=torch.float32),
+        *zeros(4 * pair, kind=torch.float32).split([3 * pair, pair]),
+    )
+    x, seed = zeros(cells, features), torch.zeros(2, dtype=torch.int64) if dropout else None
+    kept = Kept(zeros(cells // 2, 2 * pair), None) if keep else None
+    residual.forward_layer(plan, x, None, weights, seed, Workspace(x), kept=kept, out_CD=zeros(cells, features))
+    for layers in (1, 2):
+        plans: list[Any] = [plan] * layers
+        workspace = Workspace(x)
+        for share in share_gradients(plans, ["unit"] * layers):
+            residual.backward_layer(
+                plan, zeros(cells, features), x, None, None, weights, seed, workspace, kept=kept, share=share,
+                gradients=gradients, grad_CD=zeros(cells, features),
+            )  # fmt: skip
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Compile and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--features", type=int, nargs="*", help="widths; all of the table unless given")
+    parser.add_argument("--units", nargs="*", default=list(KERNELS), choices=list(KERNELS))
     parser.add_argument("--dtype", nargs="*", default=["bfloat16"], choices=["bfloat16", "float16"])
     parser.add_argument("--keep", nargs="*", type=int, default=[0, 1], help="0: gates are not kept, 1: they are")
     parser.add_argument("--skip", nargs="*", type=int, default=[0, 1], help="0: no skip connection, 1: one")
@@ -188,18 +233,49 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with ExitStack() as stack:
         replace(stack, tuning, LAYER_ROWS=table, PRODUCT_FORMS=products, WIDE_FORMS=WIDE_FORMS)
         stack.enter_context(compile_only(found, dependent=not options.waiting, kernels=options.kernels))
-        for features, name, keep, skip in product(widths, options.dtype, options.keep, options.skip):
+        for features, name, unit in product(widths, options.dtype, options.units):
             printed = len(found)
-            rows = [row for row in table if row[:2] == (features, keep) and row.skip in (None, skip)]
-            for form, cells in product({row.form: None for row in rows} or [None], options.cells):
-                tuning.LAYER_ROWS = () if form is None else (tuning.LayerRow(features, bool(keep), 0, form),)
-                clear_caches()
-                run_layers(
-                    features, getattr(torch, name), keep=bool(keep), skip=bool(skip), cells=cells,
-                    dropout=0.1 if options.dropout else 0.0, bins=2 if options.dropout else 1,
-                )  # fmt: skip
+            common: dict[str, Any] = {"dropout": 0.1, "bins": 2} if options.dropout else {}
+            run = compile_gated if unit == "gated" else compile_residual
+            run(table, unit, features, getattr(torch, name), options, common)
             for row in list(found.values())[printed:]:
                 print(json.dumps(row), flush=True)
+
+
+def compile_gated(
+    table: Sequence[tuning.LayerRow],
+    unit: str,
+    features: int,
+    dtype: torch.dtype,
+    options: argparse.Namespace,
+    common: dict[str, Any],
+) -> None:
+    """All forms of the table, and the other kernels where it has none."""
+    for keep, skip in product(options.keep, options.skip):
+        rows = [row for row in table if row[:2] == (features, keep) and row.skip in (None, skip)]
+        for form, cells in product({row.form: None for row in rows} or [None], options.cells):
+            tuning.LAYER_ROWS = () if form is None else (tuning.LayerRow(features, bool(keep), 0, form),)
+            clear_caches()
+            run_layers(features, dtype, keep=bool(keep), skip=bool(skip), cells=cells, **common)
+
+
+def compile_residual(
+    table: Sequence[tuning.LayerRow],
+    unit: str,
+    features: int,
+    dtype: torch.dtype,
+    options: argparse.Namespace,
+    common: dict[str, Any],
+) -> None:
+    """The kernels for few pairs and those for many."""
+    norm: Norm = "features" if unit == "residual-features" else "sequence"
+    for few in (True, False):
+        with ExitStack() as stack:
+            if not few:
+                replace(stack, tuning, FEWEST_PAIRS=0, FEWEST_RESIDUAL_PAIRS=0)
+            for keep, cells in product(options.keep, options.cells):
+                clear_caches()
+                run_residual_layers(features, dtype, norm, keep=bool(keep), cells=cells, **common)
 
 
 if __name__ == "__main__":

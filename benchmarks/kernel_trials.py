@@ -2,6 +2,7 @@
 
     python benchmarks/kernel_trials.py RESULT.json --seconds 95
     python benchmarks/kernel_trials.py RESULT.json --rows step-1k call-4k --settings before library
+    python benchmarks/kernel_trials.py RESULT.json --rows residual --checks residual --seconds 60 --check-seconds 20
 
 Settings are those of ``kernel_checks.py``, whose checks run first: a form that is less exact than twice eager PyTorch,
 or that hangs, is timed nowhere. Then layers and networks are timed in one process, the important rows first, each
@@ -21,11 +22,24 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from kernel_checks import DEVICE, WIDE_TRIALS, Layer, check_all, use
+from kernel_checks import (
+    CANDIDATE_TRIALS,
+    DEVICE,
+    DTYPE,
+    RESIDUAL_PAIRS,
+    ROW_TRIALS,
+    SWITCH_TRIALS,
+    WIDE_TRIALS,
+    Layer,
+    check_all,
+    use,
+)
+from residual_layer import ResidualLayer
 
 from riffle.bench.jobs import JOBS, Job
 from riffle.bench.measure import relative_error
@@ -35,6 +49,7 @@ from riffle.bench.workloads import Form, Workload
 from riffle.environment import environment
 from riffle.files import write_json
 from riffle.kernels import tuning
+from riffle.kernels.reference import NORMS, Norm
 
 
 def microseconds(call: Callable[[], object]) -> float:
@@ -71,6 +86,17 @@ def time_layer(features: int, pairs: int, keep: bool, skip: bool, back: bool, se
     if not back:
         return {"microseconds": microseconds(lambda: layer.forward(plan))}
     return {"microseconds": round(microseconds(lambda: layer.backward(plan, layers=layers)) / layers, 2)}
+
+
+def time_residual_layer(features: int, pairs: int, norm: Norm, back: bool, setting: str) -> dict[str, Any]:
+    """The same for the residual unit."""
+    use(setting)
+    layer = ResidualLayer(features, pairs, norm=norm, dtype=DTYPE, device=DEVICE)
+    plan = layer.plan(shuffle=1)
+    layer.forward(plan)
+    if not back:
+        return {"microseconds": microseconds(lambda: layer.forward(plan))}
+    return {"microseconds": round(microseconds(lambda: layer.backward(plan, layers=4)) / 4, 2)}
 
 
 def time_network(workload: Workload, form: Form, setting: str, state: dict[str, Any]) -> dict[str, Any]:
@@ -164,6 +190,7 @@ def rows() -> Iterator[Row]:
     for name, lengths, batch in (("384-128k", (128 * K,), 1), ("384-128x64", (128,), 64)):
         wide = Workload(name, "inference", 384, 2, lengths, batch=batch, graph=batch > 1)
         yield Row(name, settings, time_network, (wide, "fused"), 2.0)
+    yield from residual_rows()
     for features, pairs, keep, back, settings in (
         (64, 2**20, True, False, ("other", "library")),
         (128, 2**14, True, True, ("library", "library+products")),
@@ -171,6 +198,24 @@ def rows() -> Iterator[Row]:
     ):
         name = f"layer {features}, {pairs} pairs{', kept' * keep}{', back' * back}"
         yield Row(name, settings, time_layer, (features, pairs, keep, False, back), 0.5)
+
+
+def residual_rows() -> Iterator[Row]:
+    """Of the residual unit: a training step of small bins, whose layers have few pairs, and such layers."""
+    before, names = "library+waiting+shared", (*ROW_TRIALS, *SWITCH_TRIALS, *CANDIDATE_TRIALS)
+    forms = [f"library+{name}" for name in names]
+    step = Workload("residual-step", "training step", 192, 1, (8, 16, 32, 64), batch=64, graph=True, unit="residual")
+    yield Row("residual-step", (before, "library+waiting", "library", before), time_network, (step, "fused-keep"), 3.0)
+    gated = Workload("step", "training step", 192, 1, (8, 16, 32, 64), batch=64, graph=True)
+    yield Row("gated beside residual-step", ("library",), time_network, (gated, "fused-keep"), 3.0)
+    for norm, back in product(NORMS, (False, True)):
+        tried = [form for form in forms if ("back" in form) == back or "shared" in form] if norm == "features" else []
+        settings = (before, "library+waiting", "library", *tried)
+        name = f"residual layer 192, {RESIDUAL_PAIRS} pairs, {norm}{', back' * back}"
+        yield Row(name, settings, time_residual_layer, (192, RESIDUAL_PAIRS, norm, back), 0.5)
+    name, arguments = f"residual layer 192, {2**14} pairs, features, back", (192, 2**14, "features", True)
+    yield Row(name, ("library", "library+many"), time_residual_layer, arguments, 0.5)
+    yield Row("residual-step, forms", tuple(forms), time_network, (step, "fused-keep"), 3.0)
 
 
 def measure(row: Row, settings: tuple[str, ...], bad: set[str], deadline: float) -> Iterator[dict[str, Any]]:

@@ -62,8 +62,10 @@ class LayerPlan(NamedTuple):
     """By ``ADD``, ``MORE``, ``PRODUCT``, ``SKIP`` and ``COPY``."""
     product_backward: Variants | None
     """The product before it as well, by the same flags; None where the library's product serves better."""
+    tile_rows: int
+    """Pairs of a tile in the passes that leave a tile's share of some sums."""
     sum_rows: int
-    """Rows of shares of sums that it leaves; 0 without it."""
+    """Rows of shares of sums that ``product_backward`` leaves; 0 without it."""
     skip_backward: Launch
     dependent: bool
     """Whether launches may begin before the ones before them have ended (:data:`tuning.DEPENDENT_LAUNCH`)."""
@@ -155,6 +157,7 @@ def plan_layer(
             partial(one_pass, "reset_backward", pairs, 2 * features, PDL=dependent, **summing),
         ),
         product_backward=product_backward,
+        tile_rows=tiles,
         sum_rows=sum_rows,
         skip_backward=one_pass("skip_backward", pairs, 2 * features, tile_rows=tiles, PDL=dependent),
         dependent=dependent,
@@ -230,15 +233,12 @@ class GradientShare(NamedTuple):
     """The first of the layer's pairs among those of these layers."""
     pairs: int
     """Of all these layers."""
-    first_tile: int
-    """The same for tiles of the passes."""
-    tiles: int
     rows: tuple[int, ...]
     """The pairs of each of these layers."""
     summing: tuple[int, ...]
-    """Tiles that leave shares of sums, which are of :func:`tuning.summing_rows`, of each of them."""
+    """Tiles that leave shares of sums, of each of them."""
     sums: tuple[int, ...]
-    """Rows of shares of sums that ``product_backward`` leaves, of each of them."""
+    """The plan's ``sum_rows`` of each of them."""
 
 
 def share_gradients(plans: Sequence[LayerPlan], units: Sequence[Hashable]) -> list[GradientShare]:
@@ -259,13 +259,11 @@ def share_gradients(plans: Sequence[LayerPlan], units: Sequence[Hashable]) -> li
 
 def _shares(plans: Sequence[LayerPlan], number: int) -> Iterator[GradientShare]:
     rows = tuple(plan.pairs for plan in plans)
-    tiles = [_ceil_div(count, PASS_ROWS) for count in rows]
-    summing = tuple(_ceil_div(count, summing_rows(count)) for count in rows)
+    summing = tuple(_ceil_div(plan.pairs, plan.tile_rows) for plan in plans)
     sums = tuple(plan.sum_rows for plan in plans)
     for index in range(len(plans)):
         yield GradientShare(
-            number, index, index == len(plans) - 1, sum(rows[:index]), sum(rows), sum(tiles[:index]), sum(tiles),
-            rows, summing, sums,
+            number, index, index == len(plans) - 1, sum(rows[:index]), sum(rows), rows, summing, sums
         )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ Two products over all pairs are the library's; what lies around them are the pas
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -19,15 +19,16 @@ from torch import Tensor
 from riffle.kernels import residual_switch
 from riffle.kernels.launches import Kept, Launch, Workspace
 from riffle.kernels.layer_backward import add_weight_gradient
-from riffle.kernels.layer_plan import GradientShare, group_numbers, one_pass
+from riffle.kernels.layer_plan import GradientShare, Variants, group_numbers, one_pass
 from riffle.kernels.reference import CANDIDATE_SCALE, FEATURES_EPSILON, SEQUENCE_EPSILON, Norm
 from riffle.kernels.tuning import (
-    FEWEST_RESIDUAL_PAIRS,
-    PASS_ROWS,
-    SEQUENCE_BLOCKS,
     Blocks,
+    candidate_blocks,
+    dependent_launch,
+    residual_blocks,
     row_blocks,
-    switch_blocks,
+    row_form,
+    sequence_blocks,
 )
 
 
@@ -43,17 +44,20 @@ class ResidualPlan(NamedTuple):
 
     pairs: int
     features: int
-    sequences: int
-    """Over which the hidden features are normalised; 0 where they are normalised pair by pair."""
     switch_forward: Launch | None
     """All after the first product in one; None where the library's second product serves better."""
+    candidate_forward: Launch | None
+    """The second product and all after it; None where the library's serves better."""
     norm_forward: Launch
     norm_backward: Launch
     residual_forward: Launch
-    residual_backward: dict[bool, Launch]
-    """By whether the pairs are copied."""
-    sum_rows: int = 0
-    """See :class:`~riffle.kernels.layer_plan.LayerPlan`."""
+    residual_backward: Variants
+    """By ``COPY`` and ``PDL``."""
+    tile_rows: int
+    sum_rows: int
+    """Shares of the gradient of B_Z where sequences leave them, one each, and not tiles; 0 where tiles do."""
+    dependent: bool
+    """These three: see :class:`~riffle.kernels.layer_plan.LayerPlan`."""
 
 
 class ResidualUnitWeights(NamedTuple):
@@ -78,16 +82,16 @@ class ResidualGradients(NamedTuple):
     """``[H, E]``."""
     candidate: Tensor
     """``[E, H]``."""
-    biases: Tensor
-    """``[H + E]``: of hidden features and candidate."""
-    residual: Tensor
-    """``[E]``."""
+    vectors: Tensor
+    """``[H + 2E]``: of the biases of hidden features and candidate, and of what is kept of a pair."""
 
 
 def unit_gradients(hidden: Tensor, candidate: Tensor, biases: Tensor, residual: Tensor) -> ResidualGradients:
-    """Tensors for a unit's gradients as its launches take them."""
-    pair = residual.numel()
-    return ResidualGradients(hidden.view(2 * pair, pair), candidate.view(pair, 2 * pair), biases, residual)
+    """Tensors for a unit's gradients as its launches take them; ``residual`` lies behind ``biases``."""
+    pair, offset = residual.numel(), biases.storage_offset()
+    assert residual.storage_offset() == offset + biases.numel(), "sums of both are added by one launch"
+    vectors = biases.as_strided((4 * pair,), (1,), offset)
+    return ResidualGradients(hidden.view(2 * pair, pair), candidate.view(pair, 2 * pair), vectors)
 
 
 @lru_cache(maxsize=4096)
@@ -109,44 +113,51 @@ def plan_layer(
     """Plan the layer of a shape, see :func:`riffle.kernels.layer_plan.plan_layer`; the last three mean nothing here."""
     counts = [count * length // 2 for count, length in zip(sequences, cells, strict=True)]
     pairs, groups = sum(counts), group_numbers(counts, cells, dropout)
-    fast = {"FAST": dtype != torch.float32}
+    dependent, tile_rows = dependent_launch(device), row_form(pairs, "backward").tile
+    fast = {"FAST": dtype != torch.float32, "PDL": dependent}
     if norm == "features":
         make: Callable[..., Launch] = _rows_pass
         arguments: tuple[Any, ...] = (pairs, 4 * features)
     else:
         make, arguments = _sequences_pass, (sequences, groups, 4 * features)
-    blocks = switch_blocks(2 * pairs, features, dtype)
-    flags: dict[str, Any] = {
-        "SCALE": CANDIDATE_SCALE,
-        "SHUFFLE": shuffle,
-        "DROPOUT": any(dropout),
-    }
+    flags: dict[str, Any] = {"SCALE": CANDIDATE_SCALE, "SHUFFLE": shuffle, "DROPOUT": any(dropout)}
 
     def around(kernel: str, **more: Any) -> Launch:
         return one_pass(kernel, pairs, features, groups, launch=ResidualLaunch, **flags, **more)
 
+    switch, product = None, None
+    if norm == "features" and (blocks := residual_blocks(pairs, features, dtype)) is not None:
+        switch = _product(
+            "features_switch", 2, blocks, pairs, features, groups, EPSILON=FEATURES_EPSILON, **flags, **fast
+        )
+    if (blocks := candidate_blocks(pairs, features, dtype)) is not None:
+        ways = 2 * features // (blocks.columns * blocks.options["PARTS"])
+        product = _product("candidate_forward", ways, blocks, pairs, features, groups, PDL=dependent, **flags)
     return ResidualPlan(
         pairs,
         features,
-        0 if norm == "features" else sum(sequences),
-        switch_forward=None
-        if blocks is None or norm == "sequence" or pairs < FEWEST_RESIDUAL_PAIRS
-        else _switch(blocks, pairs, features, groups, **flags, **fast),
-        norm_forward=make(f"{norm}_forward", *arguments, **fast),
-        norm_backward=make(f"{norm}_backward", *arguments, **fast),
-        residual_forward=around("residual_forward"),
-        residual_backward={copy: around("residual_backward", COPY=copy) for copy in (False, True)},
+        switch_forward=switch,
+        candidate_forward=product,
+        norm_forward=make(norm, "forward", *arguments, **fast),
+        norm_backward=make(norm, "backward", *arguments, **fast),
+        residual_forward=around("residual_forward", PDL=dependent),
+        residual_backward=Variants(("COPY", "PDL"), partial(around, "residual_backward", tile_rows=tile_rows)),
+        tile_rows=tile_rows,
+        sum_rows=0 if norm == "features" else sum(sequences),
+        dependent=dependent,
     )
 
 
-def _switch(blocks: Blocks, pairs: int, features: int, groups: tuple[Any, ...], **flags: Any) -> Launch:
+def _product(
+    kernel: str, ways: int, blocks: Blocks, pairs: int, features: int, groups: tuple[Any, ...], **flags: Any
+) -> Launch:
+    """A kernel that forms the candidate: so many programs share a tile of pairs."""
     return ResidualLaunch(
-        "features_switch",
-        (2 * triton.cdiv(pairs, blocks.rows),),
+        kernel,
+        (ways * triton.cdiv(pairs, blocks.rows),),
         pairs,
         *groups,
         D=features,
-        EPSILON=FEATURES_EPSILON,
         EVEN=pairs % blocks.rows == 0,
         BLOCK_P=blocks.rows,
         BLOCK_C=blocks.columns,
@@ -155,17 +166,17 @@ def _switch(blocks: Blocks, pairs: int, features: int, groups: tuple[Any, ...], 
     )
 
 
-def _rows_pass(kernel: str, pairs: int, width: int, **flags: Any) -> Launch:
+def _rows_pass(norm: str, way: str, pairs: int, width: int, **flags: Any) -> Launch:
     """A kernel that normalises rows: a program has all columns of some of them."""
-    blocks = row_blocks(width, pairs)
+    form = row_form(pairs, way)
+    blocks = row_blocks(form, width)
     return ResidualLaunch(
-        kernel,
-        (triton.cdiv(pairs, PASS_ROWS),),
+        f"{norm}_{way}",
+        (triton.cdiv(pairs, form.tile),),
         pairs,
         H=width,
         EPSILON=FEATURES_EPSILON,
-        EVEN=pairs % PASS_ROWS == 0 and width == blocks.columns,
-        TILE_P=PASS_ROWS,
+        EVEN=pairs % form.tile == 0 and width % blocks.columns == 0,
         BLOCK_P=blocks.rows,
         BLOCK_C=blocks.columns,
         **blocks.options,
@@ -174,14 +185,14 @@ def _rows_pass(kernel: str, pairs: int, width: int, **flags: Any) -> Launch:
 
 
 def _sequences_pass(
-    kernel: str, sequences: Sequence[int], groups: tuple[tuple[Any, ...], ...], width: int, **flags: Any
+    norm: str, way: str, sequences: Sequence[int], groups: tuple[tuple[Any, ...], ...], width: int, **flags: Any
 ) -> Launch:
     """A kernel that normalises sequences: a program has some columns of one of them."""
     starts, lengths, _ = groups
     firsts = [2 * first + 1 for first in accumulate(sequences, initial=0)]
-    blocks = SEQUENCE_BLOCKS
+    blocks = sequence_blocks(max(lengths) // 2, width)
     return ResidualLaunch(
-        kernel,
+        f"{norm}_{way}",
         (sum(sequences), triton.cdiv(width, blocks.columns)),
         (*firsts[:-1], *firsts[-1:] * (len(starts) - len(sequences))),
         starts,
@@ -220,6 +231,12 @@ def forward_layer(
         return out_CD
     active = workspace("active", plan.pairs, 2 * pair)
     plan.norm_forward(hidden, weights.hidden_bias, active)
+    if plan.candidate_forward is not None:
+        out_CD = torch.empty_like(x_CD) if out_CD is None else out_CD
+        plan.candidate_forward(
+            active, weights.candidate, weights.candidate_bias, state_PE, weights.residual, out_CD, seed
+        )
+        return out_CD
     candidate_PE = workspace("candidate", plan.pairs, pair)
     torch.mm(active, weights.candidate.t(), out=candidate_PE)
     out_CD = torch.empty_like(x_CD) if out_CD is None else out_CD
@@ -251,30 +268,32 @@ def backward_layer(
     all_grad_hidden = workspace("grad hidden" + half, share.pairs, 2 * pair)
     all_active = workspace("active" + half, share.pairs, 2 * pair)
     all_states = state_PE if alone else workspace("state" + half, share.pairs, pair)
-    grad_biases = workspace("grad biases" + half, share.tiles, 4 * pair, dtype=torch.float32)
+    tile_sums = workspace("tile sums" + half, sum(share.summing), 4 * pair, dtype=torch.float32)
+    tiles, norm_sums = tile_sums[sum(share.summing[: share.place]) :], None
+    norm_tiles = tiles
+    if plan.sum_rows:
+        norm_sums = workspace("norm sums" + half, sum(share.sums), 2 * pair, dtype=torch.float32)
+        norm_tiles = norm_sums[sum(share.sums[: share.place]) :]
     if kept is None:
         hidden = workspace("hidden", plan.pairs, 2 * pair)
         torch.mm(state_PE, weights.hidden.t(), out=hidden)
     else:
         hidden = kept.gates
-    tiles = grad_biases[share.first_tile :]
-    plan.residual_backward[not alone](
+    # A launch that has to wait for another stream as well follows the one before it in the usual way.
+    plan.residual_backward[not alone, plan.dependent and not workspace.waited](
         state_PE, weights.residual, grad_out_CD, all_grad_candidates[here], grad_state_PE, all_states[here], tiles, seed
     )
     grad_hidden = all_grad_hidden[here]
     torch.mm(all_grad_candidates[here], weights.candidate, out=grad_hidden)
-    if plan.sequences:
-        tiles = workspace("grad hidden bias", plan.sequences, 2 * pair, dtype=torch.float32)
-    plan.norm_backward(hidden, weights.hidden_bias, grad_hidden, all_active[here], tiles)
-    if plan.sequences:
-        gradients.biases[: 2 * pair].add_(tiles.sum(0))
+    plan.norm_backward(hidden, weights.hidden_bias, grad_hidden, all_active[here], norm_tiles)
     grad_state_PE.addmm_(grad_hidden, weights.hidden)
     if not share.last:
         return
     with workspace.aside(half):
         add_weight_gradient(all_grad_hidden, all_states, gradients.hidden)
         add_weight_gradient(all_grad_candidates, all_active, gradients.candidate)
-        first = 2 * pair if plan.sequences else 0
-        sums = grad_biases[:, first:].sum(0)
-        gradients.biases[first:].add_(sums[: 3 * pair - first])
-        gradients.residual.add_(sums[3 * pair - first :])
+        if norm_sums is None:
+            gradients.vectors.add_(tile_sums.sum(0))
+        else:
+            gradients.vectors[: 2 * pair].add_(norm_sums.sum(0))
+            gradients.vectors[2 * pair :].add_(tile_sums[:, 2 * pair :].sum(0))

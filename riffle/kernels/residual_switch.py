@@ -14,26 +14,27 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from riffle.kernels.gated_switch import _destination, _keep, _load, _sigmoid, _store, _tile
+from riffle.kernels.gated_switch import _destination, _follow, _keep, _load, _sigmoid, _store, _tile
 
 
 @triton.jit
 def features_forward(
     p_hidden, p_bias, p_active, n_pairs,
     H: tl.constexpr, EPSILON: tl.constexpr, FAST: tl.constexpr, EVEN: tl.constexpr, TILE_P: tl.constexpr,
-    BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
+    WARP_ROWS: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Normalise the features of each pair, add the bias, and apply GELU."""
+    """Normalise the features of each pair, add the bias, and apply GELU; rows are cut into blocks of columns."""
+    _follow(PDL)
     tile = (tl.num_programs(0) - 1 - tl.program_id(0)).to(tl.int64)  # last rows first, as in gated_switch.py
-    columns = tl.arange(0, BLOCK_C)
-    b_bias = tl.load(p_bias + columns, mask=columns < H, other=0.0).to(tl.float32)
+    b_biases = _vector(p_bias, H, WARP_ROWS, BLOCK_P, BLOCK_C)
     for step in range(TILE_P // BLOCK_P):
         rows = tile * TILE_P + step * BLOCK_P + tl.arange(0, BLOCK_P)
-        mask = (rows < n_pairs)[:, None] & (columns < H)[None, :]
-        at = rows[:, None] * H + columns[None, :]
-        b_unit = _normalised(_load(p_hidden + at, mask, EVEN), columns, H, EPSILON)[0]
-        b_active = _gelu(b_unit + b_bias[None, :], FAST)[0]
-        _store(p_active + at, b_active, mask, EVEN)
+        b_centred = _centred(_rows(p_hidden, rows, n_pairs, H, EVEN, BLOCK_C), H, BLOCK_C)
+        b_rate = _rate(b_centred, H, EPSILON)
+        for block in tl.static_range(len(b_centred)):
+            at, mask = _block(rows, block, n_pairs, H, BLOCK_C)
+            b_active = _gelu(b_centred[block] * b_rate[:, None] + b_biases[block].to(tl.float32), FAST)[0]
+            _store(p_active + at, b_active, mask, EVEN)
 
 
 @triton.jit
@@ -41,11 +42,13 @@ def features_switch(
     p_hidden, p_hidden_bias, p_weight, p_bias, p_state, p_residual, p_out, p_seed, n_pairs, starts, lengths, rates,
     D: tl.constexpr, EPSILON: tl.constexpr, SCALE: tl.constexpr, SHUFFLE: tl.constexpr, DROPOUT: tl.constexpr,
     FAST: tl.constexpr, EVEN: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_K: tl.constexpr,
+    BLOCK_S: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Normalisation, GELU, candidate's product and sum in one: one of the two cells of a tile of pairs.
 
-    ``BLOCK_C`` divides D and ``BLOCK_K`` divides H, as in ``switch_forward`` of gated_switch.py.
+    ``BLOCK_C`` divides D, and ``BLOCK_K`` and ``BLOCK_S`` divide H, as in ``switch_forward`` of gated_switch.py.
     """
+    _follow(PDL)
     H: tl.constexpr = 4 * D
     program = tl.num_programs(0) - 1 - tl.program_id(0)
     tile = (program // 2).to(tl.int64)
@@ -54,8 +57,8 @@ def features_switch(
     inside = (rows < n_pairs)[:, None]
     b_mean = tl.zeros((BLOCK_P,), dtype=tl.float32)
     b_square = tl.zeros((BLOCK_P,), dtype=tl.float32)
-    for k in range(0, H, BLOCK_K):
-        inner = k + tl.arange(0, BLOCK_K)
+    for k in range(0, H, BLOCK_S):
+        inner = k + tl.arange(0, BLOCK_S)
         b_hidden = _load(p_hidden + rows[:, None] * H + inner[None, :], inside, EVEN)
         b_mean += tl.sum(b_hidden, axis=1) / H
         b_square += tl.sum(b_hidden * b_hidden, axis=1) / H
@@ -84,87 +87,168 @@ def features_switch(
 
 
 @triton.jit
+def candidate_forward(
+    p_active, p_weight, p_bias, p_state, p_residual, p_out, p_seed, n_pairs, starts, lengths, rates,
+    D: tl.constexpr, SCALE: tl.constexpr, SHUFFLE: tl.constexpr, DROPOUT: tl.constexpr, EVEN: tl.constexpr,
+    PARTS: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_K: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """Candidate's product and sum in one: ``PARTS`` blocks of columns of a cell, for a tile of pairs.
+
+    So many blocks divide D, and ``BLOCK_K`` divides H.
+    """
+    _follow(PDL)
+    H: tl.constexpr = 4 * D
+    ways: tl.constexpr = 2 * D // (PARTS * BLOCK_C)
+    program = tl.num_programs(0) - 1 - tl.program_id(0)
+    tile = (program // ways).to(tl.int64)
+    first = program % ways * (PARTS * BLOCK_C)
+    i = first // D
+    rows = tile * BLOCK_P + tl.arange(0, BLOCK_P)
+    inside = (rows < n_pairs)[:, None]
+    b_sums = ()
+    for _ in tl.static_range(PARTS):
+        b_sums += (tl.zeros((BLOCK_P, BLOCK_C), dtype=tl.float32),)  # type: ignore[assignment]  # tuples grow here
+    for k in range(0, H, BLOCK_K):
+        inner = k + tl.arange(0, BLOCK_K)
+        p_block = p_active + rows[:, None] * H + inner[None, :]
+        b_active = tl.load(p_block) if EVEN else tl.load(p_block, mask=inside, other=0.0)
+        b_next = ()
+        for block in tl.static_range(PARTS):
+            columns = first + block * BLOCK_C + tl.arange(0, BLOCK_C)
+            b_weight = tl.load(p_weight + columns[None, :] * H + inner[:, None])
+            b_next += (tl.dot(b_active, b_weight, b_sums[block]),)  # type: ignore[assignment]  # and here
+        b_sums = b_next
+    for block in tl.static_range(PARTS):
+        columns = first % D + block * BLOCK_C + tl.arange(0, BLOCK_C)
+        _finish(
+            b_sums[block], p_bias, p_state, p_residual, p_out, p_seed, tile, rows, columns, inside, i,
+            starts, lengths, rates, D, SCALE, SHUFFLE, DROPOUT, EVEN, BLOCK_P,
+        )  # fmt: skip
+
+
+@triton.jit
 def features_backward(
     p_hidden, p_bias, p_grad, p_active, p_grad_biases, n_pairs,
     H: tl.constexpr, EPSILON: tl.constexpr, FAST: tl.constexpr, EVEN: tl.constexpr, TILE_P: tl.constexpr,
-    BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
+    WARP_ROWS: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Through GELU and the normalisation: ``p_grad`` holds the gradient of active and takes that of hidden.
 
     ``p_active`` takes what :func:`features_forward` stored, for the gradient of W, and ``p_grad_biases``
     ``[tiles, 2H]`` each tile's share of the gradient of B_Z (columns 0 to H).
     """
+    _follow(PDL)
     tile = (tl.num_programs(0) - 1 - tl.program_id(0)).to(tl.int64)
-    columns = tl.arange(0, BLOCK_C)
-    b_bias = tl.load(p_bias + columns, mask=columns < H, other=0.0).to(tl.float32)
-    b_grad_bias = tl.zeros((BLOCK_C,), dtype=tl.float32)
+    b_before = () if WARP_ROWS else _vector(p_bias, H, WARP_ROWS, BLOCK_P, BLOCK_C)
+    b_sums = ()
+    for _ in tl.static_range((H + BLOCK_C - 1) // BLOCK_C):
+        b_sum = tl.zeros((BLOCK_P if WARP_ROWS else 1, BLOCK_C), dtype=tl.float32)
+        b_sums += (b_sum,)  # type: ignore[assignment]  # tuples grow here
     for step in range(TILE_P // BLOCK_P):
         rows = tile * TILE_P + step * BLOCK_P + tl.arange(0, BLOCK_P)
-        mask = (rows < n_pairs)[:, None] & (columns < H)[None, :]
-        at = rows[:, None] * H + columns[None, :]
-        b_unit, b_rate = _normalised(_load(p_hidden + at, mask, EVEN), columns, H, EPSILON)
-        b_active, b_slope = _gelu(b_unit + b_bias[None, :], FAST)
-        b_grad = _load(p_grad + at, mask, EVEN) * b_slope  # zero where there is no element
-        b_mean = tl.sum(b_grad, axis=1) / H
-        b_along = tl.sum(b_grad * b_unit, axis=1) / H
-        b_grad_hidden = b_rate[:, None] * (b_grad - b_mean[:, None] - b_unit * b_along[:, None])
-        _store(p_grad + at, b_grad_hidden, mask, EVEN)
-        _store(p_active + at, b_active, mask, EVEN)
-        b_grad_bias += tl.sum(b_grad, axis=0)
-    tl.store(p_grad_biases + tile * (2 * H) + columns, b_grad_bias, mask=columns < H)
+        b_hidden = _rows(p_hidden, rows, n_pairs, H, EVEN, BLOCK_C)
+        # A warp with whole rows asks for all it needs at once, and has no registers left to hold the bias for long.
+        b_grad_active = _rows(p_grad, rows, n_pairs, H, EVEN, BLOCK_C) if WARP_ROWS else ()
+        b_biases = _vector(p_bias, H, WARP_ROWS, BLOCK_P, BLOCK_C) if WARP_ROWS else b_before
+        b_centred = _centred(b_hidden, H, BLOCK_C)
+        b_rate = _rate(b_centred, H, EPSILON)
+        b_grads = ()
+        b_next = ()
+        b_mean = tl.zeros((BLOCK_P, BLOCK_C), dtype=tl.float32)
+        b_along = tl.zeros((BLOCK_P, BLOCK_C), dtype=tl.float32)
+        for block in tl.static_range(len(b_sums)):
+            at, mask = _block(rows, block, n_pairs, H, BLOCK_C)
+            b_unit = b_centred[block] * b_rate[:, None]
+            b_active, b_slope = _gelu(b_unit + b_biases[block].to(tl.float32), FAST)
+            b_grad = (b_grad_active[block] if WARP_ROWS else _load(p_grad + at, mask, EVEN)) * b_slope
+            _store(p_active + at, b_active, mask, EVEN)
+            b_grads += (b_grad,)  # type: ignore[assignment]  # and here
+            # Warps with rows of their own wait for each other at the end alone.
+            b_share = b_grad if WARP_ROWS else tl.sum(b_grad, axis=0, keep_dims=True)
+            b_next += (b_sums[block] + b_share,)  # type: ignore[assignment]
+            b_mean += b_grad
+            b_along += b_grad * b_unit
+        b_sums = b_next
+        b_row_mean = tl.sum(b_mean, axis=1) / H
+        b_row_along = tl.sum(b_along, axis=1) / H * b_rate
+        for block in tl.static_range(len(b_sums)):
+            at, mask = _block(rows, block, n_pairs, H, BLOCK_C)
+            b_grad_unit = b_grads[block] - b_row_mean[:, None] - b_centred[block] * b_row_along[:, None]
+            _store(p_grad + at, b_rate[:, None] * b_grad_unit, mask, EVEN)
+    for block in tl.static_range(len(b_sums)):
+        columns = block * BLOCK_C + tl.arange(0, BLOCK_C)
+        tl.store(p_grad_biases + tile * (2 * H) + columns, tl.sum(b_sums[block], axis=0), mask=columns < H)
 
 
 @triton.jit
 def sequence_forward(
     p_hidden, p_bias, p_active, firsts, starts, lengths,
-    H: tl.constexpr, EPSILON: tl.constexpr, FAST: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
+    H: tl.constexpr, EPSILON: tl.constexpr, FAST: tl.constexpr, ONE: tl.constexpr, BLOCK_P: tl.constexpr,
+    BLOCK_C: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Normalise some features over all pairs of one sequence, as the released code does, and apply GELU."""
+    """Normalise some features over all pairs of one sequence, as the released code does, and apply GELU.
+
+    Where ``ONE``, a block holds all pairs of any sequence, and is read once.
+    """
+    _follow(PDL)
     first, count, columns = _sequence(firsts, starts, lengths, BLOCK_C)
     b_bias = tl.load(p_bias + columns, mask=columns < H, other=0.0).to(tl.float32)
-    b_mean, b_rate = _moments(p_hidden, first, count, columns, b_bias, H, EPSILON, BLOCK_P, BLOCK_C)
-    row = 0
-    while row < count:
-        at, mask = _part(first, row, count, columns, H, BLOCK_P)
-        b_shifted = _shifted(p_hidden, at, mask, b_mean, b_bias)
-        b_active = _gelu(b_shifted * b_rate[None, :], FAST)[0]
-        _store(p_active + at, b_active, mask, False)
-        row += BLOCK_P
+    if ONE:
+        at, mask = _part(first, 0, count, columns, H, BLOCK_P)
+        b_shifted, b_rate = _shifted_once(p_hidden, at, mask, b_bias, count, EPSILON)
+        _store(p_active + at, _gelu(b_shifted * b_rate[None, :], FAST)[0], mask, False)
+    else:
+        b_mean, b_rate = _moments(p_hidden, first, count, columns, b_bias, H, EPSILON, BLOCK_P, BLOCK_C)
+        row = 0
+        while row < count:
+            at, mask = _part(first, row, count, columns, H, BLOCK_P)
+            b_shifted = _shifted(_load(p_hidden + at, mask, False), mask, b_mean, b_bias)
+            _store(p_active + at, _gelu(b_shifted * b_rate[None, :], FAST)[0], mask, False)
+            row += BLOCK_P
 
 
 @triton.jit
 def sequence_backward(
     p_hidden, p_bias, p_grad, p_active, p_grad_bias, firsts, starts, lengths,
-    H: tl.constexpr, EPSILON: tl.constexpr, FAST: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
+    H: tl.constexpr, EPSILON: tl.constexpr, FAST: tl.constexpr, ONE: tl.constexpr, BLOCK_P: tl.constexpr,
+    BLOCK_C: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Through GELU and that normalisation; ``p_grad_bias`` ``[sequences, H]`` takes shares of B_Z's gradient."""
+    _follow(PDL)
     first, count, columns = _sequence(firsts, starts, lengths, BLOCK_C)
     b_bias = tl.load(p_bias + columns, mask=columns < H, other=0.0).to(tl.float32)
-    b_mean, b_rate = _moments(p_hidden, first, count, columns, b_bias, H, EPSILON, BLOCK_P, BLOCK_C)
-    b_sum = tl.zeros((BLOCK_C,), dtype=tl.float32)
-    b_along = tl.zeros((BLOCK_C,), dtype=tl.float32)
-    row = 0
-    while row < count:
-        at, mask = _part(first, row, count, columns, H, BLOCK_P)
-        b_shifted = _shifted(p_hidden, at, mask, b_mean, b_bias)
-        b_slope = _gelu(b_shifted * b_rate[None, :], FAST)[1]
-        b_grad = _load(p_grad + at, mask, False) * b_slope
-        b_sum += tl.sum(b_grad, axis=0)
-        b_along += tl.sum(b_grad * b_shifted, axis=0)
-        row += BLOCK_P
-    # With y = 2 (x - mean) + B_Z, whose mean is B_Z: dy = rate * g - y * along, dx = 2 (dy - its mean).
-    b_along *= b_rate * b_rate * b_rate / count
-    b_grad_mean = b_rate * b_sum / count - b_bias * b_along
-    row = 0
-    while row < count:
-        at, mask = _part(first, row, count, columns, H, BLOCK_P)
-        b_shifted = _shifted(p_hidden, at, mask, b_mean, b_bias)
+    if ONE:
+        at, mask = _part(first, 0, count, columns, H, BLOCK_P)
+        b_grad = _load(p_grad + at, mask, False)
+        b_shifted, b_rate = _shifted_once(p_hidden, at, mask, b_bias, count, EPSILON)
         b_active, b_slope = _gelu(b_shifted * b_rate[None, :], FAST)
-        b_grad = _load(p_grad + at, mask, False) * b_slope
-        b_grad_shifted = b_rate[None, :] * b_grad - b_shifted * b_along[None, :]
-        _store(p_grad + at, 2.0 * (b_grad_shifted - b_grad_mean[None, :]), mask, False)
+        b_grad *= b_slope
+        b_sum, b_along = tl.sum(b_grad, axis=0), tl.sum(b_grad * b_shifted, axis=0)
+        b_grad_mean, b_along = _through_rate(b_sum, b_along, b_rate, b_bias, count)
         _store(p_active + at, b_active, mask, False)
-        row += BLOCK_P
+        _store(p_grad + at, _grad_hidden(b_grad, b_shifted, b_rate, b_along, b_grad_mean), mask, False)
+    else:
+        b_mean, b_rate = _moments(p_hidden, first, count, columns, b_bias, H, EPSILON, BLOCK_P, BLOCK_C)
+        b_sum = tl.zeros((BLOCK_C,), dtype=tl.float32)
+        b_along = tl.zeros((BLOCK_C,), dtype=tl.float32)
+        row = 0
+        while row < count:
+            at, mask = _part(first, row, count, columns, H, BLOCK_P)
+            b_shifted = _shifted(_load(p_hidden + at, mask, False), mask, b_mean, b_bias)
+            b_grad = _load(p_grad + at, mask, False) * _gelu(b_shifted * b_rate[None, :], FAST)[1]
+            b_sum += tl.sum(b_grad, axis=0)
+            b_along += tl.sum(b_grad * b_shifted, axis=0)
+            row += BLOCK_P
+        b_grad_mean, b_along = _through_rate(b_sum, b_along, b_rate, b_bias, count)
+        row = 0
+        while row < count:
+            at, mask = _part(first, row, count, columns, H, BLOCK_P)
+            b_shifted = _shifted(_load(p_hidden + at, mask, False), mask, b_mean, b_bias)
+            b_active, b_slope = _gelu(b_shifted * b_rate[None, :], FAST)
+            b_grad = _load(p_grad + at, mask, False) * b_slope
+            _store(p_grad + at, _grad_hidden(b_grad, b_shifted, b_rate, b_along, b_grad_mean), mask, False)
+            _store(p_active + at, b_active, mask, False)
+            row += BLOCK_P
     program = tl.program_id(0).to(tl.int64)
     tl.store(p_grad_bias + program * H + columns, b_grad_mean * count, mask=columns < H)
 
@@ -173,9 +257,10 @@ def sequence_backward(
 def residual_forward(
     p_candidate, p_bias, p_state, p_residual, p_out, p_seed, n_pairs, starts, lengths, rates,
     WIDTH: tl.constexpr, SCALE: tl.constexpr, SHUFFLE: tl.constexpr, DROPOUT: tl.constexpr, EVEN: tl.constexpr,
-    BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
+    BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Add the candidate to the scaled pair, and store each cell where the shuffle wants it."""
+    _follow(PDL)
     D: tl.constexpr = WIDTH
     i = tl.program_id(1)
     tile, rows, columns, mask = _tile(n_pairs, D, BLOCK_P, BLOCK_C)
@@ -191,12 +276,13 @@ def residual_backward(
     p_state, p_residual, p_grad_out, p_grad_candidate, p_grad_state, p_copy, p_grad_biases, p_seed, n_pairs,
     starts, lengths, rates,
     WIDTH: tl.constexpr, SCALE: tl.constexpr, COPY: tl.constexpr, SHUFFLE: tl.constexpr, DROPOUT: tl.constexpr,
-    EVEN: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
+    EVEN: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Through that sum: gradients of the candidate and of the pair; ``COPY`` stores the pair, for the gradient of Z.
 
     ``p_grad_biases`` ``[tiles, 8D]`` takes each tile's share of the gradients of B (columns 4D to 6D) and S (6D to 8D).
     """
+    _follow(PDL)
     D: tl.constexpr = WIDTH
     i = tl.program_id(1)
     tile, rows, columns, mask = _tile(n_pairs, D, BLOCK_P, BLOCK_C)
@@ -242,12 +328,61 @@ def _kept(p_residual, columns, inside):
 
 
 @triton.jit
-def _normalised(b_hidden, columns, H: tl.constexpr, EPSILON: tl.constexpr):
-    """Rows with mean 0 and variance 1, zero past their end, and what they were multiplied by."""
-    b_mean = tl.sum(b_hidden, axis=1) / H
-    b_centred = tl.where((columns < H)[None, :], b_hidden - b_mean[:, None], 0.0)
-    b_rate = 1.0 / tl.sqrt(tl.sum(b_centred * b_centred, axis=1) / H + EPSILON)
-    return b_centred * b_rate[:, None], b_rate
+def _block(rows, block, n_pairs, H: tl.constexpr, BLOCK_C: tl.constexpr):
+    """Where a block of columns of some rows lies, and which of its elements exist."""
+    columns = block * BLOCK_C + tl.arange(0, BLOCK_C)
+    mask = (rows < n_pairs)[:, None]
+    if H % BLOCK_C:
+        mask = mask & (columns < H)[None, :]
+    return rows[:, None] * H + columns[None, :], mask
+
+
+@triton.jit
+def _rows(p_x, rows, n_pairs, H: tl.constexpr, EVEN: tl.constexpr, BLOCK_C: tl.constexpr):
+    """Rows in float32, block by block."""
+    b_blocks = ()
+    for block in tl.static_range((H + BLOCK_C - 1) // BLOCK_C):
+        at, mask = _block(rows, block, n_pairs, H, BLOCK_C)
+        b_blocks += (_load(p_x + at, mask, EVEN),)  # type: ignore[assignment]  # tuples grow here
+    return b_blocks
+
+
+@triton.jit
+def _vector(p_x, H: tl.constexpr, WARP_ROWS: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr):
+    """A vector to be added to rows, block by block: where every warp has rows of its own, a copy for each of them."""
+    b_blocks = ()
+    for block in tl.static_range((H + BLOCK_C - 1) // BLOCK_C):
+        columns = block * BLOCK_C + tl.arange(0, BLOCK_C)[None, :]
+        if WARP_ROWS:
+            columns += tl.zeros((BLOCK_P, 1), dtype=tl.int32)
+        b_blocks += (tl.load(p_x + columns, mask=columns < H, other=0.0),)  # type: ignore[assignment]  # and here
+    return b_blocks
+
+
+@triton.jit
+def _centred(b_hidden, H: tl.constexpr, BLOCK_C: tl.constexpr):
+    """Rows with mean 0, and zero past their end."""
+    b_sum = b_hidden[0]
+    for block in tl.static_range(1, len(b_hidden)):
+        b_sum += b_hidden[block]  # blocks first: threads then exchange numbers once
+    b_mean = tl.sum(b_sum, axis=1) / H
+    b_centred = ()
+    for block in tl.static_range(len(b_hidden)):
+        b_block = b_hidden[block] - b_mean[:, None]
+        if H % BLOCK_C:
+            columns = block * BLOCK_C + tl.arange(0, BLOCK_C)
+            b_block = tl.where((columns < H)[None, :], b_block, 0.0)
+        b_centred += (b_block,)  # type: ignore[assignment]  # and here
+    return b_centred
+
+
+@triton.jit
+def _rate(b_centred, H: tl.constexpr, EPSILON: tl.constexpr):
+    """What rows with mean 0 are multiplied by, so that their variance is 1."""
+    b_square = b_centred[0] * b_centred[0]
+    for block in tl.static_range(1, len(b_centred)):
+        b_square += b_centred[block] * b_centred[block]
+    return 1.0 / tl.sqrt(tl.sum(b_square, axis=1) / H + EPSILON)
 
 
 @triton.jit
@@ -283,9 +418,17 @@ def _part(first, row, count, columns, H: tl.constexpr, BLOCK_P: tl.constexpr):
 
 
 @triton.jit
-def _shifted(p_hidden, at, mask, b_mean, b_bias):
+def _shifted(b_hidden, mask, b_mean, b_bias):
     """2 (x - mean) + B_Z, zero where there is no pair."""
-    return tl.where(mask, 2.0 * (_load(p_hidden + at, mask, False) - b_mean[None, :]) + b_bias[None, :], 0.0)
+    return tl.where(mask, 2.0 * (b_hidden - b_mean[None, :]) + b_bias[None, :], 0.0)
+
+
+@triton.jit
+def _shifted_once(p_hidden, at, mask, b_bias, count, EPSILON: tl.constexpr):
+    """The same of a whole sequence, and what it is multiplied by."""
+    b_hidden = _load(p_hidden + at, mask, False)
+    b_shifted = _shifted(b_hidden, mask, tl.sum(b_hidden, axis=0) / count, b_bias)
+    return b_shifted, 1.0 / tl.sqrt(tl.sum(b_shifted * b_shifted, axis=0) / count + EPSILON)
 
 
 @triton.jit
@@ -305,7 +448,20 @@ def _moments(
     row = 0
     while row < count:
         at, mask = _part(first, row, count, columns, H, BLOCK_P)
-        b_shifted = _shifted(p_hidden, at, mask, b_mean, b_bias)
+        b_shifted = _shifted(_load(p_hidden + at, mask, False), mask, b_mean, b_bias)
         b_square += tl.sum(b_shifted * b_shifted, axis=0)
         row += BLOCK_P
     return b_mean, 1.0 / tl.sqrt(b_square / count + EPSILON)
+
+
+@triton.jit
+def _through_rate(b_sum, b_along, b_rate, b_bias, count):
+    """With y = 2 (x - mean) + B_Z, whose mean is B_Z: the mean of dy = rate * g - y * along, and along."""
+    b_along = b_along * b_rate * b_rate * b_rate / count
+    return b_rate * b_sum / count - b_bias * b_along, b_along
+
+
+@triton.jit
+def _grad_hidden(b_grad, b_shifted, b_rate, b_along, b_grad_mean):
+    """dx = 2 (dy - its mean)."""
+    return 2.0 * (b_rate[None, :] * b_grad - b_shifted * b_along[None, :] - b_grad_mean[None, :])

@@ -57,17 +57,52 @@ def summing_rows(pairs: int) -> int:
     return PASS_ROWS // 2 if pairs <= FEW_PAIRS else PASS_ROWS
 
 
+class RowForm(NamedTuple):
+    """How a kernel that normalises rows cuts up its work."""
+
+    tile: int
+    """Rows of a program; on the way back it leaves its share of some sums."""
+    warps: int
+    """Of a program, at most."""
+    shared: bool = False
+    """Whether warps share rows. Otherwise each has rows of its own, up to 1,024 numbers wide, which it sums alone."""
+
+
+FEW_ROWS = {"forward": RowForm(4, 4), "backward": RowForm(16, 8)}
+"""Below :data:`FEWEST_RESIDUAL_PAIRS`, where programs are few and each had better not wait for memory many times."""
+MANY_ROWS = {"forward": RowForm(PASS_ROWS, 4, shared=True), "backward": RowForm(PASS_ROWS, 4, shared=True)}
+
+
+def row_form(pairs: int, way: str) -> RowForm:
+    """That of so many pairs; ``way`` is "forward" or "backward"."""
+    return (FEW_ROWS if pairs < FEWEST_RESIDUAL_PAIRS else MANY_ROWS)[way]
+
+
 @lru_cache(maxsize=256)
-def row_blocks(width: int, rows: int) -> Blocks:
-    """For the kernels that normalise rows of ``width`` numbers: a power of two of columns holds a whole row."""
-    columns = 1 << (width - 1).bit_length()
-    # Few rows leave few programs, which had better have many warps each.
-    warps = 8 if rows < FEWEST_RESIDUAL_PAIRS else 4
-    return Blocks(max(1, min(PASS_ROWS, 512 * warps // columns)), columns, {"num_warps": warps})
+def row_blocks(form: RowForm, width: int) -> Blocks:
+    """For rows of ``width`` numbers."""
+    whole = 1 << (width - 1).bit_length()
+    options: dict[str, Any] = {"TILE_P": form.tile, "WARP_ROWS": not form.shared}
+    if form.shared:
+        rows = max(1, min(form.tile, 512 * form.warps // whole))
+        return Blocks(rows, whole, options | {"num_warps": form.warps})
+    # Eight numbers a thread: 256 columns are one warp's.
+    most = max(256, whole // 4)
+    columns = min(most, width & -width)
+    if width > 8 * columns:
+        columns = min(most, whole)
+    rows = max(1, min(form.tile, form.warps * 256 // columns))
+    return Blocks(rows, columns, options | {"num_warps": max(1, rows * columns // 256)})
 
 
-SEQUENCE_BLOCKS = Blocks(64, 32, {"num_warps": 4})
-"""For the kernels that normalise sequences."""
+@lru_cache(maxsize=256)
+def sequence_blocks(longest: int, width: int) -> Blocks:
+    """For the kernels that normalise sequences of up to ``longest`` pairs; ``ONE`` where a block holds a whole one."""
+    rows = max(8, 1 << (longest - 1).bit_length())
+    if rows > 64:
+        return Blocks(64, 32, {"ONE": False, "num_warps": 4})
+    columns = min(2048 // rows, max(16, 1 << (width - 1).bit_length()))
+    return Blocks(rows, columns, {"ONE": True, "num_warps": max(1, rows * columns // 512)})
 
 
 @lru_cache(maxsize=4096)
@@ -95,6 +130,30 @@ def switch_blocks(cells: int, features: int, dtype: torch.dtype) -> Blocks | Non
             "maxnreg": most,
         },
     )
+
+
+FEW_SWITCHES: dict[int, Blocks] = {}
+"""By features, for the residual unit's kernel that forms the candidate, from :data:`FEWEST_PAIRS` pairs on and below
+:data:`FEWEST_RESIDUAL_PAIRS`, where the form for more pairs was slower than three launches."""
+
+
+@lru_cache(maxsize=4096)
+def residual_blocks(pairs: int, features: int, dtype: torch.dtype) -> Blocks | None:
+    """For that kernel, which finds the rows' moments in blocks of ``BLOCK_S`` columns; None where others are faster."""
+    blocks = switch_blocks(2 * pairs, features, dtype)
+    if blocks is None or pairs < FEWEST_RESIDUAL_PAIRS:
+        return None if blocks is None else FEW_SWITCHES.get(features)
+    return blocks._replace(options={"BLOCK_S": blocks.options["BLOCK_K"], **blocks.options})
+
+
+CANDIDATE_FORMS: dict[int, Blocks] = {}
+"""By features, for the residual unit's kernel that forms the candidate of what was normalised before, from
+:data:`FEWEST_PAIRS` pairs on. None was timed yet."""
+
+
+def candidate_blocks(pairs: int, features: int, dtype: torch.dtype) -> Blocks | None:
+    """For that kernel; None where the library's product and a pass serve."""
+    return None if dtype == torch.float32 or pairs < FEWEST_PAIRS else CANDIDATE_FORMS.get(features)
 
 
 class LayerForm(NamedTuple):

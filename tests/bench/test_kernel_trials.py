@@ -16,6 +16,7 @@ pytest.importorskip("triton", reason="Triton has no build for this platform")
 from benchmark_scripts import load_script
 
 from riffle.kernels import layer_plan, tuning
+from riffle.kernels.reference import NORMS
 
 SAME_KERNELS = {"other", "gradients15", "gradients17"}
 """Changes that need no check of their own."""
@@ -23,7 +24,8 @@ SAME_KERNELS = {"other", "gradients15", "gradients17"}
 
 @pytest.fixture
 def trials(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    for name in ("LAYER_ROWS", "PRODUCT_FORMS", "WIDE_FORMS", "DEPENDENT_LAUNCH", "GRADIENT_PAIRS"):
+    names = ("LAYER_ROWS", "PRODUCT_FORMS", "WIDE_FORMS", "DEPENDENT_LAUNCH", "GRADIENT_PAIRS")
+    for name in (*names, "FEW_ROWS", "MANY_ROWS", "FEW_SWITCHES", "CANDIDATE_FORMS"):
         monkeypatch.setattr(tuning, name, getattr(tuning, name))
     monkeypatch.setattr(layer_plan, "GRADIENT_PAIRS", tuning.GRADIENT_PAIRS)
     yield load_script("kernel_trials")
@@ -56,6 +58,19 @@ def test_every_setting_is_known_and_checked(trials: Any) -> None:
     assert tuning.find_layer_form(2**19, keep=True, skip=True, **options) == form
     assert tuning.find_layer_form(2**11, keep=False, **options).ways == 4
     assert tuning.find_layer_form(2**14, keep=False, **options).ways == 1
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_the_residual_layer_that_is_timed_is_that_of_the_definition(trials: Any, norm: str) -> None:
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    for setting in ("library", "library+waiting+shared", "library+forward8+back8"):
+        trials.use(setting)
+        layer = trials.ResidualLayer(8, 64, norm=norm, dtype=torch.float32, device=device)
+        plan = layer.plan(shuffle=1)
+        layer.forward(plan)
+        actual = [layer.out, *layer.backward(plan, layers=2)]
+        for ours, theirs in zip(actual, layer.definition(torch.float64, 1), strict=True):
+            assert (ours.double() - theirs).norm() <= 1e-4 * theirs.norm(), setting
 
 
 def test_a_row_that_fails_does_not_stop_the_others(

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from benchmark_scripts import BENCHMARKS
@@ -17,24 +18,47 @@ MOST_SHARED = 227 * 1024
 """Bytes of shared memory that a program can have."""
 
 
-@pytest.mark.skipif(TRITON_VERSION < (3, 6), reason="needs Triton 3.6")
+pytestmark = pytest.mark.skipif(TRITON_VERSION < (3, 6), reason="needs Triton 3.6")
+
+
+def compile_kernels(cache: Path, *options: str) -> list[dict[str, Any]]:
+    # Not by the interpreter, for which other tests define the kernels.
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    environment |= {"TRITON_CACHE_DIR": str(cache), "PYTHONPATH": str(BENCHMARKS.parent)}
+    command = [sys.executable, str(BENCHMARKS / "kernel_resources.py"), *options]
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert result.returncode == 0, result.stderr
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
 @pytest.mark.parametrize(
     ("features", "keep", "kernels"),
     [(96, 1, ("layer_forward", "product_backward")), (384, 0, ("gates_forward", "candidates_forward"))],
 )
-def test_kernels_compile(features: int, keep: int, kernels: tuple[str, ...], tmp_path: Path) -> None:
+def test_kernels_of_the_gated_unit(features: int, keep: int, kernels: tuple[str, ...], tmp_path: Path) -> None:
     """Two widths, for the time it takes; benchmarks/kernel_resources.py has them all."""
-    options = ("--features", str(features), "--keep", str(keep), "--skip", "1", "--cells", "512", "--kernels", *kernels)
-    # Not by the interpreter, for which other tests define the kernels.
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    environment |= {"TRITON_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(BENCHMARKS.parent)}
-    command = [sys.executable, str(BENCHMARKS / "kernel_resources.py"), *options]
-    result = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert result.returncode == 0, result.stderr
-    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    options = ("--features", str(features), "--units", "gated", "--keep", str(keep), "--skip", "1", "--cells", "512")
+    rows = compile_kernels(tmp_path, *options, "--kernels", *kernels)
     assert {row["kernel"] for row in rows} == set(kernels)
     for row in rows:
         assert row["HGMMA"] > 0
         assert row["spills"] == row["HMMA"] == 0
         assert row["shared"] <= MOST_SHARED
         assert row["ACQBULK"] == row["PREEXIT"], "waits for the launch before, and lets the next one begin"
+
+
+def test_kernels_of_the_residual_unit(tmp_path: Path) -> None:
+    units = ("residual-features", "residual-sequence")
+    rows = compile_kernels(tmp_path, "--features", "192", "--units", *units, "--keep", "1", "--cells", "512")
+    around = {f"{norm}_{way}" for norm in ("features", "sequence", "residual") for way in ("forward", "backward")}
+    assert {row["kernel"] for row in rows} == {*around, "features_switch"}
+    for row in rows:
+        assert row["spills"] == 0
+        assert row["shared"] <= MOST_SHARED
+        assert row["ACQBULK"] == row["PREEXIT"] == 1
+        # Where a warp has rows of its own, no memory is shared for their sums.
+        assert row["kernel"] != "features_forward" or not row["WARP_ROWS"] or row["shared"] == 0
+    waiting = compile_kernels(
+        tmp_path, "--features", "192", "--units", units[0], "--keep", "1", "--cells", "512", "--waiting"
+    )
+    assert all(row["ACQBULK"] == row["PREEXIT"] == 0 for row in waiting)

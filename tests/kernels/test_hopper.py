@@ -5,7 +5,7 @@ Without such a GPU their code runs by an emulator (test_hopper_emulated.py) and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pytest
@@ -18,12 +18,12 @@ from benchmark_scripts import load_script
 
 from kernels.test_fused import assert_as_accurate
 from riffle import ShuffleExchange
-from riffle.kernels import reference, tuning
+from riffle.kernels import reference, residual, tuning
 from riffle.kernels.launches import Kept, UnitWeights, Workspace, forward_layer, unit_weights
 from riffle.kernels.layer_backward import SkipGradient, UnitGradients, backward_layer
 from riffle.kernels.layer_plan import LayerPlan, plan_layer, share_gradients
 from riffle.kernels.plan import plan_network
-from riffle.kernels.reference import SwitchWeights
+from riffle.kernels.reference import NORMS, Norm, SwitchWeights
 from riffle.kernels.tuning import LAYER_ROWS, PRODUCT_FORMS, LayerForm, LayerRow, WideForm, layer_form, product_form
 from riffle.shuffle import riffle, unriffle
 
@@ -114,7 +114,10 @@ Table = Callable[..., None]
 @pytest.fixture
 def table(monkeypatch: pytest.MonkeyPatch) -> Iterator[Table]:
     """Sets what the table has, for all numbers of pairs, and few multiprocessors: programs take several tiles."""
-    caches = (tuning.find_layer_form, layer_form, product_form, tuning.wide_form, plan_layer, plan_network)
+    caches = (
+        tuning.find_layer_form, layer_form, product_form, tuning.wide_form, plan_layer, residual.plan_layer,
+        plan_network,
+    )  # fmt: skip
 
     def clear() -> None:
         for cache in caches:
@@ -409,22 +412,51 @@ def test_a_network_trains_as_with_the_other_kernels(features: int, table: Table)
 @pytest.mark.parametrize("features", [96, 192])
 def test_dependent_launches_change_no_bit(features: int, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """Programmatic dependent launch, plainly and in CUDA graphs, in training and in inference."""
-    x_BND = (torch.rand(4, 1024, features, device="cuda") * 2 - 1).bfloat16()
     results = []
     for dependent in (False, True):
         monkeypatch.setattr(tuning, "DEPENDENT_LAUNCH", dependent)
         table([LayerRow(*row[:2], 0, row.form) for row in LAYER_ROWS], products=True, multiprocessors=132)
         torch.manual_seed(0)
         net = ShuffleExchange(features, 2, backend="fused", device="cuda", dtype=torch.bfloat16)
-        found = []
-        for _ in range(5):  # the last ones are replayed
-            leaf = x_BND.clone().requires_grad_()
-            y_BND = net(leaf)
-            found = [y_BND.detach(), *torch.autograd.grad(y_BND, [leaf, *net.parameters()], torch.ones_like(y_BND))]
-        assert net.graphs is not None
-        assert net.graphs.counts["replayed"] == 3, net.graphs.counts
-        with torch.no_grad():
-            found += [net(x_BND) for _ in range(5)]
-        results.append(found)
+        results.append(launched_and_replayed(net, [(4, 1024)]))
     for plain, dependent_result in zip(*results, strict=True):
         assert torch.equal(plain, dependent_result)
+
+
+@pytest.mark.gpu
+@on_hopper
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("shapes", [((64, 64), (64, 32), (64, 16), (64, 8)), ((16, 1024),)], ids=["few", "many"])
+def test_dependent_launches_of_the_residual_unit_change_no_bit(
+    norm: Norm, shapes: tuple[tuple[int, int], ...], table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same; in graphs, products beside the other launches make some of these wait for another stream."""
+    results = []
+    for dependent in (False, True):
+        monkeypatch.setattr(tuning, "DEPENDENT_LAUNCH", dependent)
+        table(list(LAYER_ROWS), products=True, multiprocessors=132)
+        options: dict[str, Any] = {"unit": "residual", "norm": norm, "device": "cuda", "dtype": torch.bfloat16}
+        torch.manual_seed(0)
+        net = ShuffleExchange(192, 2, backend="fused", **options)
+        results.append(launched_and_replayed(net, shapes))
+    for plain, dependent_result in zip(*results, strict=True):
+        assert torch.equal(plain, dependent_result)
+
+
+def launched_and_replayed(net: ShuffleExchange, shapes: Sequence[tuple[int, int]]) -> list[Tensor]:
+    """Outputs and gradients of five calls, the last of them replayed, and outputs of five without gradients."""
+    generator = torch.Generator("cuda").manual_seed(1)
+    sizes = [(*shape, net.features) for shape in shapes]
+    xs_BND = [(torch.rand(size, device="cuda", generator=generator) * 2 - 1).bfloat16() for size in sizes]
+    found = []
+    for _ in range(5):
+        leaves = [x_BND.clone().requires_grad_() for x_BND in xs_BND]
+        ys_BND = net.forward_batches(leaves)
+        grads = torch.autograd.grad(ys_BND, [*leaves, *net.parameters()], [torch.ones_like(y_BND) for y_BND in ys_BND])
+        found += [*(y_BND.detach() for y_BND in ys_BND), *grads]
+    assert net.graphs is not None
+    assert net.graphs.counts["replayed"] == 3, net.graphs.counts
+    with torch.no_grad():
+        for _ in range(5):
+            found += net.forward_batches(xs_BND)
+    return found
