@@ -1,11 +1,12 @@
 """Compile the kernels of a training step for compute capability 9.0, without a GPU, and say how long it takes.
 
-    python benchmarks/compile_times.py                   # a process for each kernel, then 1, 2, 4, ... threads
-    python benchmarks/compile_times.py --threads 1 16
+    python benchmarks/compile_times.py                   # in 1, 2, 4 threads and one for each core
+    python benchmarks/compile_times.py --threads 1 16 --kernels
 
-Each number of threads has an empty cache. Lines of JSON: seconds by the clock and of the processor, here and in the
-processes started, for all kernels; and with ``--kernels`` for each kernel by itself, in one thread, by what was done.
-The launchers in C, which need a driver to link with, are not compiled.
+Each number of threads has a process and an empty cache of its own; a single one has the cache of the environment. A
+line of JSON for each: seconds by the clock, and of processors in the process and in those that it started. With
+``--kernels`` another one for each kernel: seconds by the clock for each step, of which the first one is in Python. The
+launchers in C, which are linked with a driver, are not compiled.
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ MOST_THREADS = 16
 """At most so many compile side by side."""
 MOST_IDLE = 16
 """After so many shapes in a row for which nothing was missing, further ones are not looked at."""
-_seen: set[int] = set()
-"""The plans that were, by their ``id``. A later plan that gets the same is compiled as it is launched."""
+done: set[int] = set()
+"""Plans for which nothing is left to do, by their ``id``; a later one with the same is compiled by its launches."""
 _idle: Counter[tuple[Any, ...]] = Counter()
 
 
@@ -41,17 +41,16 @@ def compile_ahead(plan: NetworkPlan, device: torch.device, *, dropout: bool) -> 
     The backward pass is one of them where the plan keeps something for it. A kernel that cannot be compiled is left to
     its launch, which raises the error.
     """
-    if device.type != "cuda" or id(plan) in _seen:
+    if id(plan) in done or torch.cuda.is_current_stream_capturing():
         return
+    done.add(id(plan))
     # Later versions may not have it, earlier ones have it for one thread at a time or not at all.
     if INTERPRETED or TRITON_VERSION < (3, 6) or not hasattr(triton, "AsyncCompileMode"):
         return
     kind = (device, plan.kind, plan.features, plan.dtype, plan.keep, dropout)
-    if _idle[kind] >= MOST_IDLE or torch.cuda.is_current_stream_capturing():
-        return
-    _seen.add(id(plan))
-    with torch.cuda.device(device):
-        _idle[kind] = 0 if compile_passes(plan, dropout=dropout) else _idle[kind] + 1
+    if _idle[kind] < MOST_IDLE:
+        with torch.cuda.device(device):
+            _idle[kind] = 0 if compile_passes(plan, dropout=dropout) else _idle[kind] + 1
 
 
 def compile_passes(plan: NetworkPlan, *, dropout: bool, threads: int | None = None) -> int:
@@ -93,8 +92,8 @@ def _compile_with(compilers: _Compilers, plan: NetworkPlan, dropout: bool) -> No
 
 def dry_run(plan: NetworkPlan, *, dropout: bool) -> None:
     """Run the passes of a plan on tensors without memory, with :meth:`Launch.compile` in the place of every launch."""
-    done: set[Launch] = set()
-    layers = [layer._replace(plan=_compiling(layer.plan, done)) for layer in plan.layers]
+    seen: set[Launch] = set()
+    layers = [layer._replace(plan=_compiling(layer.plan, seen)) for layer in plan.layers]
     plan = plan._replace(layers=tuple(layers))
     # Launches ask tensors for dtype and alignment alone, and nobody reads the shapes of weights.
     sizes = zip(plan.batches, plan.lengths, strict=True)
@@ -109,23 +108,23 @@ def dry_run(plan: NetworkPlan, *, dropout: bool) -> None:
             backward(plan, y_CD, xs_BND, weights, seed, saved)
 
 
-def _compiling(plan: Any, done: set[Launch]) -> Any:
+def _compiling(plan: Any, seen: set[Launch]) -> Any:
     """A layer's plan whose launches start nothing."""
-    return type(plan)(*[_Compiling(part, done) if isinstance(part, Launch | dict) else part for part in plan])
+    return type(plan)(*[_Compiling(part, seen) if isinstance(part, Launch | dict) else part for part in plan])
 
 
 class _Compiling:
     """In the place of a launch, or of launches by their flags: compiles, each once, and starts nothing."""
 
-    def __init__(self, launch: Any, done: set[Launch]) -> None:
-        self.launch, self.done = launch, done
+    def __init__(self, launch: Any, seen: set[Launch]) -> None:
+        self.launch, self.seen = launch, seen
 
     def __getitem__(self, flags: Any) -> _Compiling:
-        return _Compiling(self.launch[flags], self.done)
+        return _Compiling(self.launch[flags], self.seen)
 
     def __call__(self, *tensors: Tensor | None) -> None:
-        if self.launch not in self.done:
-            self.done.add(self.launch)
+        if self.launch not in self.seen:
+            self.seen.add(self.launch)
             self.launch.compile(*tensors)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from riffle.kernels.compilation import compile_ahead
+from riffle.kernels import compilation
 from riffle.kernels.graphs import GraphCache, Lease, find_cache
 from riffle.kernels.passes import (
     Saved,
@@ -96,7 +96,8 @@ def _plan(
     x_BND = xs_BND[0]
     device = x_BND.device
     plan = plan_network(batches, lengths, x_BND.shape[2], x_BND.dtype, device, form, dtype, dropout, keep, eager)
-    compile_ahead(plan, device, dropout=bool(dropout))
+    if x_BND.is_cuda and id(plan) not in compilation.done:
+        compilation.compile_ahead(plan, device, dropout=bool(dropout))
     return plan
 
 
