@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from riffle.kernels import compilation
 from riffle.kernels.graphs import GraphCache, Lease, find_cache
 from riffle.kernels.passes import (
     Saved,
@@ -93,7 +94,11 @@ def _plan(
 ) -> NetworkPlan:
     batches, lengths = tuple([x_BND.shape[0] for x_BND in xs_BND]), tuple([x_BND.shape[1] for x_BND in xs_BND])
     x_BND = xs_BND[0]
-    return plan_network(batches, lengths, x_BND.shape[2], x_BND.dtype, x_BND.device, form, dtype, dropout, keep, eager)
+    device = x_BND.device
+    plan = plan_network(batches, lengths, x_BND.shape[2], x_BND.dtype, device, form, dtype, dropout, keep, eager)
+    if x_BND.is_cuda and id(plan) not in compilation.done:
+        compilation.compile_ahead(plan, device, dropout=bool(dropout))
+    return plan
 
 
 def _wants_operators(xs_BND: Sequence[Tensor], parameters: Sequence[Tensor]) -> bool:
