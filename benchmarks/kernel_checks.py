@@ -31,7 +31,7 @@ from riffle.kernels.layer_backward import SkipGradient, UnitGradients, backward_
 from riffle.kernels.layer_plan import LayerPlan, plan_layer, share_gradients
 from riffle.kernels.plan import plan_network
 from riffle.kernels.reference import NORMS, Norm
-from riffle.kernels.tuning import Blocks, LayerForm, LayerRow, ProductForm, RowForm, WideForm
+from riffle.kernels.tuning import Blocks, GatesForm, LayerForm, LayerRow, ProductForm, RowForm, WideForm
 from riffle.shuffle import SHUFFLES
 
 DEVICE, DTYPE = torch.device("cuda", 0), torch.bfloat16
@@ -55,6 +55,8 @@ WIDE_TRIALS: dict[str, WideForm] = {
     "wide-128": WideForm(fewest=0, columns=128, stages=4),
 }
 """Forms of the two products of 384 features, each with what follows it."""
+GATES_TRIALS: dict[int, GatesForm] = {192: GatesForm(fewest=0), 96: GatesForm(fewest=0)}
+"""By features, gates formed again and the way back through the update in one launch."""
 ROW_TRIALS: dict[str, dict[str, RowForm]] = {
     "shared": dict.fromkeys(("forward", "backward"), RowForm(32, 8, shared=True)),
     "forward1": {"forward": RowForm(1, 1)},
@@ -100,6 +102,7 @@ class Setting(NamedTuple):
     many_rows: dict[str, RowForm] = tuning.MANY_ROWS
     few_switches: dict[int, Blocks] = tuning.FEW_SWITCHES
     candidates: dict[int, Blocks] = tuning.CANDIDATE_FORMS
+    gates: dict[int, GatesForm] = tuning.GATES_FORMS
 
 
 def _with_form(name: str, keep: bool, fewest: int, setting: Setting) -> Setting:
@@ -134,6 +137,7 @@ CHANGES: dict[str, Callable[[Setting], Setting]] = {
     "ways4": partial(_with_form, "ways4", False, 512),
     "ahead": partial(_with_form, "ahead", False, 0),
     "ahead1": partial(_with_form, "ahead1", False, 0),
+    "gates": lambda setting: setting._replace(gates=GATES_TRIALS),
     "gradients17": lambda setting: setting._replace(gradient_pairs=2**17),
     "gradients15": lambda setting: setting._replace(gradient_pairs=2**15),
     "many": lambda setting: setting._replace(many_rows=tuning.FEW_ROWS | {"backward": RowForm(32, 8)}),
@@ -149,6 +153,7 @@ CACHES = (
     tuning.layer_form,
     tuning.product_form,
     tuning.wide_form,
+    tuning.gates_form,
     tuning.pass_blocks,
     tuning.residual_blocks,
     plan_layer,
@@ -165,7 +170,7 @@ def use(name: str) -> None:
     tuning.LAYER_ROWS, tuning.PRODUCT_FORMS = setting.rows, setting.products
     tuning.WIDE_FORMS, tuning.DEPENDENT_LAUNCH = setting.wide, setting.dependent
     tuning.FEW_ROWS, tuning.MANY_ROWS, tuning.FEW_SWITCHES = setting.few_rows, setting.many_rows, setting.few_switches
-    tuning.CANDIDATE_FORMS = setting.candidates
+    tuning.CANDIDATE_FORMS, tuning.GATES_FORMS = setting.candidates, setting.gates
     layer_plan.GRADIENT_PAIRS = tuning.GRADIENT_PAIRS = setting.gradient_pairs
     for cache in CACHES:
         cache.cache_clear()

@@ -259,6 +259,21 @@ class WideForm(NamedTuple):
 
 WIDE_FORMS: dict[int, WideForm] = {}
 """By features (:mod:`riffle.kernels.hopper_wide`)."""
+
+
+class GatesForm(NamedTuple):
+    """How the kernel that forms gates again and goes back through the update cuts up its work."""
+
+    fewest: int
+    """Pairs from which on it is faster than the library's product and the update pass."""
+    stages: int = 3
+    """Places for weights in shared memory."""
+
+
+GATES_ROWS = 64
+"""Pairs of a tile of which it leaves a share of some sums."""
+GATES_FORMS: dict[int, GatesForm] = {}
+"""By features, 96 or 192 (:mod:`riffle.kernels.hopper_gates`)."""
 DEPENDENT_LAUNCH = True
 """Whether a kernel may begin while the one before it ends (programmatic dependent launch), where the chip can.
 
@@ -305,6 +320,15 @@ def product_form(pairs: int, features: int, dtype: torch.dtype, device: torch.de
 def wide_form(pairs: int, features: int, dtype: torch.dtype, device: torch.device) -> WideForm | None:
     """For products with what follows them in one launch each; None where the library's are faster."""
     form = WIDE_FORMS.get(features)
+    if form is None or pairs < form.fewest or dtype == torch.float32 or not has_warpgroups(device):
+        return None
+    return form
+
+
+@lru_cache(maxsize=4096)
+def gates_form(pairs: int, features: int, dtype: torch.dtype, device: torch.device) -> GatesForm | None:
+    """For the way back from outputs to gates formed again in one launch; None where others are faster."""
+    form = GATES_FORMS.get(features)
     if form is None or pairs < form.fewest or dtype == torch.float32 or not has_warpgroups(device):
         return None
     return form

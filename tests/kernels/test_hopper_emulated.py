@@ -22,15 +22,15 @@ from benchmark_scripts import load_script
 
 from kernels.gluon_emulator import Deadlock, Descriptor, Emulated, Pointer
 from riffle import ShuffleExchange
-from riffle.kernels import gated_switch, hopper, hopper_backward, hopper_wide, layer_backward, layer_plan
+from riffle.kernels import gated_switch, hopper, hopper_backward, hopper_gates, hopper_wide, layer_backward, layer_plan
 from riffle.kernels.descriptors import DescriptorLaunch
 from riffle.kernels.launches import Launch
 from riffle.kernels.plan import plan_network
-from riffle.kernels.tuning import LAYER_ROWS, PRODUCT_FORMS, LayerForm, LayerRow, ProductForm, WideForm
+from riffle.kernels.tuning import LAYER_ROWS, PRODUCT_FORMS, GatesForm, LayerForm, LayerRow, ProductForm, WideForm
 
 DTYPE, CPU = torch.bfloat16, torch.device("cpu")
 SHUFFLES = {1: unriffle, -1: riffle, 0: lambda x_BND: x_BND}
-KERNELS = {module: Emulated(gated_switch, module) for module in (hopper, hopper_backward, hopper_wide)}
+KERNELS = {module: Emulated(gated_switch, module) for module in (hopper, hopper_backward, hopper_gates, hopper_wide)}
 TRIALS = load_script("kernel_checks")
 FORMS = list(dict.fromkeys([*((row.features, row.form) for row in LAYER_ROWS), *TRIALS.LAYER_TRIALS.values()]))
 """All that the table has, and what is tried."""
@@ -39,7 +39,7 @@ FORMS = list(dict.fromkeys([*((row.features, row.form) for row in LAYER_ROWS), *
 @pytest.fixture(autouse=True)
 def _multiprocessors(monkeypatch: pytest.MonkeyPatch) -> None:
     """So few that programs take several tiles."""
-    for module in (hopper, hopper_backward, hopper_wide, tuning):
+    for module in (hopper, hopper_backward, hopper_gates, hopper_wide, tuning):
         monkeypatch.setattr(module, "multiprocessors", lambda device: 13)
 
 
@@ -172,6 +172,64 @@ def test_product_backward(features: int, form: ProductForm) -> None:
         for name, actual, exact in backward(form, features, 64 * 9 + 37, **names):
             error = (actual.double() - exact).norm() / exact.norm()
             assert error < 0.008, (name, names)
+
+
+def update_backward(
+    form: GatesForm, features: int, bins: tuple[tuple[int, int], ...], **flags: Any
+) -> Iterator[tuple[str, Tensor, Tensor]]:
+    """Names, what the kernel makes of gates formed again, and the definition in float64."""
+    torch.manual_seed(0)
+    pair, cells = 2 * features, sum(count * length for count, length in bins)
+    pairs, rate = cells // 2, 0.25 if flags["DROPOUT"] else 0.0
+    read, state, weight = draw(pairs, pair), draw(pairs, pair).clamp(-1, 1), draw(3 * pair, pair, scale=pair**-0.5)
+    bias, grad_CD, more_CD = draw(3 * pair), draw(cells, features), draw(cells, features)
+    numbers = torch.arange(pairs)[:, None] * 7 + torch.arange(pair) // features * 3 + torch.arange(pair) % features
+    keep = (numbers % 4 > 0) / (1 - rate) if flags["DROPOUT"] else torch.ones(pairs, pair)
+
+    def move(x: Tensor, *, back: bool) -> Tensor:
+        """Cells to where the shuffle after the layer brings them, or back."""
+        shuffle = SHUFFLES[-flags["SHUFFLE"] if back else flags["SHUFFLE"]]
+        parts = x.reshape(cells, features).split([count * length for count, length in bins])
+        moved = [shuffle(part.view(*shape, -1)).reshape(part.shape) for part, shape in zip(parts, bins, strict=True)]
+        return torch.cat(moved)
+
+    gates = read.double() @ weight.double().t()
+    u = (gates + bias.double())[:, 2 * pair :].sigmoid()
+    halves = torch.arange(pair) % features >= features // 2
+    swapped = torch.where(halves, (torch.arange(pair) + features) % pair, torch.arange(pair))
+    swapped = swapped if flags["SWAP"] else torch.arange(pair)
+    copied, c = state.double()[:, swapped], torch.randn(pairs, pair).tanh().double()
+    out_CD = move((u * copied + (1 - u) * c) * keep, back=False).to(DTYPE)
+    grad = move(grad_CD.double() + (more_CD.double() if flags["MORE"] else 0), back=True).view(pairs, pair) * keep
+    grad_gates, grad_sums = grad * (copied - c) * u * (1 - u), grad * (1 - u) * (1 - c * c)
+    lengths = tuple(length for _, length in bins)
+    groups = layer_plan.group_numbers([count * length // 2 for count, length in bins], lengths, (rate,) * len(bins))
+    launch = hopper_gates.gates_launch(form, CPU, pairs, features, groups, DTYPE, PDL=False, **flags)
+    nan = float("nan")
+    found, found_sums, found_state = (torch.full((pairs, width), nan, dtype=DTYPE) for width in (3 * pair, pair, pair))
+    tiles = torch.full((-(-pairs // tuning.GATES_ROWS), 5 * pair), nan)
+    run(
+        launch, read, weight, weight, bias, found, out_CD, state, grad_CD, more_CD if flags["MORE"] else None,
+        found_sums, found_state, tiles, torch.zeros(2, dtype=torch.int64),
+    )  # fmt: skip
+    yield "resets", found[:, : 2 * pair], gates[:, : 2 * pair]
+    yield "updates", found[:, 2 * pair :], grad_gates
+    yield "candidates", found_sums, grad_sums
+    yield "state", found_state[:, swapped], grad * u
+    sums = torch.cat((grad_gates, grad_sums), 1).sum(0)
+    yield "sums", tiles[:, 2 * pair : 4 * pair].sum(0), sums
+    assert tiles[:, : 2 * pair].isnan().all(), "which others fill"
+
+
+@pytest.mark.parametrize(("features", "form"), TRIALS.GATES_TRIALS.items(), ids=str)
+def test_gates_backward(features: int, form: GatesForm) -> None:
+    """Two lengths, an odd number of pairs, several tiles a program, in one case half of the last tile empty."""
+    for shuffle, more, dropout, swap in product((1, -1, 0), (False, True), (False, True), (True, False)):
+        flags = {"SHUFFLE": shuffle, "MORE": more, "DROPOUT": dropout, "SWAP": swap}
+        bins = ((3, 770), (2, 62)) if swap else ((3, 770), (1, 6))
+        for name, actual, exact in update_backward(form, features, bins, **flags):
+            error = (actual.double() - exact).norm() / exact.norm()
+            assert error < 0.02, (name, flags)
 
 
 @pytest.mark.parametrize("form", [WideForm(fewest=0), TRIALS.WIDE_TRIALS["wide-128"]], ids=str)
