@@ -145,9 +145,9 @@ CHANGES: dict[str, Callable[[Setting], Setting]] = {
     **{name: partial(_with_switch, name) for name in SWITCH_TRIALS},
     **{name: partial(_with_candidate, name) for name in CANDIDATE_TRIALS},
 }
-"""What a part of a setting's name does: forms by their names, for kept gates or for few pairs; "waiting" without
-launches that begin before the one before has ended; more or fewer pairs a product for the weights; "other" has no
-kernels for this chip at all; "many" normalises rows of many pairs like those of few."""
+"""What a part of a setting's name does: forms by their names, for kept gates or for few pairs; "gates" forms them
+again with the way back through the update; "waiting" without launches that begin before the one before has ended; more
+or fewer pairs a product for the weights; "other" has no kernels for this chip at all; "many" normalises rows of many pairs like those of few."""
 CACHES = (
     tuning.find_layer_form,
     tuning.layer_form,
@@ -353,6 +353,9 @@ def checks() -> list[Check]:
         found += [
             Check(f"library+{name}", 384, 2**13, False, skip, shuffle) for skip, shuffle in ((True, 1), (False, -1))
         ]
+    for shuffle, skip in product((1, -1, 0), (False, True)):
+        found += [Check("library+gates", 192, pairs, False, skip, shuffle) for pairs in (2**14, MANY)]
+        found.append(Check("library+gates", 96, MANY, False, skip, shuffle))
     found += [Check("library+products", features, 2**14, True, False, 1) for features in PRODUCT_TRIALS]
     for norm, setting in product(NORMS, ("library", "library+waiting", "library+waiting+shared")):
         found += [Check(setting, 192, RESIDUAL_PAIRS, True, False, shuffle, norm) for shuffle in (1, -1, 0)]

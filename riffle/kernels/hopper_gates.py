@@ -256,7 +256,7 @@ def _load(here, coming, sequences, FORM: gl.constexpr):
 
 @gluon.jit
 def _finish(loaded, s_gates, here, coming, leaving, sequences, FORM: gl.constexpr):
-    """The gradients of half of a chunk, as ``gated_switch.update_backward`` has them; their sums over a thread's rows."""
+    """The gradients of half of a chunk, as ``gated_switch.update_backward`` has them, and sums over a thread's rows."""
     b_grad, b_more, b_out, b_copied, b_bias = loaded
     p_grad_gates, p_grad_sum, p_grad_state, _ = leaving
     n_pairs, starts, _, rates = sequences

@@ -33,10 +33,14 @@ def compile_kernels(cache: Path, *options: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(
     ("features", "keep", "kernels"),
-    [(96, 1, ("layer_forward", "product_backward")), (384, 0, ("gates_forward", "candidates_forward"))],
+    [
+        (96, 1, ("layer_forward", "product_backward")),
+        (192, 0, ("gates_backward",)),
+        (384, 0, ("gates_forward", "candidates_forward")),
+    ],
 )
 def test_kernels_of_the_gated_unit(features: int, keep: int, kernels: tuple[str, ...], tmp_path: Path) -> None:
-    """Two widths, for the time it takes; benchmarks/kernel_resources.py has them all."""
+    """A width each, for the time it takes; benchmarks/kernel_resources.py has them all."""
     options = ("--features", str(features), "--units", "gated", "--keep", str(keep), "--skip", "1", "--cells", "512")
     rows = compile_kernels(tmp_path, *options, "--kernels", *kernels)
     assert {row["kernel"] for row in rows} == set(kernels)

@@ -223,7 +223,7 @@ def update_backward(
 
 @pytest.mark.parametrize(("features", "form"), TRIALS.GATES_TRIALS.items(), ids=str)
 def test_gates_backward(features: int, form: GatesForm) -> None:
-    """Two lengths, an odd number of pairs, several tiles a program; in one case a group has no pairs of the last tile."""
+    """Two lengths, an odd number of pairs, several tiles a program; once, a group has no pairs of the last tile."""
     cases = ((1, False, False, True), (-1, True, True, False), (0, False, True, True), (-1, False, False, True))
     for shuffle, more, dropout, swap in cases:
         flags = {"SHUFFLE": shuffle, "MORE": more, "DROPOUT": dropout, "SWAP": swap}
