@@ -147,7 +147,8 @@ CHANGES: dict[str, Callable[[Setting], Setting]] = {
 }
 """What a part of a setting's name does: forms by their names, for kept gates or for few pairs; "gates" forms them
 again with the way back through the update; "waiting" without launches that begin before the one before has ended; more
-or fewer pairs a product for the weights; "other" has no kernels for this chip at all; "many" normalises rows of many pairs like those of few."""
+or fewer pairs a product for the weights; "other" has no kernels for this chip at all; "many" normalises rows of many
+pairs like those of few."""
 CACHES = (
     tuning.find_layer_form,
     tuning.layer_form,
