@@ -181,10 +181,10 @@ def _store_gates(p_gates, b_gates, first, column, n_pairs, FORM: gl.constexpr):
 @gluon.constexpr_function
 def _rows(width):
     """The layout of rows of ``width`` columns in which a warp has the rows that it has in the layout of sums."""
-    blocks = [[0, 32 << bit] for bit in range((width // 32).bit_length() - 1)]
-    lanes = [[0, 8], [0, 16], [1, 0], [2, 0], [4, 0]]
+    columns = [[0, 8 << bit] for bit in range((width // 8).bit_length() - 1)]
+    bases = [*columns[:3], [1, 0], [2, 0], [4, 0], [8, 0], *columns[3:]]
     return gl.DistributedLinearLayout(
-        [[0, 1], [0, 2], [0, 4], *blocks, [8, 0]], lanes, [[16, 0], [32, 0]], [], [64, width]
+        [[0, 1], [0, 2], [0, 4], *bases[5:]], bases[:5], [[16, 0], [32, 0]], [], [64, width]
     )
 
 

@@ -281,7 +281,8 @@ Such a kernel waits (`griddepcontrol.wait`) before it reads or writes anything t
 wait ends when the launch before has ended and all that it wrote can be seen. Only then does it let the next one begin
 (`griddepcontrol.launch_dependents`), so that two launches back everything has ended. Weights alone are read before the
 wait, by the kernels of ``hopper.py`` and ``hopper_backward.py``: the first layer of a forward pass is launched without
-all this, and ends after the launch that cast the weights; on the way back, `update_backward` or `gates_backward` runs before.
+all this, and ends after the launch that cast the weights; on the way back, `update_backward` or `gates_backward` runs
+before.
 """
 
 
