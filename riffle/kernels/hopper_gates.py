@@ -170,7 +170,7 @@ def _multiply(group, ring, updates, p_gates, n_pairs, FORM: gl.constexpr):
 
 @gluon.jit
 def _store_gates(p_gates, b_gates, first, column, n_pairs, FORM: gl.constexpr):
-    """Gates, before the sigmoid and without their bias, by 16 bytes a thread, which four threads change for it."""
+    """Gates, before the sigmoid and without their bias, by 16 bytes a thread: a warp has the rows that it had."""
     layout: gl.constexpr = _rows(b_gates.shape[1])
     rows = gl.arange(0, ROWS, layout=gl.SliceLayout(1, layout))
     columns = column + gl.arange(0, b_gates.shape[1], layout=gl.SliceLayout(0, layout))
@@ -180,7 +180,7 @@ def _store_gates(p_gates, b_gates, first, column, n_pairs, FORM: gl.constexpr):
 
 @gluon.constexpr_function
 def _rows(width):
-    """The layout of rows of ``width`` columns in which a warp has the rows that it has in the layout of sums."""
+    """A layout of rows of ``width`` columns that differs from that of sums within a warp only."""
     columns = [[0, 8 << bit] for bit in range((width // 8).bit_length() - 1)]
     bases = [*columns[:3], [1, 0], [2, 0], [4, 0], [8, 0], *columns[3:]]
     return gl.DistributedLinearLayout(
@@ -304,9 +304,9 @@ def _store_sums(p_sums, low, high, here, n_pairs, FORM: gl.constexpr):
     columns = column + gl.arange(0, FORM.CHUNK, layout=b_grad_sum.type.layout)
     tile = (row // ROWS).to(gl.int64)
     p_sums += tile * (5 * FORM.E) + i * FORM.D
-    mask = (columns >= 0) & (tile * ROWS < n_pairs)
-    gl.store(p_sums + (2 * FORM.E + columns), b_grad_update, mask=mask)
-    gl.store(p_sums + (3 * FORM.E + columns), b_grad_sum, mask=mask)
+    if tile * ROWS < n_pairs:
+        gl.store(p_sums + (2 * FORM.E + columns), b_grad_update)
+        gl.store(p_sums + (3 * FORM.E + columns), b_grad_sum)
 
 
 @gluon.jit
