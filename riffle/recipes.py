@@ -171,8 +171,8 @@ def small(task: str) -> RunConfig:
     """A network that learns the easy tasks on a CPU within two minutes.
 
     A high, constant learning rate and averaged weights let so small a network generalise to longer inputs. Where
-    symbols move by a distance that has to be found, two narrower blocks and the inputs of ``robust`` let it do so
-    between powers of two as well.
+    symbols move by a distance that has to be found, it has two narrower blocks and inputs placed as in ``robust``, for
+    lengths between powers of two.
     """
     config = RunConfig(
         task=task,
@@ -192,9 +192,8 @@ def small(task: str) -> RunConfig:
     )
     if task not in MOVES:
         return config
-    data = replace(config.data, bins=(8, 16, 32, 64), longest=32, batch=16, full=0.2, shorter=0.2)
-    data = replace(data, above=0.3, offset=0.3)
-    return replace(config, model=replace(config.model, features=32, blocks=2), data=data)
+    data = DataConfig(bins=(8, 16, 32, 64), longest=32, batch=16, full=0.2, shorter=0.2, above=0.3, offset=0.3)
+    return replace(config, model=ModelConfig(features=32, blocks=2), data=data)
 
 
 def paper_reader() -> LambadaRunConfig:
