@@ -28,6 +28,7 @@ from tables_learning import (
     rivals,
     seeds,
     shipped,
+    small_seeds,
 )
 from tables_speed import (
     H200,
@@ -81,6 +82,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "shipped": partial(shipped, OVER_LENGTH),
         "elsewhere": partial(shipped, (*ELSEWHERE, "8 times, carries over 31")),
         "seeds": seeds,
+        "small-seeds": small_seeds,
         "residual": residual,
     },
     "docs/deviations.md": {"alphabet": alphabet},

@@ -100,6 +100,23 @@ def seeds(path: Path = ROOT / "results" / "trials" / "five-seeds.json") -> str:
     return table(["symbols / sequences", "seeds", *columns], rows)
 
 
+def small_seeds(folder: Path = ROOT / "results") -> str:
+    """Reversal by the recipe small and by the one before it: means of the seeds over length, and the lowest."""
+    files = {"now": "small-reverse/seeds.json", "before": "reverse-one-block/between.json"}
+    lengths = (100, 256, 300, 512, 600, 1000, 1024, 2048, 3000, 4096)
+    rows = []
+    for name, file in files.items():
+        runs = [{score["length"]: score for score in run["scores"]} for run in read_json(folder / file)["runs"]]
+        for label, key, summary in (
+            ("symbols", "symbol_accuracy", mean),
+            ("symbols, lowest seed", "symbol_accuracy", min),
+            ("sequences", "sequence_accuracy", mean),
+        ):
+            shares = ([run[length][key] for run in runs] for length in lengths)
+            rows.append([f"{name}: {label}", *(format_percent(summary(share)) for share in shares)])
+    return table(["length", *map(str, lengths)], rows)
+
+
 def alphabet(folder: Path = ROOT / "results" / "alphabet") -> str:
     """Sorting by size of the alphabet: the mean of the seeds and their spread, during training and in the test."""
     sizes: dict[int, list[dict[str, Any]]] = {}

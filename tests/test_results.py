@@ -14,17 +14,40 @@ from riffle.train.shipped import SHIPPED
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
-SMALL_REVERSE = RESULTS / "small-reverse"
+SMALL_REVERSE, ONE_BLOCK = RESULTS / "small-reverse", RESULTS / "reverse-one-block"
 
 
-def test_the_demo_reverses_what_is_two_thousand_times_longer() -> None:
+def test_the_demo_is_right_at_powers_of_two_and_nearly_so_between() -> None:
     scores = json.loads((SMALL_REVERSE / "evaluation.json").read_text())["scores"]
+    uniform = [score for score in scores if score["split"] == "uniform"]
+    assert {score["examples"] for score in uniform} == {32}
+    powers = [score for score in uniform if score["length"].bit_count() == 1]
+    assert max(score["length"] for score in powers) == 4096
+    assert {score["symbol_accuracy"] for score in powers} == {1.0}
+    assert 0.9695 <= min(score["symbol_accuracy"] for score in uniform) < 0.9696
+
+
+def test_eight_seeds_of_the_demo_by_both_recipes() -> None:
+    expected = {"small-reverse/seeds.json": (98.7, 91.6, 89.5), "reverse-one-block/between.json": (87.6, 36.4, 88.0)}
+    for name, figures in expected.items():
+        runs = [run["scores"] for run in json.loads((RESULTS / name).read_text())["runs"]]
+        assert (len(runs), {score["examples"] for run in runs for score in run}) == (8, {64})
+        at = {
+            length: [s["symbol_accuracy"] for run in runs for s in run if s["length"] == length]
+            for length in (1000, 4096)
+        }
+        found = (statistics.mean(at[4096]), min(at[4096]), statistics.mean(at[1000]))
+        assert tuple(round(100 * figure, 1) for figure in found) == figures
+
+
+def test_a_network_of_one_block_reverses_what_is_two_thousand_times_longer() -> None:
+    scores = json.loads((ONE_BLOCK / "evaluation.json").read_text())["scores"]
     assert max(score["length"] for score in scores) == 65_536
     assert {(score["examples"], score["sequence_accuracy"]) for score in scores} == {(16, 1.0)}
 
 
-def test_three_of_eight_seeds_have_no_error() -> None:
-    runs = [run["scores"] for run in json.loads((SMALL_REVERSE / "seeds.json").read_text())["runs"]]
+def test_three_of_eight_seeds_of_one_block_have_no_error() -> None:
+    runs = [run["scores"] for run in json.loads((ONE_BLOCK / "seeds.json").read_text())["runs"]]
     assert {(max(score["length"] for score in run), run[0]["examples"]) for run in runs} == {(4096, 128)}
     assert sum(all(score["sequence_accuracy"] == 1.0 for score in run) for run in runs) == 3
 

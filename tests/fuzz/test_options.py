@@ -33,7 +33,7 @@ BASES: dict[str, tuple[str, ...]] = {
     "tasks": (),
     "solve": ("reverse", "3", "1", "--run", RUN),
     "export": (RUN, "--format", "hub"),
-    "train": ("reverse", "--recipe", "small", *SMALL, "--out", "new"),
+    "train": ("reverse", "--recipe", "small", *SMALL, "--set", "data.longest=0", "--out", "new"),
     "eval": (RUN, "--lengths", "4", "--examples", "1", "--no-worst-case", "--device", "cpu"),
     "bench": ("--quick", "--rows", "latency", "--out", "bench.json", "--device", "cpu"),
     "reproduce": ("sharing", "--draw", "--out", RESULTS),
