@@ -12,7 +12,7 @@ from riffle.config import RunConfig
 from riffle.kernels.graphs import capture, on_side_stream
 from riffle.models.base import Trainable
 from riffle.train.checkpoint import add_prefix, select_prefix
-from riffle.train.distributed import SINGLE_PROCESS, RankGroup
+from riffle.train.distributed import SEED_STRIDE, SINGLE_PROCESS, RankGroup
 from riffle.train.ema import EMA, BestWeights
 from riffle.train.objective import CountCorrect, Examples, Objective, on_parallel_streams
 from riffle.train.optim import base_learning_rate, clip_and_perturb, gradients, make_optimizer
@@ -172,12 +172,17 @@ class TrainStep:
             self.best.load_state(tensors)
         for name, tensor in self.lr_schedule.state().items():
             tensor.copy_(tensors[f"schedule.{name}"])
+        after_draw = tensors["random.sample"].cpu()
+        before_draw = tensors.get("random.drawn", after_draw).cpu()
+        if after_draw.shape != self.before_draw.shape:  # saved on another kind of device, whose generators differ
+            seed = SEED_STRIDE * int(self.step) + self.config.train.seed
+            after_draw = before_draw = self.generator.manual_seed(seed).get_state()
         self.drawn = -int(self.step) % DRAWN_STEPS
         if self.drawn:  # draw the same examples again
-            self.before_draw = tensors.get("random.drawn", tensors["random.sample"]).cpu()
-            self.generator.set_state(self.before_draw)
+            self.before_draw = before_draw
+            self.generator.set_state(before_draw)
             self._draw()
-        self.generator.set_state(tensors["random.sample"].cpu())
+        self.generator.set_state(after_draw)
         torch.set_rng_state(tensors["random.cpu"].cpu())
         if self.step.is_cuda and "random.cuda" in tensors:
             torch.cuda.set_rng_state(tensors["random.cuda"].cpu(), self.step.device)

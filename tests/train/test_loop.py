@@ -17,6 +17,7 @@ from riffle.recipes import small
 from riffle.tasks import get_task
 from riffle.train import loop
 from riffle.train import step as step_module
+from riffle.train.checkpoint import write_checkpoint
 from riffle.train.evaluate import evaluate
 from riffle.train.loop import Interrupted
 from riffle.train.run import MetricsWriter, Run, read_metrics
@@ -71,6 +72,18 @@ def test_stopping_and_resuming_changes_nothing(
     environment = json.loads((run.folder / "environment.json").read_text())
     assert environment["continued_from_step"] == 0
     assert [sitting["continued_from_step"] for sitting in environment["resumed"]] == [step]
+
+
+@pytest.mark.parametrize("step", [16, 17])
+def test_a_run_goes_on_on_another_kind_of_device(tmp_path: Path, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The generators of a GPU have states of 16 bytes; examples are then drawn anew, the same ones every time."""
+    folders = tmp_path / "a", tmp_path / "b"
+    for folder in folders:
+        run = train_until(folder, step, monkeypatch)
+        elsewhere = dict.fromkeys(("random.sample", "random.drawn", "random.cuda"), torch.arange(16, dtype=torch.uint8))
+        write_checkpoint(run.checkpoint, state(folder) | elsewhere)
+        assert resume(folder).saved_step() == 30
+    assert_same_run(*folders)
 
 
 def test_stopping_three_times_changes_nothing(
