@@ -31,7 +31,7 @@ from riffle.kernels.layer_backward import SkipGradient, UnitGradients, backward_
 from riffle.kernels.layer_plan import LayerPlan, plan_layer, share_gradients
 from riffle.kernels.plan import plan_network
 from riffle.kernels.reference import NORMS, Norm
-from riffle.kernels.tuning import Blocks, GatesForm, LayerForm, LayerRow, ProductForm, RowForm, WideForm
+from riffle.kernels.tuning import GatesForm, LayerForm, LayerRow, ProductForm, RowForm, WideForm
 from riffle.shuffle import SHUFFLES
 
 DEVICE, DTYPE = torch.device("cuda", 0), torch.bfloat16
@@ -59,29 +59,14 @@ GATES_TRIALS: dict[int, GatesForm] = {192: GatesForm(fewest=0), 96: GatesForm(fe
 """By features, gates formed again and the way back through the update in one launch."""
 ROW_TRIALS: dict[str, dict[str, RowForm]] = {
     "shared": dict.fromkeys(("forward", "backward"), RowForm(32, 8, shared=True)),
-    "forward1": {"forward": RowForm(1, 1)},
-    "forward2": {"forward": RowForm(2, 2)},
     "forward8": {"forward": RowForm(8, 8)},
-    "back8": {"backward": RowForm(8, 8)},
-    "back16": {"backward": RowForm(16, 16)},
-    "back32": {"backward": RowForm(32, 8)},
+    "back16": {"backward": RowForm(16, 8)},
+    "back32-4": {"backward": RowForm(32, 4)},
+    "back32-16": {"backward": RowForm(32, 16)},
+    "back64": {"backward": RowForm(64, 16)},
+    "both": {"forward": RowForm(8, 8), "backward": RowForm(32, 16)},
 }
 """How rows of few pairs are normalised otherwise: "shared" is what the table had before."""
-SWITCH_TRIALS: dict[str, Blocks] = {
-    name: Blocks(rows, 64, {"BLOCK_K": 64, "BLOCK_S": 256, "num_warps": warps, "num_stages": 3})
-    for name, rows, warps in (("switch8", 64, 8), ("switch16", 64, 16), ("switch32", 32, 8))
-}
-"""For the residual unit of 192 maps, all after the first product in one launch where pairs are few."""
-CANDIDATE_TRIALS: dict[str, Blocks] = {
-    name: Blocks(rows, 64, {"PARTS": parts, "BLOCK_K": 64, "num_warps": warps, "num_stages": stages})
-    for name, rows, parts, warps, stages in (
-        ("product4", 64, 3, 4, 4),
-        ("product8", 64, 3, 8, 4),
-        ("product1", 64, 1, 4, 5),
-        ("product128", 128, 1, 8, 4),
-    )
-}
-"""The second product of the same and all after it in one launch."""
 BEFORE = tuple(
     row._replace(form=row.form._replace(loop=False))
     for row in tuning.LAYER_ROWS
@@ -100,8 +85,6 @@ class Setting(NamedTuple):
     gradient_pairs: int = tuning.GRADIENT_PAIRS
     few_rows: dict[str, RowForm] = tuning.FEW_ROWS
     many_rows: dict[str, RowForm] = tuning.MANY_ROWS
-    few_switches: dict[int, Blocks] = tuning.FEW_SWITCHES
-    candidates: dict[int, Blocks] = tuning.CANDIDATE_FORMS
     gates: dict[int, GatesForm] = tuning.GATES_FORMS
 
 
@@ -118,14 +101,6 @@ def _with_rows(name: str, setting: Setting) -> Setting:
     return setting._replace(few_rows=setting.few_rows | ROW_TRIALS[name])
 
 
-def _with_switch(name: str, setting: Setting) -> Setting:
-    return setting._replace(few_switches={192: SWITCH_TRIALS[name]})
-
-
-def _with_candidate(name: str, setting: Setting) -> Setting:
-    return setting._replace(candidates={192: CANDIDATE_TRIALS[name]})
-
-
 CHANGES: dict[str, Callable[[Setting], Setting]] = {
     "before": lambda setting: Setting(BEFORE, {}, {}, dependent=False),
     "library": lambda setting: Setting(),
@@ -140,10 +115,8 @@ CHANGES: dict[str, Callable[[Setting], Setting]] = {
     "gates": lambda setting: setting._replace(gates=GATES_TRIALS),
     "gradients17": lambda setting: setting._replace(gradient_pairs=2**17),
     "gradients15": lambda setting: setting._replace(gradient_pairs=2**15),
-    "many": lambda setting: setting._replace(many_rows=tuning.FEW_ROWS | {"backward": RowForm(32, 8)}),
+    "many": lambda setting: setting._replace(many_rows=tuning.FEW_ROWS),
     **{name: partial(_with_rows, name) for name in ROW_TRIALS},
-    **{name: partial(_with_switch, name) for name in SWITCH_TRIALS},
-    **{name: partial(_with_candidate, name) for name in CANDIDATE_TRIALS},
 }
 """What a part of a setting's name does: forms by their names, for kept gates or for few pairs; "gates" forms them
 again with the way back through the update; "waiting" without launches that begin before the one before has ended; more
@@ -156,7 +129,6 @@ CACHES = (
     tuning.wide_form,
     tuning.gates_form,
     tuning.pass_blocks,
-    tuning.residual_blocks,
     plan_layer,
     residual.plan_layer,
     plan_network,
@@ -170,8 +142,7 @@ def use(name: str) -> None:
         setting = CHANGES[change](setting)
     tuning.LAYER_ROWS, tuning.PRODUCT_FORMS = setting.rows, setting.products
     tuning.WIDE_FORMS, tuning.DEPENDENT_LAUNCH = setting.wide, setting.dependent
-    tuning.FEW_ROWS, tuning.MANY_ROWS, tuning.FEW_SWITCHES = setting.few_rows, setting.many_rows, setting.few_switches
-    tuning.CANDIDATE_FORMS, tuning.GATES_FORMS = setting.candidates, setting.gates
+    tuning.FEW_ROWS, tuning.MANY_ROWS, tuning.GATES_FORMS = setting.few_rows, setting.many_rows, setting.gates
     layer_plan.GRADIENT_PAIRS = tuning.GRADIENT_PAIRS = setting.gradient_pairs
     for cache in CACHES:
         cache.cache_clear()
@@ -360,7 +331,7 @@ def checks() -> list[Check]:
     found += [Check("library+products", features, 2**14, True, False, 1) for features in PRODUCT_TRIALS]
     for norm, setting in product(NORMS, ("library", "library+waiting", "library+waiting+shared")):
         found += [Check(setting, 192, RESIDUAL_PAIRS, True, False, shuffle, norm) for shuffle in (1, -1, 0)]
-    for name in (*ROW_TRIALS, *SWITCH_TRIALS, *CANDIDATE_TRIALS):
+    for name in ROW_TRIALS:
         found.append(Check(f"library+{name}", 192, RESIDUAL_PAIRS, True, False, 1, "features"))
     found += [Check(setting, 192, 2**14, True, False, 1, "features") for setting in ("library", "library+many")]
     return found

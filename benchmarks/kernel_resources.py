@@ -99,7 +99,7 @@ def compile_only(
         dtype = next(str(tensor.dtype).removeprefix("torch.") for tensor in tensors if tensor is not None)
         flags = {name: value for name, value in constants.items() if name.isupper() and name != "FORM"}
         if "FORM" in constants:
-            flags = {name: value.value for name, value in vars(constants["FORM"]).items()}
+            flags = constants["FORM"]
         name = f"{launch.kernel} {dtype} {' '.join(f'{name}={value}' for name, value in flags.items())}"
         if name not in found:
             found[name] = {"kernel": launch.kernel, "dtype": dtype, **flags, **resources(compiled)}
@@ -123,8 +123,7 @@ def clear_caches() -> None:
     """After a change of the table."""
     for cache in (
         tuning.find_layer_form, tuning.layer_form, tuning.product_form, tuning.wide_form, tuning.gates_form,
-        tuning.switch_blocks, tuning.residual_blocks,
-        plan_layer, residual.plan_layer,
+        tuning.switch_blocks, plan_layer, residual.plan_layer,
     ):  # fmt: skip
         cache.cache_clear()
 

@@ -29,12 +29,10 @@ from typing import Any, NamedTuple
 
 import torch
 from kernel_checks import (
-    CANDIDATE_TRIALS,
     DEVICE,
     DTYPE,
     RESIDUAL_PAIRS,
     ROW_TRIALS,
-    SWITCH_TRIALS,
     WIDE_TRIALS,
     Layer,
     check_all,
@@ -210,8 +208,7 @@ def rows() -> Iterator[Row]:
 
 def residual_rows() -> Iterator[Row]:
     """Of the residual unit: a training step of small bins, whose layers have few pairs, and such layers."""
-    before, names = "library+waiting+shared", (*ROW_TRIALS, *SWITCH_TRIALS, *CANDIDATE_TRIALS)
-    forms = [f"library+{name}" for name in names]
+    before, forms = "library+waiting+shared", [f"library+{name}" for name in ROW_TRIALS]
     step = Workload("residual-step", "training step", 192, 1, (8, 16, 32, 64), batch=64, graph=True, unit="residual")
     yield Row("residual-step", (before, "library+waiting", "library", before), time_network, (step, "fused-keep"), 3.0)
     gated = Workload("step", "training step", 192, 1, (8, 16, 32, 64), batch=64, graph=True)

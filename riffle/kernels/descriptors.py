@@ -87,20 +87,22 @@ class DescriptorLaunch(Launch):
         return described
 
 
-class Constants:
-    """Numbers that a kernel knows when it is compiled, by name: one argument in the place of twenty."""
+class Constants(dict[str, Any]):
+    """Numbers that a kernel knows when it is compiled, by name: one argument in the place of twenty.
 
-    def __init__(self, **values: Any) -> None:
-        self.__dict__.update({name: gl.constexpr(value) for name, value in values.items()})
+    A dictionary, so that Triton can write them down for those who want to hear of every compilation.
+    """
+
+    def __getattr__(self, name: str) -> gl.constexpr:
+        if name not in self:
+            raise AttributeError(name)
+        return gl.constexpr(self[name])
 
     def __repr__(self) -> str:
         # Triton tells compiled kernels apart by it.
-        return f"Constants({', '.join(f'{name}={value.value!r}' for name, value in self.__dict__.items())})"
+        return f"Constants({', '.join(f'{name}={value!r}' for name, value in self.items())})"
 
-    def __eq__(self, other: object) -> bool:
-        return repr(self) == repr(other)
-
-    def __hash__(self) -> int:
+    def __hash__(self) -> int:  # type: ignore[override]
         return hash(repr(self))
 
 

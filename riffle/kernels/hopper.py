@@ -82,9 +82,13 @@ def layer_forward(
     s_reset_bias = _allocate_biases(p_gates_bias, 2 * FORM.PARTS, FORM.CHUNK)
     s_update_bias = _allocate_biases(p_gates_bias, FORM.E // FORM.OUT, FORM.OUT)
     s_bias = _allocate_biases(p_bias, FORM.E // FORM.OUT, FORM.OUT)
-    known = gl.allocate_shared_memory(gl.int64, [1, 1], mbarrier.MBarrierLayout())
-    mbarrier.init(known.index(0), count=1)
-    biases = (s_reset_bias, s_update_bias, s_bias, known, p_gates_bias, p_bias)
+    # Those of gates halved.
+    for j in gl.static_range(2 * FORM.PARTS):
+        _store_bias(s_reset_bias.index(j), p_gates_bias + j * FORM.CHUNK, 0.5, FORM.CHUNK)
+    for c in gl.static_range(FORM.E // FORM.OUT):
+        _store_bias(s_update_bias.index(c), p_gates_bias + 2 * FORM.E + c * FORM.OUT, 0.5, FORM.OUT)
+        _store_bias(s_bias.index(c), p_bias + c * FORM.OUT, 1.0, FORM.OUT)
+    biases = (s_reset_bias, s_update_bias, s_bias)
     ring = (s_ring, full, empty)
     ahead = (s_ahead, came, left)
     pairs = (p_state, p_skip, p_scale, p_out, p_seed, n_pairs, s_read, ahead)
@@ -127,18 +131,6 @@ def _store_bias(s_bias, p_bias, scale: gl.constexpr, WIDTH: gl.constexpr):
     columns = gl.arange(0, 2, layout=gl.SliceLayout(0, gl.SliceLayout(1, layout)))[None, None, :]
     b_bias = gl.load(p_bias + (8 * pairs + 2 * threads + columns))
     s_bias.store((scale * b_bias.to(gl.float32)).to(b_bias.dtype))
-
-
-@gluon.jit
-def _store_biases(biases, FORM: gl.constexpr):
-    """All biases, those of gates halved; one group does it for all, while the first weights are on their way."""
-    s_reset_bias, s_update_bias, s_bias, known, p_gates_bias, p_bias = biases
-    for j in gl.static_range(2 * FORM.PARTS):
-        _store_bias(s_reset_bias.index(j), p_gates_bias + j * FORM.CHUNK, 0.5, FORM.CHUNK)
-    for c in gl.static_range(FORM.E // FORM.OUT):
-        _store_bias(s_update_bias.index(c), p_gates_bias + 2 * FORM.E + c * FORM.OUT, 0.5, FORM.OUT)
-        _store_bias(s_bias.index(c), p_bias + c * FORM.OUT, 1.0, FORM.OUT)
-    mbarrier.arrive(known.index(0), count=1)
 
 
 @gluon.jit
@@ -219,13 +211,11 @@ def _round(use, cell, FORM: gl.constexpr):
 @gluon.jit
 def _consume(group, layer, FORM: gl.constexpr):
     """The layer on a group's pairs of tile after tile."""
-    pairs, _, _, ring, biases = layer
+    pairs, _, _, ring, _ = layer
     p_state, p_skip, p_scale, _, _, n_pairs, s_read, ahead = pairs
     first_cell, first_chunk = _part(FORM)
     # What the launch before made is read after this, and only weights before: see tuning.DEPENDENT_LAUNCH.
     _follow(FORM.PDL)
-    if group == 0:
-        _store_biases(biases, FORM)
     turn = 0
     for tile in range(gl.program_id(0) // FORM.WAYS, _tiles(n_pairs, FORM), gl.num_programs(0) // FORM.WAYS):
         first = (tile * FORM.GROUPS + group).to(gl.int64) * ROWS
@@ -238,7 +228,6 @@ def _consume(group, layer, FORM: gl.constexpr):
             read = _read_ahead(ahead[0], strip, FORM)
         else:
             read = _read(p_state, p_skip, p_scale, s_read, group, first, inside, FORM)
-        mbarrier.wait(biases[3].index(0), 0)
         unknown = n_pairs + tile
         for cell in range(FORM.CELLS):
             here = (first_cell + cell, first_chunk, first, inside, group, cell, unknown, strip)

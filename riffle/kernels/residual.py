@@ -23,7 +23,6 @@ from riffle.kernels.layer_plan import GradientShare, Variants, group_numbers, on
 from riffle.kernels.reference import CANDIDATE_SCALE, FEATURES_EPSILON, SEQUENCE_EPSILON, Norm
 from riffle.kernels.tuning import (
     Blocks,
-    candidate_blocks,
     dependent_launch,
     residual_blocks,
     row_blocks,
@@ -46,8 +45,6 @@ class ResidualPlan(NamedTuple):
     features: int
     switch_forward: Launch | None
     """All after the first product in one; None where the library's second product serves better."""
-    candidate_forward: Launch | None
-    """The second product and all after it; None where the library's serves better."""
     norm_forward: Launch
     norm_backward: Launch
     residual_forward: Launch
@@ -125,19 +122,11 @@ def plan_layer(
     def around(kernel: str, **more: Any) -> Launch:
         return one_pass(kernel, pairs, features, groups, launch=ResidualLaunch, **flags, **more)
 
-    switch, product = None, None
-    if norm == "features" and (blocks := residual_blocks(pairs, features, dtype)) is not None:
-        switch = _product(
-            "features_switch", 2, blocks, pairs, features, groups, EPSILON=FEATURES_EPSILON, **flags, **fast
-        )
-    if (blocks := candidate_blocks(pairs, features, dtype)) is not None:
-        ways = 2 * features // (blocks.columns * blocks.options["PARTS"])
-        product = _product("candidate_forward", ways, blocks, pairs, features, groups, PDL=dependent, **flags)
+    blocks = residual_blocks(pairs, features, dtype) if norm == "features" else None
     return ResidualPlan(
         pairs,
         features,
-        switch_forward=switch,
-        candidate_forward=product,
+        switch_forward=blocks and _switch(blocks, pairs, features, groups, **flags, **fast),
         norm_forward=make(norm, "forward", *arguments, **fast),
         norm_backward=make(norm, "backward", *arguments, **fast),
         residual_forward=around("residual_forward", PDL=dependent),
@@ -148,16 +137,14 @@ def plan_layer(
     )
 
 
-def _product(
-    kernel: str, ways: int, blocks: Blocks, pairs: int, features: int, groups: tuple[Any, ...], **flags: Any
-) -> Launch:
-    """A kernel that forms the candidate: so many programs share a tile of pairs."""
+def _switch(blocks: Blocks, pairs: int, features: int, groups: tuple[Any, ...], **flags: Any) -> Launch:
     return ResidualLaunch(
-        kernel,
-        (ways * triton.cdiv(pairs, blocks.rows),),
+        "features_switch",
+        (2 * triton.cdiv(pairs, blocks.rows),),
         pairs,
         *groups,
         D=features,
+        EPSILON=FEATURES_EPSILON,
         EVEN=pairs % blocks.rows == 0,
         BLOCK_P=blocks.rows,
         BLOCK_C=blocks.columns,
@@ -231,12 +218,6 @@ def forward_layer(
         return out_CD
     active = workspace("active", plan.pairs, 2 * pair)
     plan.norm_forward(hidden, weights.hidden_bias, active)
-    if plan.candidate_forward is not None:
-        out_CD = torch.empty_like(x_CD) if out_CD is None else out_CD
-        plan.candidate_forward(
-            active, weights.candidate, weights.candidate_bias, state_PE, weights.residual, out_CD, seed
-        )
-        return out_CD
     candidate_PE = workspace("candidate", plan.pairs, pair)
     torch.mm(active, weights.candidate.t(), out=candidate_PE)
     out_CD = torch.empty_like(x_CD) if out_CD is None else out_CD

@@ -42,11 +42,11 @@ def features_switch(
     p_hidden, p_hidden_bias, p_weight, p_bias, p_state, p_residual, p_out, p_seed, n_pairs, starts, lengths, rates,
     D: tl.constexpr, EPSILON: tl.constexpr, SCALE: tl.constexpr, SHUFFLE: tl.constexpr, DROPOUT: tl.constexpr,
     FAST: tl.constexpr, EVEN: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_K: tl.constexpr,
-    BLOCK_S: tl.constexpr, PDL: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
     """Normalisation, GELU, candidate's product and sum in one: one of the two cells of a tile of pairs.
 
-    ``BLOCK_C`` divides D, and ``BLOCK_K`` and ``BLOCK_S`` divide H, as in ``switch_forward`` of gated_switch.py.
+    ``BLOCK_C`` divides D and ``BLOCK_K`` divides H, as in ``switch_forward`` of gated_switch.py.
     """
     _follow(PDL)
     H: tl.constexpr = 4 * D
@@ -57,8 +57,8 @@ def features_switch(
     inside = (rows < n_pairs)[:, None]
     b_mean = tl.zeros((BLOCK_P,), dtype=tl.float32)
     b_square = tl.zeros((BLOCK_P,), dtype=tl.float32)
-    for k in range(0, H, BLOCK_S):
-        inner = k + tl.arange(0, BLOCK_S)
+    for k in range(0, H, BLOCK_K):
+        inner = k + tl.arange(0, BLOCK_K)
         b_hidden = _load(p_hidden + rows[:, None] * H + inner[None, :], inside, EVEN)
         b_mean += tl.sum(b_hidden, axis=1) / H
         b_square += tl.sum(b_hidden * b_hidden, axis=1) / H
@@ -80,46 +80,6 @@ def features_switch(
         b_sums = b_next
     for block in tl.static_range(D // BLOCK_C):
         columns = block * BLOCK_C + tl.arange(0, BLOCK_C)
-        _finish(
-            b_sums[block], p_bias, p_state, p_residual, p_out, p_seed, tile, rows, columns, inside, i,
-            starts, lengths, rates, D, SCALE, SHUFFLE, DROPOUT, EVEN, BLOCK_P,
-        )  # fmt: skip
-
-
-@triton.jit
-def candidate_forward(
-    p_active, p_weight, p_bias, p_state, p_residual, p_out, p_seed, n_pairs, starts, lengths, rates,
-    D: tl.constexpr, SCALE: tl.constexpr, SHUFFLE: tl.constexpr, DROPOUT: tl.constexpr, EVEN: tl.constexpr,
-    PARTS: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_K: tl.constexpr, PDL: tl.constexpr,
-):  # fmt: skip
-    """Candidate's product and sum in one: ``PARTS`` blocks of columns of a cell, for a tile of pairs.
-
-    So many blocks divide D, and ``BLOCK_K`` divides H.
-    """
-    _follow(PDL)
-    H: tl.constexpr = 4 * D
-    ways: tl.constexpr = 2 * D // (PARTS * BLOCK_C)
-    program = tl.num_programs(0) - 1 - tl.program_id(0)
-    tile = (program // ways).to(tl.int64)
-    first = program % ways * (PARTS * BLOCK_C)
-    i = first // D
-    rows = tile * BLOCK_P + tl.arange(0, BLOCK_P)
-    inside = (rows < n_pairs)[:, None]
-    b_sums = ()
-    for _ in tl.static_range(PARTS):
-        b_sums += (tl.zeros((BLOCK_P, BLOCK_C), dtype=tl.float32),)  # type: ignore[assignment]  # tuples grow here
-    for k in range(0, H, BLOCK_K):
-        inner = k + tl.arange(0, BLOCK_K)
-        p_block = p_active + rows[:, None] * H + inner[None, :]
-        b_active = tl.load(p_block) if EVEN else tl.load(p_block, mask=inside, other=0.0)
-        b_next = ()
-        for block in tl.static_range(PARTS):
-            columns = first + block * BLOCK_C + tl.arange(0, BLOCK_C)
-            b_weight = tl.load(p_weight + columns[None, :] * H + inner[:, None])
-            b_next += (tl.dot(b_active, b_weight, b_sums[block]),)  # type: ignore[assignment]  # and here
-        b_sums = b_next
-    for block in tl.static_range(PARTS):
-        columns = first % D + block * BLOCK_C + tl.arange(0, BLOCK_C)
         _finish(
             b_sums[block], p_bias, p_state, p_residual, p_out, p_seed, tile, rows, columns, inside, i,
             starts, lengths, rates, D, SCALE, SHUFFLE, DROPOUT, EVEN, BLOCK_P,

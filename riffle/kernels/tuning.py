@@ -68,7 +68,7 @@ class RowForm(NamedTuple):
     """Whether warps share rows. Otherwise each has rows of its own, up to 1,024 numbers wide, which it sums alone."""
 
 
-FEW_ROWS = {"forward": RowForm(4, 4), "backward": RowForm(16, 8)}
+FEW_ROWS = {"forward": RowForm(4, 4), "backward": RowForm(32, 8)}
 """Below :data:`FEWEST_RESIDUAL_PAIRS`, where programs are few and each had better not wait for memory many times."""
 MANY_ROWS = {"forward": RowForm(PASS_ROWS, 4, shared=True), "backward": RowForm(PASS_ROWS, 4, shared=True)}
 
@@ -132,28 +132,9 @@ def switch_blocks(cells: int, features: int, dtype: torch.dtype) -> Blocks | Non
     )
 
 
-FEW_SWITCHES: dict[int, Blocks] = {}
-"""By features, for the residual unit's kernel that forms the candidate, from :data:`FEWEST_PAIRS` pairs on and below
-:data:`FEWEST_RESIDUAL_PAIRS`, where the form for more pairs was slower than three launches."""
-
-
-@lru_cache(maxsize=4096)
 def residual_blocks(pairs: int, features: int, dtype: torch.dtype) -> Blocks | None:
-    """For that kernel, which finds the rows' moments in blocks of ``BLOCK_S`` columns; None where others are faster."""
-    blocks = switch_blocks(2 * pairs, features, dtype)
-    if blocks is None or pairs < FEWEST_RESIDUAL_PAIRS:
-        return None if blocks is None else FEW_SWITCHES.get(features)
-    return blocks._replace(options={"BLOCK_S": blocks.options["BLOCK_K"], **blocks.options})
-
-
-CANDIDATE_FORMS: dict[int, Blocks] = {}
-"""By features, for the residual unit's kernel that forms the candidate of what was normalised before, from
-:data:`FEWEST_PAIRS` pairs on. None was timed yet."""
-
-
-def candidate_blocks(pairs: int, features: int, dtype: torch.dtype) -> Blocks | None:
-    """For that kernel; None where the library's product and a pass serve."""
-    return None if dtype == torch.float32 or pairs < FEWEST_PAIRS else CANDIDATE_FORMS.get(features)
+    """For the residual unit's kernel that forms the candidate too; None where the library's product serves better."""
+    return switch_blocks(2 * pairs, features, dtype) if pairs >= FEWEST_RESIDUAL_PAIRS else None
 
 
 class LayerForm(NamedTuple):
@@ -210,7 +191,7 @@ LAYER_ROWS: tuple[LayerRow, ...] = (
     LayerRow(48, False, 2**15, LayerForm(groups=3, stages=6)),
     LayerRow(64, False, 2**13, LayerForm(groups=3, stages=4)),
     LayerRow(64, True, 2**20, LayerForm(groups=3, stages=4)),
-    LayerRow(96, False, 2**12, LayerForm(groups=2, stages=6)),
+    LayerRow(96, False, 2**12, LayerForm(groups=2, stages=6, ahead=1)),
     LayerRow(96, True, 2**14, LayerForm(groups=2, stages=6)),
     LayerRow(128, False, 2**14, LayerForm(groups=2, stages=4)),
     LayerRow(192, False, 2**9, LayerForm(groups=1, stages=6, split=3, shared=True, ways=4), most=2**11),

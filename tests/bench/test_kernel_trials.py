@@ -25,7 +25,7 @@ SAME_KERNELS = {"other", "gradients15", "gradients17"}
 @pytest.fixture
 def trials(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     names = ("LAYER_ROWS", "PRODUCT_FORMS", "WIDE_FORMS", "GATES_FORMS", "DEPENDENT_LAUNCH", "GRADIENT_PAIRS")
-    for name in (*names, "FEW_ROWS", "MANY_ROWS", "FEW_SWITCHES", "CANDIDATE_FORMS"):
+    for name in (*names, "FEW_ROWS", "MANY_ROWS"):
         monkeypatch.setattr(tuning, name, getattr(tuning, name))
     monkeypatch.setattr(layer_plan, "GRADIENT_PAIRS", tuning.GRADIENT_PAIRS)
     yield load_script("kernel_trials")
@@ -63,7 +63,7 @@ def test_every_setting_is_known_and_checked(trials: Any) -> None:
 @pytest.mark.parametrize("norm", NORMS)
 def test_the_residual_layer_that_is_timed_is_that_of_the_definition(trials: Any, norm: str) -> None:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    for setting in ("library", "library+waiting+shared", "library+forward8+back8"):
+    for setting in ("library", "library+waiting+shared", "library+forward8+back16"):
         trials.use(setting)
         layer = trials.ResidualLayer(8, 64, norm=norm, dtype=torch.float32, device=device)
         plan = layer.plan(shuffle=1)

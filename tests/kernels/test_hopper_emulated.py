@@ -55,7 +55,7 @@ def run(launch: DescriptorLaunch, *tensors: Tensor | None) -> None:
         for tensor, matrix in zip(tensors, matrices, strict=False)
     ]
     pointers = [None if tensor is None else Pointer(tensor.view(-1)) for tensor in tensors[len(matrices) :]]
-    form = SimpleNamespace(**{name: value.value for name, value in vars(launch.constants["FORM"]).items()})
+    form = SimpleNamespace(**launch.constants["FORM"])
     KERNELS[launch.kernels].run(launch.kernel, launch.grid[0], *described, *pointers, *launch.numbers, form)
 
 

@@ -84,27 +84,16 @@ def test_outputs_and_every_gradient(norm: str, shape: tuple[int, int, int], dtyp
             assert_as_accurate(f"{name}, recompute {recompute}", *tensors)
 
 
-@pytest.mark.parametrize(
-    ("norm", "choice", "options"),
-    [
-        ("features", "residual_blocks", {"BLOCK_K": 16, "BLOCK_S": 32}),
-        ("features", "candidate_blocks", {"BLOCK_K": 32, "PARTS": 1}),
-        ("sequence", "candidate_blocks", {"BLOCK_K": 16, "PARTS": 3}),
-    ],
-)
 @pytest.mark.parametrize(("features", "length"), [(48, 8), (96, 2)])
-def test_kernels_that_form_the_candidate(
-    norm: str, choice: str, options: dict[str, int], features: int, length: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """All after the first product in one launch, or the second product and all after it."""
-    on_chip = Blocks(16, 16, options | {"num_warps": 4, "num_stages": 2})
+def test_all_after_the_first_product_in_one_kernel(features: int, length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_chip = Blocks(16, 16, {"BLOCK_K": 16, "num_warps": 4, "num_stages": 2})
     x_BND, grad_BND = (torch.randn(3, length, features, device=DEVICE) for _ in range(2))
     found = []
     for blocks in (None, on_chip):
         clear_plans()
-        monkeypatch.setattr(residual, choice, lambda *shape, blocks=blocks: blocks)
+        monkeypatch.setattr(residual, "residual_blocks", lambda *shape, blocks=blocks: blocks)
         torch.manual_seed(3)
-        net = network(norm, features, dropout=0.3)
+        net = network("features", features, dropout=0.3)
         torch.manual_seed(4)
         found.append(results(net, [x_BND], [grad_BND]))
     clear_plans()
