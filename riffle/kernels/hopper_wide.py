@@ -12,6 +12,8 @@ the other multiplies.
 
 # E = features per pair, i = 0, 1 the cell of a pair, a = what gates and candidates read
 # d_ tensor descriptor, p_ pointer, s_ shared memory, b_ block, CAPITALS constexpr, those of a launch together in FORM
+# Tuples grow here:
+# mypy: disable-error-code="assignment"
 from __future__ import annotations
 
 import sys
