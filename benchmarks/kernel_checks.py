@@ -50,8 +50,7 @@ PRODUCT_TRIALS: dict[int, ProductForm] = {
 }
 WIDE_TRIALS: dict[str, WideForm] = {
     "wide": WideForm(fewest=0),
-    "wide-gates": WideForm(fewest=0, candidates=False),
-    "wide-candidates": WideForm(fewest=0, gates=False),
+    "wide-192": WideForm(fewest=0, columns=192, stages=4),
     "wide-128": WideForm(fewest=0, columns=128, stages=4),
 }
 """Forms of the two products of 384 features, each with what follows it."""
@@ -80,7 +79,7 @@ class Setting(NamedTuple):
 
     rows: tuple[LayerRow, ...] = tuning.LAYER_ROWS
     products: dict[int, ProductForm] = tuning.PRODUCT_FORMS
-    wide: dict[int, WideForm] = tuning.WIDE_FORMS
+    wide: dict[int, tuple[WideForm, ...]] = tuning.WIDE_FORMS
     dependent: bool = tuning.DEPENDENT_LAUNCH
     gradient_pairs: int = tuning.GRADIENT_PAIRS
     few_rows: dict[str, RowForm] = tuning.FEW_ROWS
@@ -94,7 +93,7 @@ def _with_form(name: str, keep: bool, fewest: int, setting: Setting) -> Setting:
 
 
 def _with_wide(form: WideForm, setting: Setting) -> Setting:
-    return setting._replace(wide={384: form})
+    return setting._replace(wide={384: (form,)})
 
 
 def _with_rows(name: str, setting: Setting) -> Setting:
@@ -107,6 +106,7 @@ CHANGES: dict[str, Callable[[Setting], Setting]] = {
     "other": lambda setting: Setting((), {}, {}, dependent=False),
     "waiting": lambda setting: setting._replace(dependent=False),
     "products": lambda setting: setting._replace(products=setting.products | PRODUCT_TRIALS),
+    "apart": lambda setting: setting._replace(wide={}),
     **{name: partial(_with_wide, form) for name, form in WIDE_TRIALS.items()},
     "loop": partial(_with_form, "loop", True, 2**13),
     "ways4": partial(_with_form, "ways4", False, 512),
@@ -118,10 +118,10 @@ CHANGES: dict[str, Callable[[Setting], Setting]] = {
     "many": lambda setting: setting._replace(many_rows=tuning.FEW_ROWS),
     **{name: partial(_with_rows, name) for name in ROW_TRIALS},
 }
-"""What a part of a setting's name does: forms by their names, for kept gates or for few pairs; "gates" forms them
-again with the way back through the update; "waiting" without launches that begin before the one before has ended; more
-or fewer pairs a product for the weights; "other" has no kernels for this chip at all; "many" normalises rows of many
-pairs like those of few."""
+"""What a part of a setting's name does: forms by their names, for kept gates or for few pairs; "gates" forms them again
+with the way back through the update; "waiting" without launches that begin before the one before has ended; more or
+fewer pairs a product for the weights; "apart" the library's products of 384 features, and passes; "other" has no
+kernels for this chip at all; "many" normalises rows of many pairs like those of few."""
 CACHES = (
     tuning.find_layer_form,
     tuning.layer_form,
@@ -321,7 +321,7 @@ def checks() -> list[Check]:
         found += [
             Check(f"library+{name}", 96, pairs, False, False, shuffle) for pairs, shuffle in ((MANY, 1), (100, -1))
         ]
-    for name in WIDE_TRIALS:
+    for name in ("apart", *WIDE_TRIALS):
         found += [
             Check(f"library+{name}", 384, 2**13, False, skip, shuffle) for skip, shuffle in ((True, 1), (False, -1))
         ]

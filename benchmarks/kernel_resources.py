@@ -39,7 +39,7 @@ from riffle.kernels.units import KERNELS
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 MOST_SHARED = 227 * 1024
 """Bytes of shared memory that a program can have."""
-WIDE_FORMS = {384: tuning.WideForm(fewest=0)}
+WIDE_FORMS = {384: [tuning.WideForm(0, columns, stages) for columns, stages in ((256, 3), (192, 4), (128, 4))]}
 GATES_FORMS = {features: tuning.GatesForm(fewest=0) for features in (96, 192)}
 """Compiled whether or not the table has them."""
 
@@ -231,7 +231,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     table = tuning.LAYER_ROWS
     products = {features: form._replace(fewest=0) for features, form in tuning.PRODUCT_FORMS.items()}
     with ExitStack() as stack:
-        replace(stack, tuning, LAYER_ROWS=table, PRODUCT_FORMS=products, WIDE_FORMS=WIDE_FORMS, GATES_FORMS=GATES_FORMS)
+        replace(stack, tuning, LAYER_ROWS=table, PRODUCT_FORMS=products, WIDE_FORMS={}, GATES_FORMS=GATES_FORMS)
         stack.enter_context(compile_only(found, dependent=not options.waiting, kernels=options.kernels))
         for features, name, unit in product(widths, options.dtype, options.units):
             printed = len(found)
@@ -253,8 +253,10 @@ def compile_gated(
     """All forms of the table, and the other kernels where it has none."""
     for keep, skip in product(options.keep, options.skip):
         rows = [row for row in table if row[:2] == (features, keep) and row.skip in (None, skip)]
-        for form, cells in product({row.form: None for row in rows} or [None], options.cells):
+        forms = {row.form: None for row in rows} or [None]
+        for form, wide, cells in product(forms, WIDE_FORMS.get(features, [None]), options.cells):
             tuning.LAYER_ROWS = () if form is None else (tuning.LayerRow(features, bool(keep), 0, form),)
+            tuning.WIDE_FORMS = {} if wide is None else {features: (wide,)}
             clear_caches()
             run_layers(features, dtype, keep=bool(keep), skip=bool(skip), cells=cells, **common)
 

@@ -190,7 +190,7 @@ def rows() -> Iterator[Row]:
     yield Row("layer 96, 1048576 pairs", settings, time_layer, (96, M, False, False, False), 0.5)
     infer_2m = Workload("infer-2m", "inference", 96, 1, (2 * M,))
     yield Row("infer-2m", settings, time_network, (infer_2m, "fused"), 2.0)
-    settings = ("library", *(f"library+{name}" for name in WIDE_TRIALS), "library")
+    settings = ("library+apart", "library", *(f"library+{name}" for name in WIDE_TRIALS), "library+apart")
     for pairs in (2**16, 2**12, 2**14):
         yield Row(f"layer 384, {pairs} pairs", settings, time_layer, (384, pairs, False, False, False), 0.5)
     for name, lengths, batch in (("384-128k", (128 * K,), 1), ("384-128x64", (128,), 64)):

@@ -12,6 +12,8 @@ the other multiplies.
 
 # E = features per pair, i = 0, 1 the cell of a pair, a = what gates and candidates read
 # d_ tensor descriptor, p_ pointer, s_ shared memory, b_ block, CAPITALS constexpr, those of a launch together in FORM
+# Tuples grow here:
+# mypy: disable-error-code="assignment"
 from __future__ import annotations
 
 import sys
@@ -33,18 +35,23 @@ STEP = gl.constexpr(64)
 CANDIDATE_STAGES = 3
 """Places of the ring of candidates."""
 PART_A, PART_B = gl.constexpr(128), gl.constexpr(64)
-"""Columns of the parts of a tile of candidates, together half of a cell's 384 features."""
+"""Columns of the parts of a tile that has 192, half of a cell's features: blocks are powers of two wide."""
 
 
 @gluon.jit(do_not_specialize=["n_pairs"])
 def gates_forward(d_read, d_weight, d_beside, d_product, d_gates, p_gates_bias, n_pairs, FORM: gl.constexpr):
-    """r_i * a, and the update gates before the sigmoid and without their bias; ``d_beside`` is ``d_read`` once more."""
+    """r_i * a, and the update gates before the sigmoid and without their bias; ``d_beside`` is ``d_read`` once more.
+
+    The columns of a tile are one part or two. What is copied of them has ``BOX`` columns, those of the last part.
+    """
     dtype: gl.constexpr = d_read.dtype
     s_read = gl.allocate_shared_memory(dtype, [FORM.STAGES * FORM.GROUPS, ROWS, STEP], d_read.layout)
-    s_weight = gl.allocate_shared_memory(dtype, [FORM.STAGES, FORM.COLUMNS, STEP], d_weight.layout)
-    s_beside = gl.allocate_shared_memory(dtype, [FORM.GROUPS, ROWS, FORM.COLUMNS], d_beside.layout)
+    s_weight, s_beside, s_bias = (), (), ()
+    for part in gl.static_range(FORM.PARTS):
+        s_weight += (gl.allocate_shared_memory(dtype, [FORM.STAGES, FORM.WIDTHS[part], STEP], d_weight.layout),)
+        s_beside += (gl.allocate_shared_memory(dtype, [FORM.GROUPS, ROWS, FORM.WIDTHS[part]], d_beside.layout),)
+        s_bias += (_allocate_biases(p_gates_bias, FORM.RESETS, FORM.WIDTHS[part]),)
     full, empty, ready, free, known = _barriers(FORM)
-    s_bias = _allocate_biases(p_gates_bias, FORM.RESETS, FORM.COLUMNS)
     ring, beside = (s_read, s_weight, full, empty), (s_beside, ready, free)
     leaving = (d_product, d_gates, s_bias, known, p_gates_bias)
     gl.warp_specialize([
@@ -84,6 +91,7 @@ def _produce(d_read, d_weight, d_beside, ring, beside, n_pairs, FORM: gl.constex
     """Ask for what tile after tile needs, each when its place is free."""
     s_read, s_weight, full, empty = ring
     s_beside, ready, free = beside
+    WEIGHTS: gl.constexpr = FORM.COLUMNS // FORM.BOX * d_weight.block_type.nbytes
     # What the launch before made is read after this: see tuning.DEPENDENT_LAUNCH.
     _follow(FORM.PDL)
     turn = 0
@@ -93,19 +101,30 @@ def _produce(d_read, d_weight, d_beside, ring, beside, n_pairs, FORM: gl.constex
             stage = step % FORM.STAGES
             mbarrier.wait(empty.index(stage), (_round(turn, step, FORM) & 1) ^ 1)
             bar = full.index(stage)
-            mbarrier.expect(bar, FORM.GROUPS * d_read.block_type.nbytes + d_weight.block_type.nbytes)
+            mbarrier.expect(bar, FORM.GROUPS * d_read.block_type.nbytes + WEIGHTS)
             column = step * STEP
-            tma.async_copy_global_to_shared(d_weight, [block * FORM.COLUMNS, column], bar, s_weight.index(stage))
+            for box in gl.static_range(FORM.COLUMNS // FORM.BOX):
+                at = [block * FORM.COLUMNS + box * FORM.BOX, column]
+                tma.async_copy_global_to_shared(d_weight, at, bar, _box(s_weight, stage, box, 0, FORM))
             for group in gl.static_range(FORM.GROUPS):
                 place = s_read.index(stage * FORM.GROUPS + group)
                 tma.async_copy_global_to_shared(d_read, [row + group * ROWS, column], bar, place)
             if step == FORM.STAGES:
                 for group in gl.static_range(FORM.GROUPS):
                     mbarrier.wait(free.index(group), turn & 1)
-                    mbarrier.expect(ready.index(group), d_beside.block_type.nbytes)
-                    at = [row + group * ROWS, block * FORM.COLUMNS % FORM.E]
-                    tma.async_copy_global_to_shared(d_beside, at, ready.index(group), s_beside.index(group))
+                    mbarrier.expect(ready.index(group), FORM.COLUMNS // FORM.BOX * d_beside.block_type.nbytes)
+                    for box in gl.static_range(FORM.COLUMNS // FORM.BOX):
+                        at = [row + group * ROWS, block * FORM.COLUMNS % FORM.E + box * FORM.BOX]
+                        to = _box(s_beside, group, box, 1, FORM)
+                        tma.async_copy_global_to_shared(d_beside, at, ready.index(group), to)
         turn += 1  # noqa: SIM113  # the language has no enumerate
+
+
+@gluon.jit
+def _box(parts, place, box: gl.constexpr, dim: gl.constexpr, FORM: gl.constexpr):
+    """``BOX`` of a tile's columns, which lie in one of its parts."""
+    PART: gl.constexpr = box * FORM.BOX // FORM.WIDTHS[0]
+    return parts[PART].index(place).slice(box * FORM.BOX - PART * FORM.WIDTHS[0], FORM.BOX, dim=dim)
 
 
 @gluon.jit
@@ -120,15 +139,15 @@ def _consume(group, leaving, ring, beside, n_pairs, FORM: gl.constexpr):
     d_product, d_gates, s_bias, known, p_gates_bias = leaving
     empty = ring[3]
     s_beside, ready, free = beside
-    s_out = s_beside.index(group)
-    layout: gl.constexpr = _sums(FORM.COLUMNS)
     if group == 0:
         _store_reset_biases(s_bias, p_gates_bias, FORM)
         mbarrier.arrive(known.index(0), count=1)
     turn = 0
     for tile in range(gl.program_id(0), _tiles(n_pairs, FORM), gl.num_programs(0)):
         row, block = tile // FORM.BLOCKS * (FORM.GROUPS * ROWS) + group * ROWS, tile % FORM.BLOCKS
-        sums = gl.zeros((ROWS, FORM.COLUMNS), gl.float32, layout)
+        sums = ()
+        for part in gl.static_range(FORM.PARTS):
+            sums += (_zeros(FORM.WIDTHS[part]),)
         sums = _multiply(sums, ring, group, turn, 0, FORM)
         # What the tile before left has gone by now.
         tma.store_wait(0)
@@ -136,33 +155,45 @@ def _consume(group, leaving, ring, beside, n_pairs, FORM: gl.constexpr):
         for step in range(1, FORM.STEPS):
             sums = _multiply(sums, ring, group, turn, step, FORM)
             mbarrier.arrive(empty.index((step - 1) % FORM.STAGES), count=1)
-        b_sum = hopper.warpgroup_mma_wait(0, deps=(sums,))
+        sums = _wait(0, sums)
         mbarrier.arrive(empty.index((FORM.STEPS - 1) % FORM.STAGES), count=1)
         mbarrier.wait(known.index(0), 0)
         mbarrier.wait(ready.index(group), turn & 1)
         if block < FORM.RESETS:
-            b_read = s_out.load(layout)
-            b_bias = _bias(s_bias.index(block), FORM.COLUMNS)
-            CODE: gl.constexpr = RESET_BF16 if b_read.dtype == gl.bfloat16 else RESET_FP16
-            b_product = gl.inline_asm_elementwise(
-                CODE, "=r,f,f,f,f,r", [b_sum, b_bias, b_read], dtype=b_read.dtype, is_pure=True, pack=2
-            )
-            s_out.store(b_product)
-            hopper.fence_async_shared()
-            tma.async_copy_shared_to_global(d_product, [row, block * FORM.COLUMNS], s_out)
+            for part in gl.static_range(FORM.PARTS):
+                s_out = s_beside[part].index(group)
+                s_out.store(_reset(sums[part], s_out, s_bias[part].index(block)))
+            _leave(d_product, s_beside, group, row, block, FORM)
         else:
-            s_out.store(b_sum.to(d_gates.dtype))
-            hopper.fence_async_shared()
-            tma.async_copy_shared_to_global(d_gates, [row, block * FORM.COLUMNS], s_out)
+            for part in gl.static_range(FORM.PARTS):
+                s_beside[part].index(group).store(sums[part].to(d_gates.dtype))
+            _leave(d_gates, s_beside, group, row, block, FORM)
         turn += 1  # noqa: SIM113  # the language has no enumerate
     tma.store_wait(0)
+
+
+@gluon.jit
+def _leave(d_out, s_beside, group, row, block, FORM: gl.constexpr):
+    """Start the copy of what a group has made."""
+    hopper.fence_async_shared()
+    for box in gl.static_range(FORM.COLUMNS // FORM.BOX):
+        at = [row, block * FORM.COLUMNS + box * FORM.BOX]
+        tma.async_copy_shared_to_global(d_out, at, _box(s_beside, group, box, 1, FORM))
+
+
+@gluon.jit
+def _zeros(WIDTH: gl.constexpr):
+    """What sums begin with."""
+    return gl.zeros((ROWS, WIDTH), gl.float32, _sums(WIDTH))
 
 
 @gluon.jit
 def _store_reset_biases(s_bias, p_gates_bias, FORM: gl.constexpr):
     """One group does it for both, while the first weights and pairs are on their way."""
     for block in gl.static_range(FORM.RESETS):
-        _store_bias(s_bias.index(block), p_gates_bias + block * FORM.COLUMNS, 0.5, FORM.COLUMNS)
+        for part in gl.static_range(FORM.PARTS):
+            p_bias = p_gates_bias + block * FORM.COLUMNS + part * FORM.WIDTHS[0]
+            _store_bias(s_bias[part].index(block), p_bias, 0.5, FORM.WIDTHS[part])
 
 
 @gluon.jit
@@ -171,9 +202,29 @@ def _multiply(sums, ring, group, turn, step, FORM: gl.constexpr):
     s_read, s_weight, full, _ = ring
     stage = step % FORM.STAGES
     mbarrier.wait(full.index(stage), _round(turn, step, FORM) & 1)
-    left, right = s_read.index(stage * FORM.GROUPS + group), s_weight.index(stage).permute((1, 0))
-    started = hopper.warpgroup_mma(left, right, sums, use_acc=step > 0, is_async=True)
-    return hopper.warpgroup_mma_wait(1, deps=(started,))
+    left, started = s_read.index(stage * FORM.GROUPS + group), ()
+    for part in gl.static_range(FORM.PARTS):
+        right = s_weight[part].index(stage).permute((1, 0))
+        started += (hopper.warpgroup_mma(left, right, sums[part], use_acc=step > 0, is_async=True),)
+    return _wait(FORM.PARTS, started)
+
+
+@gluon.jit
+def _wait(outstanding: gl.constexpr, started):
+    """The sums of the parts, when all products but so many are done."""
+    sums = hopper.warpgroup_mma_wait(outstanding, deps=started)
+    return (sums,) if len(started) == 1 else sums
+
+
+@gluon.jit
+def _reset(b_sum, s_read, s_bias):
+    """r_i * a of a part's columns."""
+    b_read = s_read.load(_sums(b_sum.shape[1]))
+    b_bias = _bias(s_bias, b_sum.shape[1])
+    CODE: gl.constexpr = RESET_BF16 if b_read.dtype == gl.bfloat16 else RESET_FP16
+    return gl.inline_asm_elementwise(
+        CODE, "=r,f,f,f,f,r", [b_sum, b_bias, b_read], dtype=b_read.dtype, is_pure=True, pack=2
+    )
 
 
 _RESET = """{{
@@ -349,15 +400,16 @@ def gates_launch(
     steps, blocks = pair // STEP.value, 3 * pair // form.columns
     assert steps % form.stages == 0 < steps // form.stages - 1
     assert pair % form.columns == 0
-    wide = [Matrix(pairs, width, ROWS.value, form.columns) for width in (pair, 2 * pair, 3 * pair)]
+    widths = (PART_A.value, PART_B.value) if form.columns == 192 else (form.columns,)
+    wide = [Matrix(pairs, width, ROWS.value, widths[-1]) for width in (pair, 2 * pair, 3 * pair)]
     constants = Constants(
-        E=pair, GROUPS=2, STAGES=form.stages, STEPS=steps, COLUMNS=form.columns, BLOCKS=blocks,
-        RESETS=2 * pair // form.columns, REGISTERS=240, PDL=pdl,
+        E=pair, GROUPS=2, STAGES=form.stages, STEPS=steps, COLUMNS=form.columns, PARTS=len(widths), WIDTHS=widths,
+        BOX=widths[-1], BLOCKS=blocks, RESETS=2 * pair // form.columns, REGISTERS=240, PDL=pdl,
     )  # fmt: skip
     programs = min(-(-pairs // (2 * ROWS.value)) * blocks, multiprocessors(device))
     return DescriptorLaunch(
         sys.modules[__name__], "gates_forward", (programs,),
-        [Matrix(pairs, pair, ROWS.value, STEP.value), Matrix(3 * pair, pair, form.columns, STEP.value), *wide],
+        [Matrix(pairs, pair, ROWS.value, STEP.value), Matrix(3 * pair, pair, widths[-1], STEP.value), *wide],
         dtype, pairs, FORM=constants, num_warps=WARPS.value, maxnreg=168, launch_pdl=pdl,
     )  # fmt: skip
 

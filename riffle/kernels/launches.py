@@ -272,8 +272,17 @@ def forward_layer(
     state_PE = x_CD.view(pairs, 2 * features)
     read_PE = _add_skip(plan, state_PE, skip_CD, weights, workspace)
     gates = workspace("gates", pairs, 6 * features) if kept is None else kept.gates
-    if plan.gates_forward is None:
-        torch.mm(read_PE, weights.gates_t, out=gates)
+    if plan.wide_forward is not None:
+        product_P2E = workspace("product", pairs, 2, 2 * features)
+        out_CD = torch.empty_like(x_CD) if out_CD is None else out_CD
+        gates_forward, candidates_forward = plan.wide_forward
+        gates_forward(read_PE, weights.gates, read_PE, product_P2E, gates, weights.gates_bias)
+        candidates_forward(
+            product_P2E, weights.candidates, weights.candidates, gates, gates, state_PE, state_PE, weights.gates_bias,
+            weights.candidates_bias, out_CD, seed,
+        )  # fmt: skip
+        return out_CD
+    torch.mm(read_PE, weights.gates_t, out=gates)
     if plan.switch_forward is not None:
         out_CD = torch.empty_like(x_CD) if out_CD is None else out_CD
         plan.switch_forward(
@@ -281,17 +290,7 @@ def forward_layer(
         )  # fmt: skip
         return out_CD
     product_P2E = workspace("product", pairs, 2, 2 * features)
-    if plan.gates_forward is None:
-        plan.reset_forward(gates, weights.gates_bias, read_PE, product_P2E)
-    else:
-        plan.gates_forward(read_PE, weights.gates, read_PE, product_P2E, gates, weights.gates_bias)
-    if plan.candidates_forward is not None:
-        out_CD = torch.empty_like(x_CD) if out_CD is None else out_CD
-        plan.candidates_forward(
-            product_P2E, weights.candidates, weights.candidates, gates, gates, state_PE, state_PE, weights.gates_bias,
-            weights.candidates_bias, out_CD, seed,
-        )  # fmt: skip
-        return out_CD
+    plan.reset_forward(gates, weights.gates_bias, read_PE, product_P2E)
     sums = None if kept is None or not plan.keep_sums else kept.sums
     if sums is None:
         sums = workspace("sums", pairs, 2, features)

@@ -52,10 +52,9 @@ class LayerPlan(NamedTuple):
     update_forward: Launch
     switch_forward: Launch | None
     """Reset, candidates and update in one; None where the library's product serves better."""
-    gates_forward: Launch | None
-    """The product for the gates and reset in one; None where others serve better, and"""
-    candidates_forward: Launch | None
-    """the product for the candidates and update in one."""
+    wide_forward: tuple[Launch, Launch] | None
+    """The product for the gates and reset in one, that for the candidates and update in one; None where others serve
+    better."""
     layer_forward: Launch | None
     """The whole layer in one; None where the chip cannot or others serve better."""
     update_backward: Variants
@@ -123,8 +122,7 @@ def plan_layer(
     update = (pairs, features, groups)
     layer = layer_form(pairs, features, dtype, device, keep=keep, skip=skip)
     product = product_form(pairs, features, dtype, device)
-    gates_forward, candidates_forward, layer_forward, product_backward, sum_rows = None, None, None, None, 0
-    gates_backward = None
+    wide_forward, layer_forward, gates_backward, product_backward, sum_rows = None, None, None, None, 0
     if layer is not None:
         from riffle.kernels.hopper import layer_launch
 
@@ -134,10 +132,10 @@ def plan_layer(
     if wide is not None:
         from riffle.kernels.hopper_wide import candidates_launch, gates_launch
 
-        if wide.gates:
-            gates_forward = gates_launch(wide, device, pairs, features, dtype, pdl=dependent)
-        if wide.candidates:
-            candidates_forward = candidates_launch(device, *update, dtype, PDL=dependent, **around)
+        wide_forward = (
+            gates_launch(wide, device, pairs, features, dtype, pdl=dependent and not first),
+            candidates_launch(device, *update, dtype, PDL=dependent, **around),
+        )
     if again is not None:
         from riffle.kernels import hopper_gates
 
@@ -158,8 +156,7 @@ def plan_layer(
         reset_forward=one_pass("reset_forward", pairs, 2 * features, **fast),
         update_forward=one_pass("update_forward", *update, **flags),
         switch_forward=None if blocks is None else _switch(blocks, *update, **flags),
-        gates_forward=gates_forward,
-        candidates_forward=candidates_forward,
+        wide_forward=wide_forward,
         layer_forward=layer_forward,
         update_backward=Variants(
             ("OUT", "MORE", "PDL"), partial(one_pass, "update_backward", *update, **update_summing)

@@ -228,18 +228,16 @@ class WideForm(NamedTuple):
 
     fewest: int
     """Pairs from which on they are faster than the library's products and the passes after them."""
-    gates: bool = True
-    """Whether the product for the gates is one of them,"""
-    candidates: bool = True
-    """and whether that for the candidates is."""
     columns: int = 256
-    """Gates of a tile."""
+    """Gates of a tile: 256, 128, or 192 in two parts."""
     stages: int = 3
     """Places for them in shared memory."""
 
 
-WIDE_FORMS: dict[int, WideForm] = {}
-"""By features (:mod:`riffle.kernels.hopper_wide`)."""
+WIDE_FORMS: dict[int, tuple[WideForm, ...]] = {
+    384: (WideForm(fewest=2**12, columns=128, stages=4), WideForm(fewest=2**14)),
+}
+"""By features, the last one that has its fewest pairs (:mod:`riffle.kernels.hopper_wide`)."""
 
 
 class GatesForm(NamedTuple):
@@ -261,9 +259,9 @@ DEPENDENT_LAUNCH = True
 Such a kernel waits (`griddepcontrol.wait`) before it reads or writes anything that another launch writes or reads; the
 wait ends when the launch before has ended and all that it wrote can be seen. Only then does it let the next one begin
 (`griddepcontrol.launch_dependents`), so that two launches back everything has ended. Weights alone are read before the
-wait, by the kernels of ``hopper.py`` and ``hopper_backward.py``: the first layer of a forward pass is launched without
-all this, and ends after the launch that cast the weights; on the way back, `update_backward` or `gates_backward` runs
-before.
+wait, by the kernels of ``hopper.py``, ``hopper_wide.py`` and ``hopper_backward.py``: the first layer of a forward pass
+is launched without all this, and ends after the launch that cast the weights; on the way back, `update_backward` or
+`gates_backward` runs before.
 """
 
 
@@ -301,10 +299,8 @@ def product_form(pairs: int, features: int, dtype: torch.dtype, device: torch.de
 @lru_cache(maxsize=4096)
 def wide_form(pairs: int, features: int, dtype: torch.dtype, device: torch.device) -> WideForm | None:
     """For products with what follows them in one launch each; None where the library's are faster."""
-    form = WIDE_FORMS.get(features)
-    if form is None or pairs < form.fewest or dtype == torch.float32 or not has_warpgroups(device):
-        return None
-    return form
+    forms = [form for form in WIDE_FORMS.get(features, ()) if form.fewest <= pairs]
+    return forms[-1] if forms and dtype != torch.float32 and has_warpgroups(device) else None
 
 
 @lru_cache(maxsize=4096)

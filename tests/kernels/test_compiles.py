@@ -44,6 +44,8 @@ def test_kernels_of_the_gated_unit(features: int, keep: int, kernels: tuple[str,
     options = ("--features", str(features), "--units", "gated", "--keep", str(keep), "--skip", "1", "--cells", "512")
     rows = compile_kernels(tmp_path, *options, "--kernels", *kernels)
     assert {row["kernel"] for row in rows} == set(kernels)
+    columns = {row["COLUMNS"] for row in rows if row["kernel"] == "gates_forward"}
+    assert columns == ({128, 192, 256} if features == 384 else set())
     for row in rows:
         assert row["HGMMA"] > 0
         assert row["spills"] == row["HMMA"] == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import product
 from types import SimpleNamespace
 from typing import Any
@@ -43,8 +44,8 @@ def _multiprocessors(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "multiprocessors", lambda device: 13)
 
 
-def draw(*shape: int, scale: float = 1.0) -> Tensor:
-    return (scale * torch.randn(*shape)).to(DTYPE)
+def draw(*shape: int, scale: float = 1.0, dtype: torch.dtype = DTYPE) -> Tensor:
+    return (scale * torch.randn(*shape)).to(dtype)
 
 
 def run(launch: DescriptorLaunch, *tensors: Tensor | None) -> None:
@@ -60,37 +61,42 @@ def run(launch: DescriptorLaunch, *tensors: Tensor | None) -> None:
 
 
 def forward(
-    form: LayerForm | WideForm, features: int, bins: tuple[tuple[int, int], ...], **flags: Any
+    form: LayerForm | WideForm,
+    features: int,
+    bins: tuple[tuple[int, int], ...],
+    dtype: torch.dtype = DTYPE,
+    **flags: Any,
 ) -> tuple[Any, ...]:
     """What the kernels make, and the definition in float64."""
     torch.manual_seed(0)
+    sample = partial(draw, dtype=dtype)
     pair, cells = 2 * features, sum(count * length for count, length in bins)
     pairs = cells // 2
-    x_CD, skip_CD = draw(cells, features).clamp(-1, 1), draw(cells, features).clamp(-1, 1)
-    gates, candidates = draw(3 * pair, pair, scale=pair**-0.5), draw(2, features, pair, scale=pair**-0.5)
-    gates_bias, candidates_bias, scale_D = draw(3 * pair), draw(2, features), torch.randn(features)
+    x_CD, skip_CD = sample(cells, features).clamp(-1, 1), sample(cells, features).clamp(-1, 1)
+    gates, candidates = sample(3 * pair, pair, scale=pair**-0.5), sample(2, features, pair, scale=pair**-0.5)
+    gates_bias, candidates_bias, scale_D = sample(3 * pair), sample(2, features), torch.randn(features)
     rate = 0.25 if flags["DROPOUT"] else 0.0
     lengths = tuple(length for _, length in bins)
     groups = layer_plan.group_numbers([count * length // 2 for count, length in bins], lengths, (rate,) * len(bins))
     shape = (CPU, pairs, features)
-    kept = torch.full((pairs, 3 * pair), float("nan"), dtype=DTYPE) if flags["KEEP"] else None
+    kept = torch.full((pairs, 3 * pair), float("nan"), dtype=dtype) if flags["KEEP"] else None
     out_CD = torch.full_like(x_CD, float("nan"))
     skip = skip_CD if flags["SKIP"] else None
     seed = torch.zeros(2, dtype=torch.int64)
     if isinstance(form, LayerForm):
-        launch = hopper.layer_launch(form, *shape, groups, DTYPE, PDL=False, **flags)
+        launch = hopper.layer_launch(form, *shape, groups, dtype, PDL=False, **flags)
         run(
             launch, gates, gates, candidates, kept, kept, x_CD, gates_bias, candidates_bias, x_CD, skip,
             scale_D if flags["SKIP"] else None, out_CD, seed,
         )  # fmt: skip
     else:
-        read = x_CD if skip is None else (x_CD + scale_D * skip).to(DTYPE)
-        products, update = (torch.full((pairs, width * pair), float("nan"), dtype=DTYPE) for width in (2, 3))
-        run(hopper_wide.gates_launch(form, *shape, DTYPE, pdl=False), read, gates, read, products, update, gates_bias)
+        read = x_CD if skip is None else (x_CD + scale_D * skip).to(dtype)
+        products, update = (torch.full((pairs, width * pair), float("nan"), dtype=dtype) for width in (2, 3))
+        run(hopper_wide.gates_launch(form, *shape, dtype, pdl=False), read, gates, read, products, update, gates_bias)
         assert update[:, : 2 * pair].isnan().all(), "reset gates stay where they are"
         around = {name: value for name, value in flags.items() if name not in ("SKIP", "KEEP")}
         run(
-            hopper_wide.candidates_launch(*shape, groups, DTYPE, PDL=False, **around), products, candidates,
+            hopper_wide.candidates_launch(*shape, groups, dtype, PDL=False, **around), products, candidates,
             candidates, update, update, x_CD, x_CD, gates_bias, candidates_bias, out_CD, seed,
         )  # fmt: skip
     weights = SwitchWeights(*(tensor.double() for tensor in (gates, gates_bias, candidates, candidates_bias)))
@@ -232,12 +238,14 @@ def test_gates_backward(features: int, form: GatesForm) -> None:
             assert error < 0.008, (name, flags)
 
 
-@pytest.mark.parametrize("form", [WideForm(fewest=0), TRIALS.WIDE_TRIALS["wide-128"]], ids=str)
-def test_wide_forward(form: WideForm) -> None:
+@pytest.mark.parametrize("form", TRIALS.WIDE_TRIALS.values(), ids=str)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_wide_forward(form: WideForm, dtype: torch.dtype) -> None:
     """In two launches; two lengths, an odd number of pairs, several tiles a program."""
-    for shuffle, skip, dropout, swap in ((1, False, False, True), (-1, True, True, False), (0, False, False, True)):
+    cases = ((-1, True, True, False), (1, False, False, True), (0, False, False, True))
+    for shuffle, skip, dropout, swap in cases if dtype == DTYPE else cases[:1]:
         flags = {"SHUFFLE": shuffle, "SKIP": skip, "KEEP": False, "DROPOUT": dropout, "SWAP": swap}
-        actual, exact, _, _ = forward(form, 384, ((3, 384), (2, 70), (1, 2)), **flags)
+        actual, exact, _, _ = forward(form, 384, ((3, 384), (2, 70), (1, 2)), dtype, **flags)
         assert (actual - exact).abs().max() < 0.05
 
 

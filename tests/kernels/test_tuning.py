@@ -9,7 +9,16 @@ pytest.importorskip("triton", reason="Triton has no build for this platform")
 
 from kernels.test_hopper import FORMS, PRODUCTS_TRIED, Table, table
 from riffle.kernels import TRITON_VERSION, layer_plan, tuning
-from riffle.kernels.tuning import PRODUCT_FORMS, LayerForm, LayerRow, ProductForm, gates_form, layer_form, product_form
+from riffle.kernels.tuning import (
+    PRODUCT_FORMS,
+    WIDE_FORMS,
+    LayerForm,
+    LayerRow,
+    ProductForm,
+    gates_form,
+    layer_form,
+    product_form,
+)
 
 __all__ = ["table"]  # the fixture that sets the table
 
@@ -19,6 +28,7 @@ def test_other_chips_widths_and_dtypes_take_the_other_kernels() -> None:
     assert layer_form(2**20, 96, torch.bfloat16, device, keep=False) is None
     assert product_form(2**20, 96, torch.bfloat16, device) is None
     assert gates_form(2**20, 192, torch.bfloat16, device) is None
+    assert tuning.wide_form(2**20, 384, torch.bfloat16, device) is None
     for features, dtype in ((100, torch.bfloat16), (96, torch.float32)):
         assert layer_form(2**20, features, dtype, torch.device("cuda"), keep=False) is None
         assert product_form(2**20, features, dtype, torch.device("cuda")) is None
@@ -32,6 +42,17 @@ def test_the_last_row_that_fits_is_taken(table: Table) -> None:
     for pairs, skip, expected in ((10, False, few), (10, True, few), (1000, False, many), (1000, True, skipping)):
         assert tuning.find_layer_form(pairs, 96, torch.bfloat16, keep=False, skip=skip) is expected
     assert tuning.find_layer_form(1000, 96, torch.bfloat16, keep=True) is None
+
+
+def test_the_last_wide_form_with_its_fewest_pairs_is_taken(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    few, many = WIDE_FORMS[384]
+    table([], products=False)
+    monkeypatch.setattr(tuning, "WIDE_FORMS", WIDE_FORMS)
+    monkeypatch.setattr(tuning, "has_warpgroups", lambda device: True)
+    for pairs, expected in ((few.fewest - 1, None), (few.fewest, few), (many.fewest - 1, few), (many.fewest, many)):
+        assert tuning.wide_form(pairs, 384, torch.bfloat16, torch.device("cpu")) is expected
+    assert tuning.wide_form(many.fewest, 384, torch.float32, torch.device("cpu")) is None
+    assert tuning.wide_form(many.fewest, 192, torch.bfloat16, torch.device("cpu")) is None
 
 
 @pytest.mark.parametrize(("features", "form"), FORMS, ids=str)
