@@ -40,8 +40,6 @@ PATIENCE = 10.0
 LAYER_TRIALS: dict[str, tuple[int, LayerForm]] = {
     "loop": (192, LayerForm(groups=2, stages=6, split=3, shared=True, loop=True)),
     "ways4": (192, LayerForm(groups=1, stages=6, split=3, shared=True, ways=4)),
-    "ahead": (96, LayerForm(groups=2, stages=3, ahead=2)),
-    "ahead1": (96, LayerForm(groups=2, stages=6, ahead=1)),
 }
 """Forms of the layer as one launch that are tried for other numbers of pairs than the table has them for."""
 PRODUCT_TRIALS: dict[int, ProductForm] = {
@@ -110,8 +108,9 @@ CHANGES: dict[str, Callable[[Setting], Setting]] = {
     **{name: partial(_with_wide, form) for name, form in WIDE_TRIALS.items()},
     "loop": partial(_with_form, "loop", True, 2**13),
     "ways4": partial(_with_form, "ways4", False, 512),
-    "ahead": partial(_with_form, "ahead", False, 0),
-    "ahead1": partial(_with_form, "ahead1", False, 0),
+    "loads": lambda setting: setting._replace(
+        rows=tuple(row._replace(form=row.form._replace(ahead=0)) for row in setting.rows)
+    ),
     "gates": lambda setting: setting._replace(gates=GATES_TRIALS),
     "gradients17": lambda setting: setting._replace(gradient_pairs=2**17),
     "gradients15": lambda setting: setting._replace(gradient_pairs=2**15),
@@ -317,10 +316,9 @@ def checks() -> list[Check]:
     for setting in ("library+loop", "before"):
         found += [Check(setting, 192, 2**13, True, skip, 1) for skip in (True, False)]
     found += [Check("library+ways4", 192, pairs, False, False, 1) for pairs in (2**9, 2**10, 2**12)]
-    for name in ("ahead", "ahead1"):
-        found += [
-            Check(f"library+{name}", 96, pairs, False, False, shuffle) for pairs, shuffle in ((MANY, 1), (100, -1))
-        ]
+    found += [
+        Check(setting, 96, 4100, False, skip, -1) for setting in ("library", "library+loads") for skip in (True, False)
+    ]
     for name in ("apart", *WIDE_TRIALS):
         found += [
             Check(f"library+{name}", 384, 2**13, False, skip, shuffle) for skip, shuffle in ((True, 1), (False, -1))

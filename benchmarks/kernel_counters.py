@@ -87,10 +87,8 @@ CASES = (
     *(Case(launch, 192, pairs, keep=True, back=True)
       for launch in ("product_backward", "update_backward") for pairs in (2**14, 2**19)),
     Case("gates", 192, 2**19, keep=True),
-    Case("gates", 384, 2**16),
-    Case("reset_forward", 384, 2**16),
-    Case("update_forward", 384, 2**16),
-    Case("switch_forward", 384, 2**12),
+    *(Case(launch, 96, 2**20, keep=True, back=True) for launch in ("product_backward", "update_backward")),
+    *(Case(launch, 384, pairs) for launch in ("gates_forward", "candidates_forward") for pairs in (2**16, 2**12)),
 )  # fmt: skip
 
 

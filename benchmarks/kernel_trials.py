@@ -173,11 +173,10 @@ def rows() -> Iterator[Row]:
     yield Row("backward-1m-kept", ("before", "library"), time_network, (backward_1m, "fused-keep"), 3.0)
     bins = Workload("step", "training step", 192, 1, (8, 16, 32, 64), batch=64, graph=True)
     yield Row("step-bins", ("before", "library"), time_network, (bins, "fused-keep"), 3.0)
-    settings = ("library", "library+gates", "library+gates+waiting", "library")
+    settings = ("library", "library+waiting", "library+gates", "library+gates+waiting", "library")
     for features, pairs in ((192, 2**19), (192, 2**14), (96, 2**20)):
         name = f"layer {features}, {pairs} pairs, back, inputs kept"
         yield Row(name, settings, time_layer, (features, pairs, False, False, True), 0.5)
-    settings = ("library", "library+gates", "library")
     yield Row("backward-1m, inputs kept", settings, time_network, (backward_1m, "fused"), 3.0)
     backward_2m = Workload("backward-2m", "forward and backward", 96, 1, (2 * M,))
     yield Row("backward-2m-kept", ("before", "library"), time_network, (backward_2m, "fused-keep"), 3.0)
@@ -186,8 +185,9 @@ def rows() -> Iterator[Row]:
         yield Row(name, ("library",), profile_step, (workload, "riffle"), 2.0)
     own_256k = Workload("own-backward-256k", "plain forward and backward", 192, 2, (256 * K,))
     yield Row("backward-256k", ("before", "library"), time_network, (own_256k, "riffle"), 3.0)
-    settings = ("library", "library+ahead", "library+ahead1", "library")
-    yield Row("layer 96, 1048576 pairs", settings, time_layer, (96, M, False, False, False), 0.5)
+    settings = ("library+loads", "library", "library+loads")
+    for pairs in (2**20, 2**12, 2**14):
+        yield Row(f"layer 96, {pairs} pairs", settings, time_layer, (96, pairs, False, False, False), 0.5)
     infer_2m = Workload("infer-2m", "inference", 96, 1, (2 * M,))
     yield Row("infer-2m", settings, time_network, (infer_2m, "fused"), 2.0)
     settings = ("library+apart", "library", *(f"library+{name}" for name in WIDE_TRIALS), "library+apart")

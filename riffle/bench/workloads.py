@@ -202,12 +202,13 @@ def select_cases(
     if "attention" in selected:
         for network, encoder in ATTENTION[device]:
             cases += [Case("attention", network, network_form), Case("attention", encoder, encoder_form)]
-    if "own-loop" in selected:
-        for workload, own_forms in OWN_LOOP[device]:
+    for workload, own_forms in OWN_LOOP[device]:
+        if {"own-loop", workload.name} & set(selected):
             cases += [Case("own-loop", workload, form) for form in own_forms if form in selected_forms]
     return cases
 
 
 def row_names(device: str) -> tuple[str, ...]:
     """Every name that ``--rows`` takes on a type of device."""
-    return (*(workload.name for workload in WORKLOADS[device]), "curve", "attention", "own-loop")
+    own = (workload.name for workload, _ in OWN_LOOP[device])
+    return (*(workload.name for workload in WORKLOADS[device]), "curve", "attention", "own-loop", *own)
