@@ -79,20 +79,23 @@ def layer_forward(
         for place in gl.static_range(ROOM):
             mbarrier.init(came.index(place), count=1)
             mbarrier.init(left.index(place), count=1)
-    s_reset_bias = _allocate_biases(p_gates_bias, 2 * FORM.PARTS, FORM.CHUNK)
-    s_update_bias = _allocate_biases(p_gates_bias, FORM.E // FORM.OUT, FORM.OUT)
-    s_bias = _allocate_biases(p_bias, FORM.E // FORM.OUT, FORM.OUT)
-    # Those of gates halved.
+    # In float32: halves of the biases of the reset gates, of the update gates, and the candidates' biases.
+    rows: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
+    CHUNKS: gl.constexpr = FORM.E // FORM.OUT
+    s_reset_bias = gl.allocate_shared_memory(gl.float32, [2 * FORM.PARTS, 1, FORM.CHUNK], rows)
+    s_bias = gl.allocate_shared_memory(gl.float32, [2 * CHUNKS, 1, FORM.OUT], rows)
+    line: gl.constexpr = gl.SliceLayout(0, gl.BlockedLayout([1, 1], [1, 32], [WARPS, 1], [1, 0]))
     for j in gl.static_range(2 * FORM.PARTS):
-        _store_bias(s_reset_bias.index(j), p_gates_bias + j * FORM.CHUNK, 0.5, FORM.CHUNK)
-    for c in gl.static_range(FORM.E // FORM.OUT):
-        _store_bias(s_update_bias.index(c), p_gates_bias + 2 * FORM.E + c * FORM.OUT, 0.5, FORM.OUT)
-        _store_bias(s_bias.index(c), p_bias + c * FORM.OUT, 1.0, FORM.OUT)
-    biases = (s_reset_bias, s_update_bias, s_bias)
+        columns = j * FORM.CHUNK + gl.arange(0, FORM.CHUNK, layout=line)[None, :]
+        s_reset_bias.index(j).store(0.5 * gl.load(p_gates_bias + columns).to(gl.float32))
+    for c in gl.static_range(CHUNKS):
+        columns = c * FORM.OUT + gl.arange(0, FORM.OUT, layout=line)[None, :]
+        s_bias.index(c).store(0.5 * gl.load(p_gates_bias + 2 * FORM.E + columns).to(gl.float32))
+        s_bias.index(CHUNKS + c).store(gl.load(p_bias + columns).to(gl.float32))
     ring = (s_ring, full, empty)
     ahead = (s_ahead, came, left)
     pairs = (p_state, p_skip, p_scale, p_out, p_seed, n_pairs, s_read, ahead)
-    layer = (pairs, (d_kept, d_kept_update, s_kept), (starts, lengths, rates), ring, biases)
+    layer = (pairs, (d_kept, d_kept_update, s_kept), (starts, lengths, rates), ring, (s_reset_bias, s_bias))
     weights = (d_gates, d_update, d_candidates, d_state, ahead)
     if FORM.GROUPS == 1:
         gl.warp_specialize([
@@ -107,38 +110,6 @@ def layer_forward(
             (_consume, (0, layer, FORM)), (_consume, (1, layer, FORM)), (_consume, (2, layer, FORM)),
             (_produce, (weights, ring, n_pairs, FORM)),
         ], [4, 4, 1], [FORM.REGISTERS, FORM.REGISTERS, PRODUCER])  # fmt: skip
-
-
-@gluon.jit
-def _allocate_biases(p_bias, COUNT: gl.constexpr, WIDTH: gl.constexpr):
-    """Room for the biases of some chunks of columns, each in the order in which threads have their columns."""
-    layout: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [2, 1, 0])
-    return gl.allocate_shared_memory(p_bias.dtype.element_ty, [COUNT, 4, WIDTH // 8, 2], layout)
-
-
-@gluon.constexpr_function
-def _spread(width):
-    """The layout of biases in that order: four threads, pairs of columns of each, the two of a pair."""
-    return gl.BlockedLayout([1, width // 8, 2], [4, 8, 1], [1, 1, 4], [0, 1, 2])
-
-
-@gluon.jit
-def _store_bias(s_bias, p_bias, scale: gl.constexpr, WIDTH: gl.constexpr):
-    """The biases of a chunk of columns, whose pairs four threads have in turn, times 1 or a half."""
-    layout: gl.constexpr = _spread(WIDTH)
-    threads = gl.arange(0, 4, layout=gl.SliceLayout(1, gl.SliceLayout(2, layout)))[:, None, None]
-    pairs = gl.arange(0, WIDTH // 8, layout=gl.SliceLayout(0, gl.SliceLayout(2, layout)))[None, :, None]
-    columns = gl.arange(0, 2, layout=gl.SliceLayout(0, gl.SliceLayout(1, layout)))[None, None, :]
-    b_bias = gl.load(p_bias + (8 * pairs + 2 * threads + columns))
-    s_bias.store((scale * b_bias.to(gl.float32)).to(b_bias.dtype))
-
-
-@gluon.jit
-def _bias(s_bias, WIDTH: gl.constexpr):
-    """The biases of a chunk of columns in float32: a thread reads those of its columns at once."""
-    b_bias = s_bias.load(_spread(WIDTH)).permute(1, 0, 2).reshape([WIDTH])
-    layout: gl.constexpr = gl.SliceLayout(0, _sums(WIDTH))
-    return gl.convert_layout(b_bias, layout, assert_trivial=True).to(gl.float32)[None, :]
 
 
 @gluon.jit
@@ -352,7 +323,7 @@ def _product(b_sum, read, j: gl.constexpr, layer, here, FORM: gl.constexpr):
     if FORM.KEEP:
         _store_gates(kept[0], kept[2].index(group), b_sum, i * FORM.E + j * FORM.CHUNK, first)
     b_read = read[0].index(read[1] + j).load(_sums(FORM.CHUNK)) if FORM.SHARED else read[j]
-    b_bias = _bias(biases[0].index(i * FORM.PARTS + j), FORM.CHUNK)
+    b_bias = biases[0].index(i * FORM.PARTS + j).load(_sums(FORM.CHUNK))
     CODE: gl.constexpr = RESET_BF16 if b_read.dtype == gl.bfloat16 else RESET_FP16
     return gl.inline_asm_elementwise(
         CODE, "=r,f,f,f,f,r", [b_sum, b_bias, b_read], dtype=b_read.dtype, is_pure=True, pack=2
@@ -387,15 +358,15 @@ def _finish(c, update, ALONE: gl.constexpr, products, read, layer, here, FORM: g
     if FORM.KEEP:
         s_half = kept[2].index(group)._reinterpret(kept[1].dtype, [ROWS, FORM.OUT], kept[1].layout)
         _store_gates(kept[1], s_half, b_sum, (4 + i) * FORM.D + chunk * FORM.OUT, first)
-    b_bias = _bias(biases[1].index(i * CHUNKS + chunk), FORM.OUT)
-    b_update = 0.5 * _tanh(0.5 * b_sum + b_bias, True) + 0.5
+    b_update = 0.5 * _tanh(0.5 * b_sum + biases[1].index(i * CHUNKS + chunk).load(_sums(FORM.OUT)), True) + 0.5
     if ALONE:
         b_candidate = hopper.warpgroup_mma_wait(0, deps=(candidate,))
     else:
         update = _start(read, ring, here, FORM.PARTS + c + 1, FORM.OUT, FORM.OUT, FORM.SHARED, FORM)
         b_candidate = hopper.warpgroup_mma_wait(FORM.PARTS, deps=(candidate,))
     _release(ring, FORM.PARTS + c, FORM)
-    b_candidate = _tanh(0.5 * b_candidate + _bias(biases[2].index(i * CHUNKS + chunk), FORM.OUT), True)
+    b_bias = biases[1].index((2 + i) * CHUNKS + chunk).load(_sums(FORM.OUT))
+    b_candidate = _tanh(0.5 * b_candidate + b_bias, True)
     b_out = b_candidate + b_update * (b_copied.to(gl.float32) - b_candidate)
     _store(p_out, p_seed, b_out, chunk, i, groups, first, inside, FORM)
     return update

@@ -26,7 +26,7 @@ from triton.experimental.gluon.language.nvidia import hopper
 
 from riffle.kernels.descriptors import Constants, DescriptorLaunch, Matrix
 from riffle.kernels.gated_switch import _destination, _follow, _keep_rows, _tanh
-from riffle.kernels.hopper import PRODUCER, ROWS, WARPS, _allocate_biases, _bias, _lines, _store_bias, _sums
+from riffle.kernels.hopper import PRODUCER, ROWS, WARPS, _lines, _sums
 from riffle.kernels.tuning import WideForm, multiprocessors
 
 mbarrier, tma = hopper.mbarrier, hopper.tma
@@ -59,6 +59,38 @@ def gates_forward(d_read, d_weight, d_beside, d_product, d_gates, p_gates_bias, 
         (_consume, (1, leaving, ring, beside, n_pairs, FORM)),
         (_produce, (d_read, d_weight, d_beside, ring, beside, n_pairs, FORM)),
     ], [4, 1], [FORM.REGISTERS, PRODUCER])  # fmt: skip
+
+
+@gluon.jit
+def _allocate_biases(p_bias, COUNT: gl.constexpr, WIDTH: gl.constexpr):
+    """Room for the biases of some chunks of columns, each in the order in which threads have their columns."""
+    layout: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [2, 1, 0])
+    return gl.allocate_shared_memory(p_bias.dtype.element_ty, [COUNT, 4, WIDTH // 8, 2], layout)
+
+
+@gluon.constexpr_function
+def _spread(width):
+    """The layout of biases in that order: four threads, pairs of columns of each, the two of a pair."""
+    return gl.BlockedLayout([1, width // 8, 2], [4, 8, 1], [1, 1, 4], [0, 1, 2])
+
+
+@gluon.jit
+def _store_bias(s_bias, p_bias, scale: gl.constexpr, WIDTH: gl.constexpr):
+    """The biases of a chunk of columns, whose pairs four threads have in turn, times 1 or a half."""
+    layout: gl.constexpr = _spread(WIDTH)
+    threads = gl.arange(0, 4, layout=gl.SliceLayout(1, gl.SliceLayout(2, layout)))[:, None, None]
+    pairs = gl.arange(0, WIDTH // 8, layout=gl.SliceLayout(0, gl.SliceLayout(2, layout)))[None, :, None]
+    columns = gl.arange(0, 2, layout=gl.SliceLayout(0, gl.SliceLayout(1, layout)))[None, None, :]
+    b_bias = gl.load(p_bias + (8 * pairs + 2 * threads + columns))
+    s_bias.store((scale * b_bias.to(gl.float32)).to(b_bias.dtype))
+
+
+@gluon.jit
+def _bias(s_bias, WIDTH: gl.constexpr):
+    """The biases of a chunk of columns in float32: a thread reads those of its columns at once."""
+    b_bias = s_bias.load(_spread(WIDTH)).permute(1, 0, 2).reshape([WIDTH])
+    layout: gl.constexpr = gl.SliceLayout(0, _sums(WIDTH))
+    return gl.convert_layout(b_bias, layout, assert_trivial=True).to(gl.float32)[None, :]
 
 
 @gluon.jit
