@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from tables import ROOT, read_json
-from tables_kernels import counters, goals
+from tables_kernels import COUNTERS_2, counters, goals
 from tables_lambada import LEVERS, compared, lambada, levers, levers_part, match, reading_speed, trained_alike
 from tables_learning import (
     ELSEWHERE,
@@ -86,7 +86,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "residual": residual,
     },
     "docs/deviations.md": {"alphabet": alphabet},
-    "docs/kernels.md": {"goals": goals, "counters": counters},
+    "docs/kernels.md": {"goals": goals, "counters": counters, "counters-2": partial(counters, COUNTERS_2)},
     "docs/speed.md": {"speed": speed, "one-launch": one_launch, "even": even_speed, "cpu": cpu},
     "docs/training.md": {"even": even_accuracy},
     "docs/using.md": {"own-loop": own_loop},

@@ -13,7 +13,7 @@ from tables_speed import ONE_LAUNCH, OWN_LOOP
 from riffle.quantities import DASH, format_milliseconds, format_share
 
 RESULTS = ONE_LAUNCH.parent
-COUNTERS = RESULTS / "kernel-counters.json"
+COUNTERS, COUNTERS_2 = RESULTS / "kernel-counters.json", RESULTS / "kernel-counters-2.json"
 KERNEL_TRIALS = RESULTS / "kernel-trials.json"
 
 

@@ -153,10 +153,13 @@ def chomsky() -> str:
     results = chomsky_figure.CHOMSKY.read(ROOT / "results")
     heads, rows = chomsky_figure.table(results)
     lines = [[f"`{task}`", *map(_percent, row)] for task, row in zip(chomsky_figure.PUBLISHED, rows, strict=True)]
-    known = [[value for value in column if value is not None] for column in zip(*rows, strict=True)]
-    lines.append(["solved", *(str(sum(value >= 100 * chomsky_figure.SOLVED for value in values)) for values in known)])
-    lines.append(["mean", *(_percent(mean(values) if len(values) == len(rows) else None) for values in known)])
+    for name, of_all in (("solved", _solved), ("mean", lambda column: _percent(mean(column)))):
+        lines.append([name, *(DASH if None in column else of_all(column) for column in zip(*rows, strict=True))])
     return table(["task", *heads], lines)
+
+
+def _solved(scores: Sequence[float]) -> str:
+    return str(sum(score >= 100 * chomsky_figure.SOLVED for score in scores))
 
 
 def listops() -> str:
