@@ -31,7 +31,7 @@ from riffle.kernels.layer_backward import SkipGradient, UnitGradients, backward_
 from riffle.kernels.layer_plan import LayerPlan, plan_layer, share_gradients
 from riffle.kernels.plan import plan_network
 from riffle.kernels.reference import NORMS, Norm
-from riffle.kernels.tuning import GatesForm, LayerForm, LayerRow, ProductForm, RowForm, WideForm
+from riffle.kernels.tuning import LayerForm, LayerRow, ProductForm, RowForm, WideForm
 from riffle.shuffle import SHUFFLES
 
 DEVICE, DTYPE = torch.device("cuda", 0), torch.bfloat16
@@ -52,8 +52,6 @@ WIDE_TRIALS: dict[str, WideForm] = {
     "wide-128": WideForm(fewest=0, columns=128, stages=4),
 }
 """Forms of the two products of 384 features, each with what follows it."""
-GATES_TRIALS: dict[int, GatesForm] = {192: GatesForm(fewest=0), 96: GatesForm(fewest=0)}
-"""By features, gates formed again and the way back through the update in one launch."""
 ROW_TRIALS: dict[str, dict[str, RowForm]] = {
     "shared": dict.fromkeys(("forward", "backward"), RowForm(32, 8, shared=True)),
     "forward8": {"forward": RowForm(8, 8)},
@@ -82,7 +80,6 @@ class Setting(NamedTuple):
     gradient_pairs: int = tuning.GRADIENT_PAIRS
     few_rows: dict[str, RowForm] = tuning.FEW_ROWS
     many_rows: dict[str, RowForm] = tuning.MANY_ROWS
-    gates: dict[int, GatesForm] = tuning.GATES_FORMS
 
 
 def _with_form(name: str, keep: bool, fewest: int, setting: Setting) -> Setting:
@@ -111,22 +108,20 @@ CHANGES: dict[str, Callable[[Setting], Setting]] = {
     "loads": lambda setting: setting._replace(
         rows=tuple(row._replace(form=row.form._replace(ahead=0)) for row in setting.rows)
     ),
-    "gates": lambda setting: setting._replace(gates=GATES_TRIALS),
     "gradients17": lambda setting: setting._replace(gradient_pairs=2**17),
     "gradients15": lambda setting: setting._replace(gradient_pairs=2**15),
     "many": lambda setting: setting._replace(many_rows=tuning.FEW_ROWS),
     **{name: partial(_with_rows, name) for name in ROW_TRIALS},
 }
-"""What a part of a setting's name does: forms by their names, for kept gates or for few pairs; "gates" forms them again
-with the way back through the update; "waiting" without launches that begin before the one before has ended; more or
-fewer pairs a product for the weights; "apart" the library's products of 384 features, and passes; "other" has no
-kernels for this chip at all; "many" normalises rows of many pairs like those of few."""
+"""What a part of a setting's name does: forms by their names, for kept gates or for few pairs; "waiting" without
+launches that begin before the one before has ended; more or fewer pairs a product for the weights; "apart" the
+library's products of 384 features, and passes; "other" has no kernels for this chip at all; "many" normalises rows of
+many pairs like those of few."""
 CACHES = (
     tuning.find_layer_form,
     tuning.layer_form,
     tuning.product_form,
     tuning.wide_form,
-    tuning.gates_form,
     tuning.pass_blocks,
     plan_layer,
     residual.plan_layer,
@@ -141,7 +136,7 @@ def use(name: str) -> None:
         setting = CHANGES[change](setting)
     tuning.LAYER_ROWS, tuning.PRODUCT_FORMS = setting.rows, setting.products
     tuning.WIDE_FORMS, tuning.DEPENDENT_LAUNCH = setting.wide, setting.dependent
-    tuning.FEW_ROWS, tuning.MANY_ROWS, tuning.GATES_FORMS = setting.few_rows, setting.many_rows, setting.gates
+    tuning.FEW_ROWS, tuning.MANY_ROWS = setting.few_rows, setting.many_rows
     layer_plan.GRADIENT_PAIRS = tuning.GRADIENT_PAIRS = setting.gradient_pairs
     for cache in CACHES:
         cache.cache_clear()
@@ -323,9 +318,6 @@ def checks() -> list[Check]:
         found += [
             Check(f"library+{name}", 384, 2**13, False, skip, shuffle) for skip, shuffle in ((True, 1), (False, -1))
         ]
-    for shuffle, skip in product((1, -1, 0), (False, True)):
-        found += [Check("library+gates", 192, pairs, False, skip, shuffle) for pairs in (2**14, MANY)]
-        found.append(Check("library+gates", 96, MANY, False, skip, shuffle))
     found += [Check("library+products", features, 2**14, True, False, 1) for features in PRODUCT_TRIALS]
     for norm, setting in product(NORMS, ("library", "library+waiting", "library+waiting+shared")):
         found += [Check(setting, 192, RESIDUAL_PAIRS, True, False, shuffle, norm) for shuffle in (1, -1, 0)]

@@ -29,7 +29,7 @@ from torch import Tensor
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
-from riffle.kernels import hopper, hopper_backward, hopper_gates, hopper_wide, layer_backward, residual, tuning
+from riffle.kernels import hopper, hopper_backward, hopper_wide, layer_backward, residual, tuning
 from riffle.kernels.launches import Kept, Launch, Workspace, forward_layer, unit_weights
 from riffle.kernels.layer_backward import SkipGradient, UnitGradients, backward_layer
 from riffle.kernels.layer_plan import plan_layer, share_gradients
@@ -40,7 +40,6 @@ TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 MOST_SHARED = 227 * 1024
 """Bytes of shared memory that a program can have."""
 WIDE_FORMS = {384: [tuning.WideForm(0, columns, stages) for columns, stages in ((256, 3), (192, 4), (128, 4))]}
-GATES_FORMS = {features: tuning.GatesForm(fewest=0) for features in (96, 192)}
 """Compiled whether or not the table has them."""
 
 
@@ -114,7 +113,7 @@ def compile_only(
         for owner in (layer_backward, residual):
             replace(stack, owner, add_weight_gradient=lambda grad, read, out: None)
         replace(stack, tuning, has_warpgroups=lambda device: True, DEPENDENT_LAUNCH=dependent)
-        for module in (tuning, hopper, hopper_backward, hopper_gates, hopper_wide):
+        for module in (tuning, hopper, hopper_backward, hopper_wide):
             replace(stack, module, multiprocessors=lambda device: 1)
         yield
 
@@ -122,8 +121,8 @@ def compile_only(
 def clear_caches() -> None:
     """After a change of the table."""
     for cache in (
-        tuning.find_layer_form, tuning.layer_form, tuning.product_form, tuning.wide_form, tuning.gates_form,
-        tuning.switch_blocks, plan_layer, residual.plan_layer,
+        tuning.find_layer_form, tuning.layer_form, tuning.product_form, tuning.wide_form, tuning.switch_blocks,
+        plan_layer, residual.plan_layer,
     ):  # fmt: skip
         cache.cache_clear()
 
@@ -231,7 +230,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     table = tuning.LAYER_ROWS
     products = {features: form._replace(fewest=0) for features, form in tuning.PRODUCT_FORMS.items()}
     with ExitStack() as stack:
-        replace(stack, tuning, LAYER_ROWS=table, PRODUCT_FORMS=products, WIDE_FORMS={}, GATES_FORMS=GATES_FORMS)
+        replace(stack, tuning, LAYER_ROWS=table, PRODUCT_FORMS=products, WIDE_FORMS={})
         stack.enter_context(compile_only(found, dependent=not options.waiting, kernels=options.kernels))
         for features, name, unit in product(widths, options.dtype, options.units):
             printed = len(found)

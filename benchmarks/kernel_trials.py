@@ -3,7 +3,6 @@
     python benchmarks/kernel_trials.py RESULT.json --seconds 95
     python benchmarks/kernel_trials.py RESULT.json --rows step-1k call-4k --settings before library
     python benchmarks/kernel_trials.py RESULT.json --rows residual --checks residual --seconds 60 --check-seconds 20
-    python benchmarks/kernel_trials.py RESULT.json --rows "inputs kept" --checks +gates --seconds 60 --check-seconds 25
 
 Settings are those of ``kernel_checks.py``, whose checks run first: a form that is less exact than twice eager PyTorch,
 or that hangs, is timed nowhere. Then layers and networks are timed in one process, the important rows first, each
@@ -173,14 +172,8 @@ def rows() -> Iterator[Row]:
     yield Row("backward-1m-kept", ("before", "library"), time_network, (backward_1m, "fused-keep"), 3.0)
     bins = Workload("step", "training step", 192, 1, (8, 16, 32, 64), batch=64, graph=True)
     yield Row("step-bins", ("before", "library"), time_network, (bins, "fused-keep"), 3.0)
-    settings = ("library", "library+waiting", "library+gates", "library+gates+waiting", "library")
-    for features, pairs in ((192, 2**19), (192, 2**14), (96, 2**20)):
-        name = f"layer {features}, {pairs} pairs, back, inputs kept"
-        yield Row(name, settings, time_layer, (features, pairs, False, False, True), 0.5)
-    yield Row("backward-1m, inputs kept", settings, time_network, (backward_1m, "fused"), 3.0)
     backward_2m = Workload("backward-2m", "forward and backward", 96, 1, (2 * M,))
     yield Row("backward-2m-kept", ("before", "library"), time_network, (backward_2m, "fused-keep"), 3.0)
-    yield Row("backward-2m, inputs kept", settings, time_network, (backward_2m, "fused"), 3.0)
     for name, workload in (("host-256", own_256), ("host-1k", own_1k)):
         yield Row(name, ("library",), profile_step, (workload, "riffle"), 2.0)
     own_256k = Workload("own-backward-256k", "plain forward and backward", 192, 2, (256 * K,))

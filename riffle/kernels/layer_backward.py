@@ -136,8 +136,7 @@ def backward_layer(
         plan.skip_forward(x_CD, skip_CD, weights.skip_scale, read_PE)
     # The gradients of the gates before the sigmoid take the place of the gates, unless these were kept.
     gates, sums = (grad_gates, None) if kept is None else kept
-    again = plan.gates_backward if kept is None and out_CD is not None else None
-    if kept is None and again is None:
+    if kept is None:
         torch.mm(read_PE.view(pairs, pair), weights.gates_t, out=gates)
     if formed:
         formed_sums = sums = workspace("sums", pairs, 2, plan.features)
@@ -145,16 +144,10 @@ def backward_layer(
         form_candidates(product_P2E, weights, formed_sums)
     # A launch that has to wait for another stream as well follows the one before it in the usual way.
     dependent = plan.dependent and not (share.place == 0 and workspace.waited)
-    if again is None:
-        plan.update_backward[out_CD is not None, grad_more_CD is not None, dependent](
-            gates, weights.gates_bias, grad_gates, sums, out_CD, x_CD, weights.candidates_bias, grad_out_CD,
-            grad_more_CD, grad_sums, grad_CD, tile_sums, seed,
-        )  # fmt: skip
-    else:
-        again[grad_more_CD is not None, dependent](
-            read_PE, weights.gates, weights.gates, weights.gates_bias, grad_gates, out_CD, x_CD,
-            grad_out_CD, grad_more_CD, grad_sums, grad_CD, tile_sums, seed,
-        )  # fmt: skip
+    plan.update_backward[out_CD is not None, grad_more_CD is not None, dependent](
+        gates, weights.gates_bias, grad_gates, sums, out_CD, x_CD, weights.candidates_bias, grad_out_CD,
+        grad_more_CD, grad_sums, grad_CD, tile_sums, seed,
+    )  # fmt: skip
     grad_read_PE = grad_CD if joined else grad_read_CD
     grad_read_PE = workspace("grad read", pairs, pair) if grad_read_PE is None else grad_read_PE.view(pairs, pair)
     more, more_scale, grad_scale = skip_gradient or (None, None, None)

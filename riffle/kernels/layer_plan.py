@@ -11,12 +11,10 @@ import torch
 
 from riffle.kernels.launches import Launch, keeps_sums
 from riffle.kernels.tuning import (
-    GATES_ROWS,
     GRADIENT_PAIRS,
     PASS_ROWS,
     Blocks,
     dependent_launch,
-    gates_form,
     layer_form,
     pass_blocks,
     product_form,
@@ -59,9 +57,6 @@ class LayerPlan(NamedTuple):
     """The whole layer in one; None where the chip cannot or others serve better."""
     update_backward: Variants
     """By ``OUT``, ``MORE`` and ``PDL``."""
-    gates_backward: Variants | None
-    """The product for the gates before it as well, where they are formed again and the candidates come from the output,
-    by ``MORE`` and ``PDL``; None where the library's product serves better."""
     reset_backward: Variants
     """By ``ADD``, ``MORE``, ``PRODUCT``, ``SKIP`` and ``COPY``."""
     product_backward: Variants | None
@@ -112,8 +107,7 @@ def plan_layer(
     # tanh right to 11 bits, which is more than 16-bit numbers hold
     fast: dict[str, Any] = {"FAST": dtype != torch.float32, "PDL": dependent}
     around: dict[str, Any] = {"SHUFFLE": shuffle, "SWAP": swap, "DROPOUT": any(dropout)}
-    again = None if keep else gates_form(pairs, features, dtype, device)
-    tiles = summing_rows(pairs) if again is None else GATES_ROWS
+    tiles = summing_rows(pairs)
     flags = around | fast
     summing: dict[str, Any] = {"tile_rows": tiles, "FAST": dtype != torch.float32}
     update_summing = around | summing
@@ -122,7 +116,7 @@ def plan_layer(
     update = (pairs, features, groups)
     layer = layer_form(pairs, features, dtype, device, keep=keep, skip=skip)
     product = product_form(pairs, features, dtype, device)
-    wide_forward, layer_forward, gates_backward, product_backward, sum_rows = None, None, None, None, 0
+    wide_forward, layer_forward, product_backward, sum_rows = None, None, None, 0
     if layer is not None:
         from riffle.kernels.hopper import layer_launch
 
@@ -136,11 +130,6 @@ def plan_layer(
             gates_launch(wide, device, pairs, features, dtype, pdl=dependent and not first),
             candidates_launch(device, *update, dtype, PDL=dependent, **around),
         )
-    if again is not None:
-        from riffle.kernels import hopper_gates
-
-        make = partial(hopper_gates.gates_launch, again, device, *update, dtype, **around)
-        gates_backward = Variants(("MORE", "PDL"), make)
     if product is not None:
         from riffle.kernels.hopper_backward import product_launch, product_sum_rows
 
@@ -161,7 +150,6 @@ def plan_layer(
         update_backward=Variants(
             ("OUT", "MORE", "PDL"), partial(one_pass, "update_backward", *update, **update_summing)
         ),
-        gates_backward=gates_backward,
         reset_backward=Variants(
             ("ADD", "MORE", "PRODUCT", "SKIP", "COPY"),
             partial(one_pass, "reset_backward", pairs, 2 * features, PDL=dependent, **summing),

@@ -238,21 +238,6 @@ WIDE_FORMS: dict[int, tuple[WideForm, ...]] = {
     384: (WideForm(fewest=2**12, columns=128, stages=4), WideForm(fewest=2**14)),
 }
 """By features, the last one that has its fewest pairs (:mod:`riffle.kernels.hopper_wide`)."""
-
-
-class GatesForm(NamedTuple):
-    """How the kernel that forms gates again and goes back through the update cuts up its work."""
-
-    fewest: int
-    """Pairs from which on it is faster than the library's product and the update pass."""
-    stages: int = 3
-    """Places for weights in shared memory."""
-
-
-GATES_ROWS = 64
-"""Pairs of a tile of which it leaves a share of some sums."""
-GATES_FORMS: dict[int, GatesForm] = {}
-"""By features, 96 or 192 (:mod:`riffle.kernels.hopper_gates`)."""
 DEPENDENT_LAUNCH = True
 """Whether a kernel may begin while the one before it ends (programmatic dependent launch), where the chip can.
 
@@ -260,8 +245,8 @@ Such a kernel waits (`griddepcontrol.wait`) before it reads or writes anything t
 wait ends when the launch before has ended and all that it wrote can be seen. Only then does it let the next one begin
 (`griddepcontrol.launch_dependents`), so that two launches back everything has ended. Weights alone are read before the
 wait, by the kernels of ``hopper.py``, ``hopper_wide.py`` and ``hopper_backward.py``: the first layer of a forward pass
-is launched without all this, and ends after the launch that cast the weights; on the way back, `update_backward` or
-`gates_backward` runs before.
+is launched without all this, and ends after the launch that cast the weights; on the way back, `update_backward` runs
+before.
 """
 
 
@@ -301,15 +286,6 @@ def wide_form(pairs: int, features: int, dtype: torch.dtype, device: torch.devic
     """For products with what follows them in one launch each; None where the library's are faster."""
     forms = [form for form in WIDE_FORMS.get(features, ()) if form.fewest <= pairs]
     return forms[-1] if forms and dtype != torch.float32 and has_warpgroups(device) else None
-
-
-@lru_cache(maxsize=4096)
-def gates_form(pairs: int, features: int, dtype: torch.dtype, device: torch.device) -> GatesForm | None:
-    """For the way back from outputs to gates formed again in one launch; None where others are faster."""
-    form = GATES_FORMS.get(features)
-    if form is None or pairs < form.fewest or dtype == torch.float32 or not has_warpgroups(device):
-        return None
-    return form
 
 
 def dependent_launch(device: torch.device) -> bool:

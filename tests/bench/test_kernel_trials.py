@@ -24,7 +24,7 @@ SAME_KERNELS = {"other", "gradients15", "gradients17"}
 
 @pytest.fixture
 def trials(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    names = ("LAYER_ROWS", "PRODUCT_FORMS", "WIDE_FORMS", "GATES_FORMS", "DEPENDENT_LAUNCH", "GRADIENT_PAIRS")
+    names = ("LAYER_ROWS", "PRODUCT_FORMS", "WIDE_FORMS", "DEPENDENT_LAUNCH", "GRADIENT_PAIRS")
     for name in (*names, "FEW_ROWS", "MANY_ROWS"):
         monkeypatch.setattr(tuning, name, getattr(tuning, name))
     monkeypatch.setattr(layer_plan, "GRADIENT_PAIRS", tuning.GRADIENT_PAIRS)

@@ -10,7 +10,6 @@ races between warps of one group.
 from __future__ import annotations
 
 import contextvars
-import math
 import threading
 from collections.abc import Callable, Iterator
 from types import FunctionType, ModuleType, SimpleNamespace
@@ -95,7 +94,6 @@ class Shared:
 
     def __init__(self, data: Tensor | list[Barrier], flat: Tensor | None = None) -> None:
         self.data: Any = data
-        self.layout = None
         self.dtype = data.dtype if isinstance(data, Tensor) else torch.int64
 
     def index(self, number: Tensor | int) -> Any:
@@ -116,7 +114,8 @@ class Shared:
         self.data.copy_(block)
 
     def _reinterpret(self, dtype: torch.dtype, shape: list[int], layout: None) -> Shared:
-        return Shared(self.data.view(-1)[: math.prod(shape)].view(shape))
+        count = shape[0] * shape[1]
+        return Shared(self.data.view(-1)[:count].view(shape))
 
 
 class Product:
@@ -260,12 +259,7 @@ def _sum(x: Tensor, axis: int) -> Tensor:
     return x.sum(axis).as_subclass(_Block)
 
 
-def _assembly(
-    code: Any, constraints: str, blocks: list[Tensor], dtype: torch.dtype, is_pure: bool, pack: int
-) -> Tensor:
-    """What the pieces of assembly that kernels have compute."""
-    if "rcp" in code:
-        return 1.0 / blocks[0]
+def _reset(code: Any, constraints: str, blocks: list[Tensor], dtype: torch.dtype, is_pure: bool, pack: int) -> Tensor:
     total, half_bias, read = blocks
     t = torch.tanh(0.5 * total + half_bias).to(dtype)
     read = 0.5 * read if "mul.rn" in code else read
@@ -286,10 +280,6 @@ def _where(condition: Any, a: Any, b: Any) -> Any:
 
 def _minimum(a: Any, b: Any) -> Tensor:
     return torch.minimum(torch.as_tensor(a), torch.as_tensor(b))
-
-
-def _maximum(a: Any, b: Any) -> Tensor:
-    return torch.maximum(torch.as_tensor(a), torch.as_tensor(b))
 
 
 _mbarrier = SimpleNamespace(
@@ -314,13 +304,11 @@ _language = SimpleNamespace(
     arange=lambda start, end, layout=None: torch.arange(start, end), load=_load, store=_store,
     cdiv=lambda a, b: -(-a // b), sum=_sum, where=_where, join=lambda a, b: torch.stack((a, b), dim=-1),
     zeros=lambda shape, dtype, layout: torch.zeros([int(size) for size in shape], dtype=dtype),
-    minimum=_minimum, maximum=_maximum, convert_layout=lambda block, layout, assert_trivial=False: block,
-    warp_specialize=_specialize,
-    inline_asm_elementwise=_assembly, SliceLayout=lambda *a: None, BlockedLayout=lambda *a: None,
-    SwizzledSharedLayout=lambda *a: None, NVMMASharedLayout=SimpleNamespace(get_default_for=lambda *a: None),
-    split=lambda block: block.unbind(-1), reduce=lambda blocks, axis, add: tuple(_sum(block, axis) for block in blocks),
+    minimum=_minimum, convert_layout=lambda block, layout, assert_trivial=False: block, warp_specialize=_specialize,
+    inline_asm_elementwise=_reset, SliceLayout=lambda *a: None, BlockedLayout=lambda *a: None,
+    SwizzledSharedLayout=lambda *a: None,
 )  # fmt: skip
-_LAYOUTS = ("_sums", "_operand", "_lines", "_spread", "_rows")
+_LAYOUTS = ("_sums", "_operand", "_lines", "_spread")
 
 
 class Emulated:

@@ -28,7 +28,6 @@ from riffle.kernels import (
     gated_switch,
     hopper,
     hopper_backward,
-    hopper_gates,
     hopper_wide,
     layer_backward,
     layer_plan,
@@ -39,11 +38,11 @@ from riffle.kernels import (
 )
 from riffle.kernels.descriptors import TensorDescriptor
 from riffle.kernels.plan import NetworkPlan, plan_network
-from riffle.kernels.tuning import GatesForm, LayerForm, LayerRow, ProductForm, WideForm
+from riffle.kernels.tuning import LayerForm, LayerRow, ProductForm, WideForm
 
 TIMES = load_script("compile_times")
 CACHES = (
-    tuning.find_layer_form, tuning.layer_form, tuning.product_form, tuning.wide_form, tuning.gates_form, layer_plan.plan_layer,
+    tuning.find_layer_form, tuning.layer_form, tuning.product_form, tuning.wide_form, layer_plan.plan_layer,
     residual.plan_layer,
 )  # fmt: skip
 
@@ -79,7 +78,7 @@ def signature(*arguments: Any, **constants: Any) -> tuple[Any, ...]:
 
 @pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[RecordedKernel]]:
-    """All kernels record, those for compute capability 9.0 as well, which serve 32 or 96 features here."""
+    """All kernels record, those for compute capability 9.0 as well, which serve 32 features here."""
     modules: dict[ModuleType, tuple[str, ...]] = {
         gated_switch: (
             "skip_forward", "reset_forward", "update_forward", "switch_forward", "update_backward", "reset_backward",
@@ -92,7 +91,6 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[RecordedKernel]]:
         hopper: ("layer_forward",),
         hopper_backward: ("product_backward",),
         hopper_wide: ("gates_forward", "candidates_forward"),
-        hopper_gates: ("gates_backward",),
     }  # fmt: skip
     kernels = []
     for module, names in modules.items():
@@ -102,10 +100,9 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[RecordedKernel]]:
     layers = tuple(LayerRow(32, keep, 0, LayerForm(groups=2, stages=2)) for keep in (False, True))
     monkeypatch.setattr(tuning, "LAYER_ROWS", layers)
     monkeypatch.setattr(tuning, "PRODUCT_FORMS", {32: ProductForm(0, stages=2, step=32)})
-    monkeypatch.setattr(tuning, "GATES_FORMS", {96: GatesForm(fewest=0)})
     monkeypatch.setattr(tuning, "WIDE_FORMS", {384: (WideForm(fewest=0),)})
     monkeypatch.setattr(tuning, "has_warpgroups", lambda device: True)
-    for module in (tuning, hopper, hopper_backward, hopper_wide, hopper_gates):
+    for module in (tuning, hopper, hopper_backward, hopper_wide):
         monkeypatch.setattr(module, "multiprocessors", lambda device: 132)
     for module in (layer_backward, residual):
         monkeypatch.setattr(module, "add_weight_gradient", lambda grad, read, out: None)
@@ -140,7 +137,6 @@ class NotedOperators(TorchDispatchMode):
     [
         {"features": 32, "blocks": 3},
         {"features": 32, "blocks": 2, "dropout": 0.1},
-        {"features": 96, "blocks": 2, "dropout": 0.1},
         {"features": 384, "dropout": 0.1},
         {"features": 12, "blocks": 2, "pad": "even"},
         {"features": 8, "unit": "residual", "norm": "features"},

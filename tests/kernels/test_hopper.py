@@ -24,16 +24,7 @@ from riffle.kernels.layer_backward import SkipGradient, UnitGradients, backward_
 from riffle.kernels.layer_plan import LayerPlan, plan_layer, share_gradients
 from riffle.kernels.plan import plan_network
 from riffle.kernels.reference import NORMS, Norm, SwitchWeights
-from riffle.kernels.tuning import (
-    LAYER_ROWS,
-    PRODUCT_FORMS,
-    GatesForm,
-    LayerForm,
-    LayerRow,
-    WideForm,
-    layer_form,
-    product_form,
-)
+from riffle.kernels.tuning import LAYER_ROWS, PRODUCT_FORMS, LayerForm, LayerRow, WideForm, layer_form, product_form
 from riffle.shuffle import riffle, unriffle
 
 WARPGROUPS = tuning.has_warpgroups(torch.device("cuda"))
@@ -124,8 +115,8 @@ Table = Callable[..., None]
 def table(monkeypatch: pytest.MonkeyPatch) -> Iterator[Table]:
     """Sets what the table has, for all numbers of pairs, and few multiprocessors: programs take several tiles."""
     caches = (
-        tuning.find_layer_form, layer_form, product_form, tuning.wide_form, tuning.gates_form, plan_layer,
-        residual.plan_layer, plan_network,
+        tuning.find_layer_form, layer_form, product_form, tuning.wide_form, plan_layer, residual.plan_layer,
+        plan_network,
     )  # fmt: skip
 
     def clear() -> None:
@@ -133,25 +124,19 @@ def table(monkeypatch: pytest.MonkeyPatch) -> Iterator[Table]:
             cache.cache_clear()
 
     def set_table(
-        layers: list[LayerRow],
-        *,
-        products: bool,
-        wide: WideForm | None = None,
-        gates: GatesForm | None = None,
-        multiprocessors: int = 3,
+        layers: list[LayerRow], *, products: bool, wide: WideForm | None = None, multiprocessors: int = 3
     ) -> None:
         modules = [tuning]
         if WARPGROUPS:
-            from riffle.kernels import hopper, hopper_backward, hopper_gates, hopper_wide
+            from riffle.kernels import hopper, hopper_backward, hopper_wide
 
-            modules += [hopper, hopper_backward, hopper_gates, hopper_wide]
+            modules += [hopper, hopper_backward, hopper_wide]
         for module in modules:
             monkeypatch.setattr(module, "multiprocessors", lambda device: multiprocessors)
         forms = {features: form._replace(fewest=0) for features, form in PRODUCT_FORMS.items()} if products else {}
         monkeypatch.setattr(tuning, "LAYER_ROWS", tuple(row._replace(fewest=0) for row in layers))
         monkeypatch.setattr(tuning, "PRODUCT_FORMS", forms)
         monkeypatch.setattr(tuning, "WIDE_FORMS", {} if wide is None else {384: (wide,)})
-        monkeypatch.setattr(tuning, "GATES_FORMS", {} if gates is None else dict.fromkeys((96, 192), gates))
         clear()
 
     yield set_table
@@ -246,20 +231,9 @@ def test_a_wide_layer_drops_what_the_other_kernels_drop(table: Table) -> None:
 
 
 def gradients_of(
-    layer: Layer,
-    plan: LayerPlan,
-    kept: Kept | None,
-    out_CD: Tensor | None,
-    *,
-    together: int = 1,
-    more: bool = False,
-    carried_CD: Tensor | None = None,
-    seed: Tensor | None = None,
+    layer: Layer, plan: LayerPlan, kept: Kept | None, out_CD: Tensor | None, *, together: int = 1, more: bool = False
 ) -> list[Tensor]:
-    """Gradients by the launches, in the order of :data:`NAMES` without y; ``together`` layers are the same one.
-
-    ``more`` is for a later layer's skip connection, ``carried_CD`` is added to the output's gradient.
-    """
+    """Gradients by the launches, in the order of :data:`NAMES` without y; ``together`` layers are the same one."""
     weights, features = layer.weights, plan.features
     zeros = [torch.zeros_like(weight, dtype=torch.float32) for weight in (weights.gates, weights.candidates)]
     scale = weights.skip_scale
@@ -272,9 +246,8 @@ def gradients_of(
         grad_CD = torch.empty_like(layer.x)
         grad_skip_CD = None if layer.skip is None else torch.empty_like(layer.x)
         backward_layer(
-            plan, layer.grad, layer.x, out_CD, layer.skip, weights, seed, workspace, kept=kept, share=share,
-            gradients=gradients, grad_CD=grad_CD, grad_more_CD=carried_CD, grad_skip_CD=grad_skip_CD,
-            skip_gradient=skip_gradient,
+            plan, layer.grad, layer.x, out_CD, layer.skip, weights, None, workspace, kept=kept, share=share,
+            gradients=gradients, grad_CD=grad_CD, grad_skip_CD=grad_skip_CD, skip_gradient=skip_gradient,
         )  # fmt: skip
         results.append((grad_CD, grad_skip_CD))
     assert all(torch.equal(result[0], results[0][0]) for result in results)
@@ -309,51 +282,6 @@ def test_every_gradient_is_as_exact_as_eager(features: int, dtype: torch.dtype, 
             actual = gradients_of(layer, plan, kept, out_CD if from_output else None, together=together)
             for name, *results in zip(NAMES[1:], actual, eager[1:], exact[1:], strict=False):
                 assert_as_accurate(f"{name}, keep {keep}, {from_output}, {together}, {products}", *results)
-
-
-@pytest.mark.gpu
-@on_hopper
-@pytest.mark.usefixtures("_poison")
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(("features", "form"), TRIALS.GATES_TRIALS.items(), ids=str)
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("skip", [False, True])
-def test_gates_formed_again_give_gradients_as_exact_as_eager(
-    features: int, form: GatesForm, dtype: torch.dtype, skip: bool, table: Table
-) -> None:
-    """Both parts of the output's gradient the same, so that all gradients are twice those of one."""
-    for shuffle, bins, carried, together in ((1, BINS, False, 2), (-1, BINS, True, 1), (0, ((3, 64),), False, 1)):
-        layer = draw_layer(features, sum(count * length for count, length in bins), dtype, skip=skip)
-        exact, eager = (layer.expected(kind, bins, shuffle) for kind in (torch.float64, dtype))
-        for products in (True, False):
-            table([], products=products, gates=form)
-            plan = plan_of(layer, bins, shuffle=shuffle, keep=False)
-            assert plan.gates_backward is not None
-            out_CD = run(plan, layer)
-            carried_CD = layer.grad if carried else None
-            for _ in range(2):  # the second call starts the compiled kernel directly
-                actual = gradients_of(layer, plan, None, out_CD, together=together, carried_CD=carried_CD)
-            for name, gradient, *others in zip(NAMES[1:], actual, eager[1:], exact[1:], strict=False):
-                assert_as_accurate(f"{name}, {shuffle}, {products}", gradient / (1 + carried), *others)
-
-
-@pytest.mark.gpu
-@on_hopper
-@pytest.mark.parametrize(("features", "form"), TRIALS.GATES_TRIALS.items(), ids=str)
-def test_gates_formed_again_give_the_gradients_of_the_other_kernels(
-    features: int, form: GatesForm, table: Table
-) -> None:
-    """With dropout and without swapHalf; and the same bit for bit when they are formed once more."""
-    layer = draw_layer(features, 7 * 4096, torch.bfloat16, skip=False)
-    seed, results = torch.tensor([12345, 67], device="cuda"), []
-    for gates in (form, form, None):
-        table([], products=True, gates=gates, multiprocessors=132)
-        plan = plan_of(layer, ((7, 4096),), shuffle=1, keep=False, rate=0.25, swap=False)
-        out_CD = run(plan, layer, seed=seed)
-        results.append(gradients_of(layer, plan, None, out_CD, seed=seed))
-    for ours, again, theirs in zip(*results, strict=True):
-        assert torch.equal(ours, again)
-        assert (ours - theirs).norm() <= 0.01 * theirs.norm()
 
 
 @pytest.mark.gpu
@@ -425,12 +353,10 @@ def test_beyond_two_to_the_31_numbers(table: Table) -> None:
 @pytest.mark.gpu
 @on_hopper
 @pytest.mark.parametrize("features", [96, 192])
-@pytest.mark.parametrize(("recompute", "gates"), [(False, None), (True, None), (True, GatesForm(fewest=0))])
-def test_a_network_has_the_gradients_of_the_reference(
-    features: int, recompute: bool, gates: GatesForm | None, table: Table
-) -> None:
+@pytest.mark.parametrize("recompute", [False, True])
+def test_a_network_has_the_gradients_of_the_reference(features: int, recompute: bool, table: Table) -> None:
     """Two blocks, so that layers add skip connections, and two lengths, which share layers."""
-    table([LayerRow(*row[:2], 0, row.form) for row in LAYER_ROWS], products=True, gates=gates, multiprocessors=32)
+    table([LayerRow(*row[:2], 0, row.form) for row in LAYER_ROWS], products=True, multiprocessors=32)
     options: dict[str, Any] = {"features": features, "blocks": 2, "device": "cuda", "dtype": torch.bfloat16}
     ours = ShuffleExchange(backend="fused", recompute=recompute, **options)
     theirs = ShuffleExchange(backend="reference", **options)
@@ -484,18 +410,17 @@ def test_a_network_trains_as_with_the_other_kernels(features: int, table: Table)
 @pytest.mark.gpu
 @on_hopper
 @pytest.mark.parametrize("features", [96, 192])
-@pytest.mark.parametrize("gates", [None, GatesForm(fewest=0)], ids=str)
+@pytest.mark.parametrize("recompute", [False, True])
 def test_dependent_launches_change_no_bit(
-    features: int, gates: GatesForm | None, table: Table, monkeypatch: pytest.MonkeyPatch
+    features: int, recompute: bool, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Programmatic dependent launch, plainly and in CUDA graphs, in training and in inference."""
     results = []
     for dependent in (False, True):
         monkeypatch.setattr(tuning, "DEPENDENT_LAUNCH", dependent)
-        rows = [LayerRow(*row[:2], 0, row.form) for row in LAYER_ROWS]
-        table(rows, products=True, gates=gates, multiprocessors=132)
+        table([LayerRow(*row[:2], 0, row.form) for row in LAYER_ROWS], products=True, multiprocessors=132)
         torch.manual_seed(0)
-        options: dict[str, Any] = {"recompute": gates is not None, "device": "cuda", "dtype": torch.bfloat16}
+        options: dict[str, Any] = {"recompute": recompute, "device": "cuda", "dtype": torch.bfloat16}
         net = ShuffleExchange(features, 2, backend="fused", **options)
         results.append(launched_and_replayed(net, [(4, 1024)]))
     for plain, dependent_result in zip(*results, strict=True):

@@ -23,15 +23,15 @@ from benchmark_scripts import load_script
 
 from kernels.gluon_emulator import Deadlock, Descriptor, Emulated, Pointer
 from riffle import ShuffleExchange
-from riffle.kernels import gated_switch, hopper, hopper_backward, hopper_gates, hopper_wide, layer_backward, layer_plan
+from riffle.kernels import gated_switch, hopper, hopper_backward, hopper_wide, layer_backward, layer_plan
 from riffle.kernels.descriptors import DescriptorLaunch
 from riffle.kernels.launches import Launch
 from riffle.kernels.plan import plan_network
-from riffle.kernels.tuning import LAYER_ROWS, PRODUCT_FORMS, GatesForm, LayerForm, LayerRow, ProductForm, WideForm
+from riffle.kernels.tuning import LAYER_ROWS, PRODUCT_FORMS, LayerForm, LayerRow, ProductForm, WideForm
 
 DTYPE, CPU = torch.bfloat16, torch.device("cpu")
 SHUFFLES = {1: unriffle, -1: riffle, 0: lambda x_BND: x_BND}
-KERNELS = {module: Emulated(gated_switch, module) for module in (hopper, hopper_backward, hopper_gates, hopper_wide)}
+KERNELS = {module: Emulated(gated_switch, module) for module in (hopper, hopper_backward, hopper_wide)}
 TRIALS = load_script("kernel_checks")
 FORMS = list(dict.fromkeys([*((row.features, row.form) for row in LAYER_ROWS), *TRIALS.LAYER_TRIALS.values()]))
 """All that the table has, and what is tried."""
@@ -40,7 +40,7 @@ FORMS = list(dict.fromkeys([*((row.features, row.form) for row in LAYER_ROWS), *
 @pytest.fixture(autouse=True)
 def _multiprocessors(monkeypatch: pytest.MonkeyPatch) -> None:
     """So few that programs take several tiles."""
-    for module in (hopper, hopper_backward, hopper_gates, hopper_wide, tuning):
+    for module in (hopper, hopper_backward, hopper_wide, tuning):
         monkeypatch.setattr(module, "multiprocessors", lambda device: 13)
 
 
@@ -180,64 +180,6 @@ def test_product_backward(features: int, form: ProductForm) -> None:
             assert error < 0.008, (name, names)
 
 
-def update_backward(
-    form: GatesForm, features: int, bins: tuple[tuple[int, int], ...], **flags: Any
-) -> Iterator[tuple[str, Tensor, Tensor]]:
-    """Names, what the kernel makes of gates formed again, and the definition in float64."""
-    torch.manual_seed(0)
-    pair, cells = 2 * features, sum(count * length for count, length in bins)
-    pairs, rate = cells // 2, 0.25 if flags["DROPOUT"] else 0.0
-    read, state, weight = draw(pairs, pair), draw(pairs, pair).clamp(-1, 1), draw(3 * pair, pair, scale=pair**-0.5)
-    bias, grad_CD, more_CD = draw(3 * pair), draw(cells, features), draw(cells, features)
-    numbers = torch.arange(pairs)[:, None] * 7 + torch.arange(pair) // features * 3 + torch.arange(pair) % features
-    keep = (numbers % 4 > 0) / (1 - rate) if flags["DROPOUT"] else torch.ones(pairs, pair)
-
-    def move(x: Tensor, *, back: bool) -> Tensor:
-        """Cells to where the shuffle after the layer brings them, or back."""
-        shuffle = SHUFFLES[-flags["SHUFFLE"] if back else flags["SHUFFLE"]]
-        parts = x.reshape(cells, features).split([count * length for count, length in bins])
-        moved = [shuffle(part.view(*shape, -1)).reshape(part.shape) for part, shape in zip(parts, bins, strict=True)]
-        return torch.cat(moved)
-
-    gates = read.double() @ weight.double().t()
-    u = (gates + bias.double())[:, 2 * pair :].sigmoid()
-    halves = torch.arange(pair) % features >= features // 2
-    swapped = torch.where(halves, (torch.arange(pair) + features) % pair, torch.arange(pair))
-    swapped = swapped if flags["SWAP"] else torch.arange(pair)
-    copied, c = state.double()[:, swapped], torch.randn(pairs, pair).tanh().double()
-    out_CD = move((u * copied + (1 - u) * c) * keep, back=False).to(DTYPE)
-    grad = move(grad_CD.double() + (more_CD.double() if flags["MORE"] else 0), back=True).view(pairs, pair) * keep
-    grad_gates, grad_sums = grad * (copied - c) * u * (1 - u), grad * (1 - u) * (1 - c * c)
-    lengths = tuple(length for _, length in bins)
-    groups = layer_plan.group_numbers([count * length // 2 for count, length in bins], lengths, (rate,) * len(bins))
-    launch = hopper_gates.gates_launch(form, CPU, pairs, features, groups, DTYPE, PDL=False, **flags)
-    nan = float("nan")
-    found, found_sums, found_state = (torch.full((pairs, width), nan, dtype=DTYPE) for width in (3 * pair, pair, pair))
-    tiles = torch.full((-(-pairs // tuning.GATES_ROWS), 5 * pair), nan)
-    run(
-        launch, read, weight, weight, bias, found, out_CD, state, grad_CD, more_CD if flags["MORE"] else None,
-        found_sums, found_state, tiles, torch.zeros(2, dtype=torch.int64),
-    )  # fmt: skip
-    yield "resets", found[:, : 2 * pair], gates[:, : 2 * pair]
-    yield "updates", found[:, 2 * pair :], grad_gates
-    yield "candidates", found_sums, grad_sums
-    yield "state", found_state[:, swapped], grad * u
-    sums = torch.cat((grad_gates, grad_sums), 1).sum(0)
-    yield "sums", tiles[:, 2 * pair : 4 * pair].sum(0), sums
-    assert tiles[:, : 2 * pair].isnan().all(), "which others fill"
-
-
-@pytest.mark.parametrize(("features", "form"), TRIALS.GATES_TRIALS.items(), ids=str)
-def test_gates_backward(features: int, form: GatesForm) -> None:
-    """Two lengths, an odd number of pairs, several tiles a program; once, a group has no pairs of the last tile."""
-    cases = ((1, False, False, True), (-1, True, True, False), (0, False, True, True), (-1, False, False, True))
-    for shuffle, more, dropout, swap in cases:
-        flags = {"SHUFFLE": shuffle, "MORE": more, "DROPOUT": dropout, "SWAP": swap}
-        for name, actual, exact in update_backward(form, features, ((3, 770), (2, 62 if swap else 6)), **flags):
-            error = (actual.double() - exact).norm() / exact.norm()
-            assert error < 0.008, (name, flags)
-
-
 @pytest.mark.parametrize("form", TRIALS.WIDE_TRIALS.values(), ids=str)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_wide_forward(form: WideForm, dtype: torch.dtype) -> None:
@@ -254,12 +196,9 @@ def test_wide_forward(form: WideForm, dtype: torch.dtype) -> None:
 
 @pytest.fixture
 def emulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
-    """Chooses these kernels for few features, and lets them and the others run on a CPU; names of those that ran."""
+    """Chooses these kernels for 32 features, and lets them and the others run on a CPU; names of those that ran."""
     others, names = Launch._run, set()
-    caches = (
-        tuning.find_layer_form, tuning.layer_form, tuning.product_form, tuning.gates_form, layer_plan.plan_layer,
-        plan_network,
-    )  # fmt: skip
+    caches = (tuning.find_layer_form, tuning.layer_form, tuning.product_form, layer_plan.plan_layer, plan_network)
 
     def run_others(launch: Launch, tensors: Sequence[Tensor | None]) -> None:
         # Triton's interpreter has no assembly, and runs one launch after the other.
@@ -280,8 +219,7 @@ def emulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
 
     layers = tuple(LayerRow(32, keep, 0, LayerForm(groups=2, stages=2)) for keep in (False, True))
     monkeypatch.setattr(tuning, "LAYER_ROWS", layers)
-    monkeypatch.setattr(tuning, "PRODUCT_FORMS", dict.fromkeys((32, 96), ProductForm(0, stages=2, step=32)))
-    monkeypatch.setattr(tuning, "GATES_FORMS", {96: GatesForm(fewest=0)})
+    monkeypatch.setattr(tuning, "PRODUCT_FORMS", {32: ProductForm(0, stages=2, step=32)})
     for cache in caches:
         cache.cache_clear()
     yield names
@@ -290,21 +228,17 @@ def emulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the other launches run by Triton's interpreter")
-@pytest.mark.parametrize(
-    ("features", "blocks", "recompute"), [(32, 2, True), (32, 2, False), (32, 3, False), (96, 2, True)]
-)
-def test_a_network_has_the_gradients_of_the_definition(
-    features: int, blocks: int, recompute: bool, emulated: set[str]
-) -> None:
+@pytest.mark.parametrize(("blocks", "recompute"), [(2, True), (2, False), (3, False)])
+def test_a_network_has_the_gradients_of_the_definition(blocks: int, recompute: bool, emulated: set[str]) -> None:
     """Skip connections, two lengths that share layers, layers that share products; as exact as eager PyTorch."""
     torch.manual_seed(0)
     # In float16: to bfloat16 Triton's interpreter, which runs the other launches, does not round.
-    ours = ShuffleExchange(features, blocks, backend="fused", recompute=recompute, dtype=torch.float16)
-    eager, exact = (ShuffleExchange(features, blocks, backend="reference", dtype=torch.float16) for _ in range(2))
+    ours = ShuffleExchange(32, blocks, backend="fused", recompute=recompute, dtype=torch.float16)
+    eager, exact = (ShuffleExchange(32, blocks, backend="reference", dtype=torch.float16) for _ in range(2))
     for net in (eager, exact):
         net.load_state_dict(ours.state_dict())
     exact.double()
-    xs_BND = [torch.rand(*shape, features).mul(2).sub(1).half() for shape in ((3, 16), (7, 6))]
+    xs_BND = [torch.rand(*shape, 32).mul(2).sub(1).half() for shape in ((3, 16), (7, 6))]
     grads_BND = [torch.randn_like(x_BND) for x_BND in xs_BND]
     results = []
     for net in (ours, eager, exact):
@@ -314,7 +248,7 @@ def test_a_network_has_the_gradients_of_the_definition(
         ys_BND = net.forward_batches(leaves)
         gradients = torch.autograd.grad(ys_BND, wanted, [grad_BND.to(dtype) for grad_BND in grads_BND])
         results.append([*(y_BND.detach().double() for y_BND in ys_BND), *(gradient.double() for gradient in gradients)])
-    assert emulated == {"layer_forward" if features == 32 else "gates_backward", "product_backward"}
+    assert emulated == {"layer_forward", "product_backward"}
     names = ["y 0", "y 1", "x 0", "x 1", *(name for name, _ in ours.named_parameters())]
     for name, actual, plain, truth in zip(names, *results, strict=True):
         assert (actual - truth).norm() <= 2 * (plain - truth).norm() + 1e-6 * truth.norm(), name

@@ -9,16 +9,7 @@ pytest.importorskip("triton", reason="Triton has no build for this platform")
 
 from kernels.test_hopper import FORMS, PRODUCTS_TRIED, Table, table
 from riffle.kernels import TRITON_VERSION, layer_plan, tuning
-from riffle.kernels.tuning import (
-    PRODUCT_FORMS,
-    WIDE_FORMS,
-    LayerForm,
-    LayerRow,
-    ProductForm,
-    gates_form,
-    layer_form,
-    product_form,
-)
+from riffle.kernels.tuning import PRODUCT_FORMS, WIDE_FORMS, LayerForm, LayerRow, ProductForm, layer_form, product_form
 
 __all__ = ["table"]  # the fixture that sets the table
 
@@ -27,7 +18,6 @@ def test_other_chips_widths_and_dtypes_take_the_other_kernels() -> None:
     device = torch.device("cpu")
     assert layer_form(2**20, 96, torch.bfloat16, device, keep=False) is None
     assert product_form(2**20, 96, torch.bfloat16, device) is None
-    assert gates_form(2**20, 192, torch.bfloat16, device) is None
     assert tuning.wide_form(2**20, 384, torch.bfloat16, device) is None
     for features, dtype in ((100, torch.bfloat16), (96, torch.float32)):
         assert layer_form(2**20, features, dtype, torch.device("cuda"), keep=False) is None
