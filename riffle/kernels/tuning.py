@@ -242,6 +242,19 @@ PRODUCT_FORMS: dict[int, ProductForm] = {
 """By features (:mod:`riffle.kernels.hopper_backward`)."""
 
 
+class LayerBackForm(NamedTuple):
+    """How the kernel of a layer's way back up to its gates cuts up its work."""
+
+    fewest: int
+    """Pairs from which on it is faster than the other kernels together."""
+    stages: int = 5
+    """Places for weights in shared memory."""
+
+
+LAYER_BACK_FORMS: dict[int, LayerBackForm] = {}
+"""By features, up to 96 (:mod:`riffle.kernels.hopper_layer_backward`). None was timed yet."""
+
+
 class WideForm(NamedTuple):
     """How the kernels of a wide unit, a product each with what follows it, cut up their work."""
 
@@ -296,6 +309,15 @@ def layer_form(
 def product_form(pairs: int, features: int, dtype: torch.dtype, device: torch.device) -> ProductForm | None:
     """For the way back from candidates to reset gates in one launch; None where the library's product is faster."""
     form = PRODUCT_FORMS.get(features)
+    if form is None or pairs < form.fewest or dtype == torch.float32 or not has_warpgroups(device):
+        return None
+    return form
+
+
+@lru_cache(maxsize=4096)
+def layer_back_form(pairs: int, features: int, dtype: torch.dtype, device: torch.device) -> LayerBackForm | None:
+    """For the way back up to the gates in one launch; None where the chip cannot run it or other kernels are faster."""
+    form = LAYER_BACK_FORMS.get(features)
     if form is None or pairs < form.fewest or dtype == torch.float32 or not has_warpgroups(device):
         return None
     return form

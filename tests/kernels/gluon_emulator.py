@@ -10,6 +10,7 @@ races between warps of one group.
 from __future__ import annotations
 
 import contextvars
+import math
 import threading
 from collections.abc import Callable, Iterator
 from types import FunctionType, ModuleType, SimpleNamespace
@@ -95,6 +96,7 @@ class Shared:
     def __init__(self, data: Tensor | list[Barrier], flat: Tensor | None = None) -> None:
         self.data: Any = data
         self.dtype = data.dtype if isinstance(data, Tensor) else torch.int64
+        self.shape = data.shape if isinstance(data, Tensor) else [len(data), 1]
 
     def index(self, number: Tensor | int) -> Any:
         assert 0 <= int(number) < len(self.data), "a place that does not exist"
@@ -114,8 +116,8 @@ class Shared:
         self.data.copy_(block)
 
     def _reinterpret(self, dtype: torch.dtype, shape: list[int], layout: None) -> Shared:
-        count = shape[0] * shape[1]
-        return Shared(self.data.view(-1)[:count].view(shape))
+        shape = [int(size) for size in shape]
+        return Shared(self.data.view(-1)[: math.prod(shape)].view(shape))
 
 
 class Product:
@@ -282,6 +284,10 @@ def _minimum(a: Any, b: Any) -> Tensor:
     return torch.minimum(torch.as_tensor(a), torch.as_tensor(b))
 
 
+def _maximum(a: Any, b: Any) -> Tensor:
+    return torch.maximum(torch.as_tensor(a), torch.as_tensor(b))
+
+
 _mbarrier = SimpleNamespace(
     init=lambda barrier, count: barrier.start(int(count)),
     expect=lambda barrier, size: barrier.advance(1, int(size)),
@@ -294,7 +300,7 @@ _tma = SimpleNamespace(
 )
 _hopper = SimpleNamespace(
     mbarrier=_mbarrier, tma=_tma, warpgroup_mma=_multiply, warpgroup_mma_wait=_wait_products,
-    fence_async_shared=lambda: None,
+    fence_async_shared=lambda: None, mma_v2=lambda left, right, sums: sums + left.float() @ right.float(),
 )  # fmt: skip
 _language = SimpleNamespace(
     constexpr=_value, float32=torch.float32, bfloat16=torch.bfloat16, float16=torch.float16, int32=torch.int32,
@@ -304,11 +310,12 @@ _language = SimpleNamespace(
     arange=lambda start, end, layout=None: torch.arange(start, end), load=_load, store=_store,
     cdiv=lambda a, b: -(-a // b), sum=_sum, where=_where, join=lambda a, b: torch.stack((a, b), dim=-1),
     zeros=lambda shape, dtype, layout: torch.zeros([int(size) for size in shape], dtype=dtype),
-    minimum=_minimum, convert_layout=lambda block, layout, assert_trivial=False: block, warp_specialize=_specialize,
+    split=lambda x: x.unbind(-1), minimum=_minimum, maximum=_maximum,
+    DotOperandLayout=lambda *a: None, convert_layout=lambda block, layout, assert_trivial=False: block, warp_specialize=_specialize,
     inline_asm_elementwise=_reset, SliceLayout=lambda *a: None, BlockedLayout=lambda *a: None,
     SwizzledSharedLayout=lambda *a: None,
 )  # fmt: skip
-_LAYOUTS = ("_sums", "_operand", "_lines", "_spread")
+_LAYOUTS = ("_sums", "_operand", "_lines", "_spread", "_totals")
 
 
 class Emulated:
