@@ -98,10 +98,9 @@ def layer_backward(
     leaving = (d_grad_gates, d_grad_update, d_grad_sum, d_product, d_grad_state, d_copy)
     groups = (starts, lengths, rates)
     layer = (leaving, (p_more, p_began, p_scale, p_sums, p_seed), n_pairs, groups, ring, read, s_sum, around, biases)
-    layouts = (d_state, d_candidates)
     gl.warp_specialize([
-        (_consume, (0, layer, layouts, FORM)),
-        (_consume, (1, layer, layouts, FORM)),
+        (_consume, (0, layer, d_state, FORM)),
+        (_consume, (1, layer, d_state, FORM)),
         (_produce, (coming, n_pairs, groups, ring, read, around, FORM)),
     ], [4, 1], [240, PRODUCER])  # fmt: skip
 
@@ -116,10 +115,10 @@ def _barriers(COUNT: gl.constexpr, ARRIVALS: gl.constexpr):
 
 
 @gluon.jit
-def _strip(s_blocks, number, layout: gl.constexpr):
-    """A strip of the columns that blocks have."""
+def _strip(s_blocks, number, d_strip):
+    """A strip of the columns that blocks have, as the descriptor copies it."""
     s_block = s_blocks.index(number // 2)
-    return s_block._reinterpret(s_block.dtype, [2, ROWS, STRIP], layout).index(number % 2)
+    return s_block._reinterpret(s_block.dtype, [2, ROWS, STRIP], d_strip.layout).index(number % 2)
 
 
 @gluon.jit
@@ -194,7 +193,7 @@ def _ask_pairs(coming, read, tile, count):
         mbarrier.expect(came.index(group), STRIPS * d_state.block_type.nbytes)
         for k in gl.static_range(STRIPS):
             at = [(tile * GROUPS + group) * ROWS, k * STRIP]
-            place = _strip(s_read, group * STRIPS + k, d_state.layout)
+            place = _strip(s_read, group * STRIPS + k, d_state)
             tma.async_copy_global_to_shared(d_state, at, came.index(group), place)
 
 
@@ -212,23 +211,19 @@ def _ask_around(coming, around, groups, tile, c: gl.constexpr, count, FORM: gl.c
         for i in gl.static_range(2):
             cell = _destination(first, i, starts, lengths, FORM.SHUFFLE)
             at = [(cell // FORM.STRIDE).to(gl.int32), (cell % FORM.STRIDE).to(gl.int32) * FORM.D + c * STRIP]
-            tma.async_copy_global_to_shared(d_out, at, bar, _strip(s_out, 2 * group + i, d_out.layout))
-            tma.async_copy_global_to_shared(d_grad_out, at, bar, _strip(s_grad, 2 * group + i, d_out.layout))
+            tma.async_copy_global_to_shared(d_out, at, bar, _strip(s_out, 2 * group + i, d_out))
+            tma.async_copy_global_to_shared(d_grad_out, at, bar, _strip(s_grad, 2 * group + i, d_out))
 
 
 # The groups that compute
 
 
 @gluon.jit
-def _consume(group, layer, layouts, FORM: gl.constexpr):
+def _consume(group, layer, d_strip, FORM: gl.constexpr):
     """Both phases on a group's pairs, tile after tile."""
-    leaving, pointers, n_pairs, groups, ring, pairs, s_sum, around, biases = layer
-    d_grad_gates, d_grad_update, d_grad_sum, d_product, d_grad_state, d_copy = leaving
-    s_read, came, left = pairs
+    leaving, pointers, n_pairs, _, ring, pairs, s_sum, around, biases = layer
+    s_read, came, _ = pairs
     s_reset_bias, s_update_bias, known, p_gates_bias = biases
-    NARROW: gl.constexpr = layouts[0].layout
-    dtype: gl.constexpr = s_read.dtype
-    s_grad_gate, s_product = around[1][0].index(group), around[1][1].index(group)
     total_strips = gl.zeros((TOTALS, STRIP), gl.float32, _totals(STRIP))
     total_chunks = gl.zeros((TOTALS, CHUNK), gl.float32, _totals(CHUNK))
     _follow(FORM.PDL)
@@ -240,13 +235,13 @@ def _consume(group, layer, layouts, FORM: gl.constexpr):
     turn = 0
     for tile in range(gl.program_id(0), _tiles(n_pairs), gl.num_programs(0)):
         first = (tile * GROUPS + group).to(gl.int64) * ROWS
-        row = first.to(gl.int32)
-        uses = turn * FORM.USES
+        here = (group, first, turn)
         mbarrier.wait(came.index(group), turn & 1)
         read = ()
         for k in gl.static_range(2 * FORM.STRIPS):
-            read += (_strip(s_read, group * (2 * FORM.STRIPS) + k, NARROW).load(_sums(STRIP)),)  # type: ignore[assignment]  # tuples grow here
-        gates = _start_gates(read, ring, uses, layouts, FORM)
+            place = _strip(s_read, group * (2 * FORM.STRIPS) + k, d_strip)
+            read += (place.load(_sums(STRIP)),)  # type: ignore[assignment]  # tuples grow here
+        gates = _start_gates(read, ring, turn * FORM.USES, d_strip, FORM)
         mbarrier.wait(known.index(0), 0)
         # What the tile before left has gone by now.
         tma.store_wait(0)
@@ -254,152 +249,83 @@ def _consume(group, layer, layouts, FORM: gl.constexpr):
             mbarrier.arrive(around[1][3].index(group), count=1)
         if FORM.COPY:
             for k in gl.static_range(2 * FORM.STRIPS):
-                place = _strip(s_read, group * (2 * FORM.STRIPS) + k, NARROW)
-                tma.async_copy_shared_to_global(d_copy, [row, k * STRIP], place)
+                place = _strip(s_read, group * (2 * FORM.STRIPS) + k, d_strip)
+                tma.async_copy_shared_to_global(leaving[5], [first.to(gl.int32), k * STRIP], place)
             tma.store_wait(0)
-        states_0, states_1 = (), ()
-        for c in gl.static_range(FORM.STRIPS):
-            b_gates = hopper.warpgroup_mma_wait(0, deps=(gates,))
-            _release(ring, uses + 2 * c, 2, FORM)
-            if c + 1 < FORM.STRIPS:
-                gates = _start_gates(read, ring, uses + 2 * c + 2, layouts, FORM)
-            b_gates_0, b_gates_1 = _halves(b_gates)
-            s_out, s_grad, ready, free = around[c % 2]
-            mbarrier.wait(ready.index(group), (2 * turn + c // 2 if FORM.EVEN == 2 and c % 2 == 0 else turn) & 1)
-            b_outs_0 = _strip(s_out, 2 * group, NARROW).load(_sums(STRIP))
-            b_outs_1 = _strip(s_out, 2 * group + 1, NARROW).load(_sums(STRIP))
-            b_grads_0 = _strip(s_grad, 2 * group, NARROW).load(_sums(STRIP))
-            b_grads_1 = _strip(s_grad, 2 * group + 1, NARROW).load(_sums(STRIP))
-            if c % 2 == 0:
-                mbarrier.arrive(free.index(group), count=1)
-            b_copied_0, b_copied_1 = _swap(read[c], read[FORM.STRIPS + c], c, FORM)
-            place_0, place_1 = group * (2 * FORM.STRIPS) + c, group * (2 * FORM.STRIPS) + FORM.STRIPS + c
-            here_0, here_1 = (first, 0, c, pointers, groups, n_pairs), (first, 1, c, pointers, groups, n_pairs)
-            b_bias = _bias(s_update_bias.index(c), STRIP)
-            b_grad_update, b_grad_sum, b_state_0 = _update(
-                b_gates_0, b_bias, b_copied_0, b_outs_0, b_grads_0, here_0, FORM
-            )  # fmt: skip
-            _strip(s_read, place_0, NARROW).store(b_grad_update.to(dtype))
-            _strip(s_sum, place_0, NARROW).store(b_grad_sum.to(dtype))
-            b_bias = _bias(s_update_bias.index(FORM.STRIPS + c), STRIP)
-            b_grad_update, b_grad_sum, b_state_1 = _update(
-                b_gates_1, b_bias, b_copied_1, b_outs_1, b_grads_1, here_1, FORM
-            )  # fmt: skip
-            _strip(s_read, place_1, NARROW).store(b_grad_update.to(dtype))
-            _strip(s_sum, place_1, NARROW).store(b_grad_sum.to(dtype))
-            b_state_0, b_state_1 = _swap(b_state_0.to(dtype), b_state_1.to(dtype), c, FORM)
-            states_0 += (b_state_0,)  # type: ignore[assignment]  # and here
-            states_1 += (b_state_1,)  # type: ignore[assignment]  # and here
-            hopper.fence_async_shared()
-            for i in gl.static_range(2):
-                place = group * (2 * FORM.STRIPS) + i * FORM.STRIPS + c
-                column = i * FORM.D + c * STRIP
-                s_grad_update, s_grad_sum = _strip(s_read, place, NARROW), _strip(s_sum, place, NARROW)
-                tma.async_copy_shared_to_global(d_grad_update, [row, 2 * FORM.E + column], s_grad_update)
-                tma.async_copy_shared_to_global(d_grad_sum, [row, column], s_grad_sum)
-                total_strips = _add_sums(total_strips, s_grad_update, i * FORM.STRIPS + c)
-                total_strips = _add_sums(total_strips, s_grad_sum, (2 + i) * FORM.STRIPS + c)
-        states = states_0 + states_1
-        grads = ()
-        for j in gl.static_range(FORM.STRIPS):
-            b_state = _join(states[2 * j], states[2 * j + 1])
-            if FORM.BEGAN:
-                b_began, b_scale = _load_began(pointers, first, n_pairs, j, FORM)
-                b_state = (b_state.to(gl.float32) + b_scale * b_began).to(dtype)
-                s_grad_gate.store((b_began * _join(read[2 * j], read[2 * j + 1]).to(gl.float32)).to(dtype))
-                total_chunks = _add_sums(total_chunks, s_grad_gate, 2 * FORM.STRIPS + j)
-            grads += (b_state,)  # type: ignore[assignment]  # and here
+        grads, total_strips = _go_through_update(read, gates, total_strips, here, layer, d_strip, FORM)
+        if FORM.BEGAN:
+            grads, total_chunks = _add_began(read, grads, total_chunks, here, layer, FORM)
         for i in range(2):
-            begin = uses + 2 * FORM.STRIPS + i * (3 * FORM.STRIPS)
-            gates = _start_gates(read, ring, begin, layouts, FORM)
-            states = ()
-            for j in gl.static_range(FORM.STRIPS):
-                grad = _start_grad(s_sum, ring, group, i, begin + 3 * j + 2, layouts, FORM)
-                b_gates = hopper.warpgroup_mma_wait(FORM.STRIPS, deps=(gates,))
-                _release(ring, begin + 3 * j, 2, FORM)
-                b_bias = _bias(s_reset_bias.index(i * FORM.STRIPS + j), CHUNK)
-                b_reset = 0.5 * _tanh(0.5 * b_gates + b_bias, True) + 0.5
-                if j + 1 < FORM.STRIPS:
-                    gates = _start_gates(read, ring, begin + 3 * j + 3, layouts, FORM)
-                    b_grad = hopper.warpgroup_mma_wait(2 * FORM.STRIPS, deps=(grad,))
-                else:
-                    b_grad = hopper.warpgroup_mma_wait(0, deps=(grad,))
-                _release(ring, begin + 3 * j + 2, 1, FORM)
-                b_product = b_reset * _join(read[2 * j], read[2 * j + 1]).to(gl.float32)
-                b_grad_gate = b_grad * b_product * (1.0 - b_reset)
-                states += ((grads[j].to(gl.float32) + b_grad * b_reset).to(dtype),)  # type: ignore[assignment]  # and here
-                tma.store_wait(0)
-                if j == 0:
-                    if i == 0:
-                        # All dG_u have gone.
-                        mbarrier.arrive(left.index(group), count=1)
-                s_product.store(b_product.to(dtype))
-                s_grad_gate.store(b_grad_gate.to(dtype))
-                hopper.fence_async_shared()
-                column = i * FORM.E + j * CHUNK
-                tma.async_copy_shared_to_global(d_product, [row, column], s_product)
-                tma.async_copy_shared_to_global(d_grad_gates, [row, column], s_grad_gate)
-                total_chunks = _add_sums(total_chunks, s_grad_gate, i * FORM.STRIPS + j)
-            grads = states
+            grads, total_chunks = _go_through_reset(i, read, grads, total_chunks, here, layer, d_strip, FORM)
         for j in gl.static_range(FORM.STRIPS):
             s_sum.index(group * FORM.STRIPS + j).store(grads[j])
         hopper.fence_async_shared()
         for j in gl.static_range(FORM.STRIPS):
-            tma.async_copy_shared_to_global(d_grad_state, [row, j * CHUNK], s_sum.index(group * FORM.STRIPS + j))
+            place = s_sum.index(group * FORM.STRIPS + j)
+            tma.async_copy_shared_to_global(leaving[4], [first.to(gl.int32), j * CHUNK], place)
         turn += 1  # noqa: SIM113  # the language has no enumerate
     tma.store_wait(0)
     p_sums = pointers[3] + (gl.program_id(0) * GROUPS + group) * (5 * FORM.E)
-    _store_totals(p_sums, total_strips, 2 * FORM.E, 4 * FORM.STRIPS)
-    _store_totals(p_sums, total_chunks, 0, 2 * FORM.STRIPS)
+    _store_totals(p_sums, total_strips, 2 * FORM.E, 0, 4 * FORM.STRIPS)
+    _store_totals(p_sums, total_chunks, 0, 0, 2 * FORM.STRIPS)
     if FORM.BEGAN:
-        _store_totals(p_sums, total_chunks, 4 * FORM.E, 3 * FORM.STRIPS, 2 * FORM.STRIPS)
+        _store_totals(p_sums, total_chunks, 4 * FORM.E, 2 * FORM.STRIPS, 3 * FORM.STRIPS)
 
 
 @gluon.jit
-def _start_gates(read, ring, count, layouts, FORM: gl.constexpr):
-    """Start a product of the pairs and the weights of two uses."""
-    s_ring, full, _ = ring
-    sums = gl.zeros((ROWS, CHUNK), gl.float32, _sums(CHUNK))
-    for part in gl.static_range(2):
-        stage = (count + part) % FORM.STAGES
-        mbarrier.wait(full.index(stage), (count + part) // FORM.STAGES & 1)
-        for k in gl.static_range(FORM.STRIPS):
-            block = s_ring.index(stage * FORM.STRIPS + k)
-            right = block._reinterpret(block.dtype, [CHUNK, STRIP], layouts[0].layout).permute((1, 0))
-            left = gl.convert_layout(read[part * FORM.STRIPS + k], _operand(CHUNK), assert_trivial=True)
-            sums = hopper.warpgroup_mma(left, right, sums, use_acc=part + k > 0, is_async=True)
-    return sums
+def _go_through_update(read, gates, total, here, layer, d_strip, FORM: gl.constexpr):
+    """The first phase, whose first product has been started: chunks of ds, and the sums over pairs."""
+    leaving, _, _, _, ring, pairs, s_sum, around, _ = layer
+    s_read = pairs[0]
+    group, first, turn = here
+    row = first.to(gl.int32)
+    low, high = (), ()
+    for c in gl.static_range(FORM.STRIPS):
+        b_gates = hopper.warpgroup_mma_wait(0, deps=(gates,))
+        _release(ring, turn * FORM.USES + 2 * c, 2, FORM)
+        if c + 1 < FORM.STRIPS:
+            gates = _start_gates(read, ring, turn * FORM.USES + 2 * c + 2, d_strip, FORM)
+        s_out, s_grad, ready, free = around[c % 2]
+        mbarrier.wait(ready.index(group), (turn * (FORM.EVEN if c % 2 == 0 else 1) + c // 2) & 1)
+        b_out_0 = _strip(s_out, 2 * group, d_strip).load(_sums(STRIP))
+        b_out_1 = _strip(s_out, 2 * group + 1, d_strip).load(_sums(STRIP))
+        b_grad_0 = _strip(s_grad, 2 * group, d_strip).load(_sums(STRIP))
+        b_grad_1 = _strip(s_grad, 2 * group + 1, d_strip).load(_sums(STRIP))
+        if c % 2 == 0:
+            mbarrier.arrive(free.index(group), count=1)
+        b_gates_0, b_gates_1 = _halves(b_gates)
+        b_copied_0, b_copied_1 = _swap(read[c], read[FORM.STRIPS + c], c, FORM)
+        b_state_0 = _update(b_gates_0, b_copied_0, b_out_0, b_grad_0, 0, c, here, layer, d_strip, FORM)
+        b_state_1 = _update(b_gates_1, b_copied_1, b_out_1, b_grad_1, 1, c, here, layer, d_strip, FORM)
+        b_state_0, b_state_1 = _swap(b_state_0, b_state_1, c, FORM)
+        low += (b_state_0,)  # type: ignore[assignment]  # tuples grow here
+        high += (b_state_1,)  # type: ignore[assignment]
+        hopper.fence_async_shared()
+        for i in gl.static_range(2):
+            number, column = (2 * group + i) * FORM.STRIPS + c, i * FORM.D + c * STRIP
+            s_grad_update, s_grad_sum = _strip(s_read, number, d_strip), _strip(s_sum, number, d_strip)
+            tma.async_copy_shared_to_global(leaving[1], [row, 2 * FORM.E + column], s_grad_update)
+            tma.async_copy_shared_to_global(leaving[2], [row, column], s_grad_sum)
+            total = _add_sums(total, s_grad_update, i * FORM.STRIPS + c)
+            total = _add_sums(total, s_grad_sum, (2 + i) * FORM.STRIPS + c)
+    strips = low + high
+    grads = ()
+    for j in gl.static_range(FORM.STRIPS):
+        grads += (_join(strips[2 * j], strips[2 * j + 1]),)  # type: ignore[assignment]
+    return grads, total
 
 
 @gluon.jit
-def _start_grad(s_sum, ring, group, i, count, layouts, FORM: gl.constexpr):
-    """Start the product of dz_i and the weights of a use."""
-    s_ring, full, _ = ring
-    sums = gl.zeros((ROWS, CHUNK), gl.float32, _sums(CHUNK))
-    stage = count % FORM.STAGES
-    mbarrier.wait(full.index(stage), count // FORM.STAGES & 1)
-    for k in gl.static_range(FORM.STRIPS):
-        left = _strip(s_sum, (2 * group + i) * FORM.STRIPS + k, layouts[0].layout)
-        right = s_ring.index(stage * FORM.STRIPS + k)
-        sums = hopper.warpgroup_mma(left, right, sums, use_acc=k > 0, is_async=True)
-    return sums
-
-
-@gluon.jit
-def _release(ring, count, USES: gl.constexpr, FORM: gl.constexpr):
-    """Leave the places of some uses."""
-    for use in gl.static_range(USES):
-        mbarrier.arrive(ring[2].index((count + use) % FORM.STAGES), count=1)
-
-
-@gluon.jit
-def _update(b_gates, b_bias, b_copied, b_out, b_grad, here, FORM: gl.constexpr):
-    """The gradients of a strip of update gates, of candidates before tanh, and of what was copied."""
-    first, i, c, pointers, groups, n_pairs = here
+def _update(b_gates, b_copied, b_out, b_grad, i, c: gl.constexpr, here, layer, d_strip, FORM: gl.constexpr):
+    """A strip of dG_u and dz to where they leave, and of the gradient of what was copied."""
+    _, pointers, n_pairs, groups, _, pairs, s_sum, _, biases = layer
     p_more, _, _, _, p_seed = pointers
     starts, lengths, rates = groups
+    s_read = pairs[0]
+    group, first, _ = here
+    b_bias = _bias(biases[1].index(i * FORM.STRIPS + c), STRIP)
     b_update = 0.5 * _tanh(0.5 * b_gates + b_bias, True) + 0.5
-    b_copied, b_out, b_grad = b_copied.to(gl.float32), b_out.to(gl.float32), b_grad.to(gl.float32)
+    b_copied, b_out, b_grad = _unpacked(b_copied), b_out.to(gl.float32), b_grad.to(gl.float32)
     rows = gl.arange(0, ROWS, layout=gl.SliceLayout(1, _sums(STRIP)))
     columns = c * STRIP + gl.arange(0, STRIP, layout=gl.SliceLayout(0, _sums(STRIP)))
     if FORM.MORE:
@@ -414,9 +340,27 @@ def _update(b_gates, b_bias, b_copied, b_out, b_grad, here, FORM: gl.constexpr):
     b_rest = 1.0 - b_update
     b_part = b_out - b_update * b_copied
     b_state = b_grad * b_update
-    b_slope = b_rest - b_part * b_part / gl.maximum(b_rest, 1e-6)
+    b_slope = b_rest - b_part * b_part * _inverse(gl.maximum(b_rest, 1e-6))
     b_grad_sum = b_grad * gl.minimum(gl.maximum(b_slope, 0.0), b_rest)
-    return b_state * (b_copied - b_out), b_grad_sum, b_state
+    number = (2 * group + i) * FORM.STRIPS + c
+    _strip(s_read, number, d_strip).store((b_state * (b_copied - b_out)).to(s_read.dtype))
+    _strip(s_sum, number, d_strip).store(b_grad_sum.to(s_read.dtype))
+    return b_state.to(s_read.dtype)
+
+
+@gluon.jit
+def _unpacked(b_value):
+    """In float32. No compiler knows that it does nothing else: it would keep these instead of what is packed."""
+    b_value = gl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [b_value], dtype=b_value.dtype, is_pure=False, pack=2)
+    return b_value.to(gl.float32)
+
+
+@gluon.jit
+def _inverse(x):
+    """1 / x in one instruction, right to 23 bits."""
+    return gl.inline_asm_elementwise(
+        "rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=gl.float32, is_pure=True, pack=1
+    )
 
 
 @gluon.jit
@@ -434,14 +378,101 @@ def _swap(b_0, b_1, c: gl.constexpr, FORM: gl.constexpr):
 
 
 @gluon.jit
-def _load_began(pointers, first, n_pairs, j: gl.constexpr, FORM: gl.constexpr):
-    """A chunk of the gradient of what a later layer read, and its scale."""
+def _add_began(read, grads, total, here, layer, FORM: gl.constexpr):
+    """Add the scaled gradient of what a later layer read to ds, and its product with the pairs to the sums."""
+    _, pointers, n_pairs, _, _, _, _, around, _ = layer
     _, p_began, p_scale, _, _ = pointers
+    group, first, _ = here
+    s_block = around[1][0].index(group)
     rows = gl.arange(0, ROWS, layout=gl.SliceLayout(1, _sums(CHUNK)))
-    columns = j * CHUNK + gl.arange(0, CHUNK, layout=gl.SliceLayout(0, _sums(CHUNK)))
-    offsets = rows[:, None] * FORM.E + columns[None, :]
-    b_began = gl.load(p_began + first * FORM.E + offsets, mask=(first + rows < n_pairs)[:, None], other=0.0)
-    return b_began.to(gl.float32), gl.load(p_scale + columns % FORM.D)[None, :]
+    states = ()
+    for j in gl.static_range(FORM.STRIPS):
+        columns = j * CHUNK + gl.arange(0, CHUNK, layout=gl.SliceLayout(0, _sums(CHUNK)))
+        offsets = rows[:, None] * FORM.E + columns[None, :]
+        b_began = gl.load(p_began + first * FORM.E + offsets, mask=(first + rows < n_pairs)[:, None], other=0.0)
+        b_began = b_began.to(gl.float32)
+        s_block.store((b_began * _unpacked(_join(read[2 * j], read[2 * j + 1]))).to(s_block.dtype))
+        total = _add_sums(total, s_block, 2 * FORM.STRIPS + j)
+        b_began *= gl.load(p_scale + columns % FORM.D)[None, :]
+        states += ((grads[j].to(gl.float32) + b_began).to(s_block.dtype),)  # type: ignore[assignment]  # tuples grow
+    return states, total
+
+
+@gluon.jit
+def _go_through_reset(i, read, grads, total, here, layer, d_strip, FORM: gl.constexpr):
+    """The second phase of a cell: chunks of ds, and the sums over pairs."""
+    leaving, _, _, _, ring, pairs, s_sum, around, biases = layer
+    s_read, _, left = pairs
+    group, first, turn = here
+    row = first.to(gl.int32)
+    s_grad_gates, s_product = around[1][0].index(group), around[1][1].index(group)
+    use = turn * FORM.USES + 2 * FORM.STRIPS + i * (3 * FORM.STRIPS)
+    gates = _start_gates(read, ring, use, d_strip, FORM)
+    states = ()
+    for j in gl.static_range(FORM.STRIPS):
+        grad = _start_grad(s_sum, ring, (2 * group + i) * FORM.STRIPS, use + 3 * j + 2, d_strip, FORM)
+        b_gates = hopper.warpgroup_mma_wait(FORM.STRIPS, deps=(gates,))
+        _release(ring, use + 3 * j, 2, FORM)
+        b_reset = 0.5 * _tanh(0.5 * b_gates + _bias(biases[0].index(i * FORM.STRIPS + j), CHUNK), True) + 0.5
+        if j + 1 < FORM.STRIPS:
+            gates = _start_gates(read, ring, use + 3 * j + 3, d_strip, FORM)
+            b_grad = hopper.warpgroup_mma_wait(2 * FORM.STRIPS, deps=(grad,))
+        else:
+            b_grad = hopper.warpgroup_mma_wait(0, deps=(grad,))
+        _release(ring, use + 3 * j + 2, 1, FORM)
+        b_product = b_reset * _unpacked(_join(read[2 * j], read[2 * j + 1]))
+        b_grad_gates = b_grad * b_product * (1.0 - b_reset)
+        states += ((grads[j].to(gl.float32) + b_grad * b_reset).to(s_read.dtype),)  # type: ignore[assignment]  # tuples grow
+        tma.store_wait(0)
+        if j == 0:
+            if i == 0:
+                # All dG_u have gone, too.
+                mbarrier.arrive(left.index(group), count=1)
+        s_product.store(b_product.to(s_read.dtype))
+        s_grad_gates.store(b_grad_gates.to(s_read.dtype))
+        hopper.fence_async_shared()
+        column = i * FORM.E + j * CHUNK
+        tma.async_copy_shared_to_global(leaving[3], [row, column], s_product)
+        tma.async_copy_shared_to_global(leaving[0], [row, column], s_grad_gates)
+        total = _add_sums(total, s_grad_gates, i * FORM.STRIPS + j)
+    return states, total
+
+
+@gluon.jit
+def _start_gates(read, ring, count, d_strip, FORM: gl.constexpr):
+    """Start a product of the pairs and the weights of two uses."""
+    s_ring, full, _ = ring
+    sums = gl.zeros((ROWS, CHUNK), gl.float32, _sums(CHUNK))
+    for part in gl.static_range(2):
+        stage = (count + part) % FORM.STAGES
+        mbarrier.wait(full.index(stage), (count + part) // FORM.STAGES & 1)
+        for k in gl.static_range(FORM.STRIPS):
+            block = s_ring.index(stage * FORM.STRIPS + k)
+            right = block._reinterpret(block.dtype, [CHUNK, STRIP], d_strip.layout).permute((1, 0))
+            left = gl.convert_layout(read[part * FORM.STRIPS + k], _operand(CHUNK), assert_trivial=True)
+            sums = hopper.warpgroup_mma(left, right, sums, use_acc=part + k > 0, is_async=True)
+    return sums
+
+
+@gluon.jit
+def _start_grad(s_sum, ring, begin, count, d_strip, FORM: gl.constexpr):
+    """Start the product of dz_i, whose strips begin there, and the weights of a use."""
+    s_ring, full, _ = ring
+    sums = gl.zeros((ROWS, CHUNK), gl.float32, _sums(CHUNK))
+    stage = count % FORM.STAGES
+    mbarrier.wait(full.index(stage), count // FORM.STAGES & 1)
+    for k in gl.static_range(FORM.STRIPS):
+        left = _strip(s_sum, begin + k, d_strip)
+        right = s_ring.index(stage * FORM.STRIPS + k)
+        sums = hopper.warpgroup_mma(left, right, sums, use_acc=k > 0, is_async=True)
+    return sums
+
+
+@gluon.jit
+def _release(ring, count, USES: gl.constexpr, FORM: gl.constexpr):
+    """Leave the places of some uses."""
+    for use in gl.static_range(USES):
+        mbarrier.arrive(ring[2].index((count + use) % FORM.STAGES), count=1)
 
 
 @gluon.jit
@@ -477,8 +508,8 @@ def _add_sums(total, s_block, number):
 
 
 @gluon.jit
-def _store_totals(p_sums, total, column, END: gl.constexpr, BEGIN: gl.constexpr = 0):
-    """Some rows of the sums, one after the other."""
+def _store_totals(p_sums, total, column, BEGIN: gl.constexpr, END: gl.constexpr):
+    """Some rows of the sums, one after the other, from a column on."""
     WIDTH: gl.constexpr = total.shape[1]
     rows = gl.arange(0, TOTALS, layout=gl.SliceLayout(1, _totals(WIDTH)))
     columns = gl.arange(0, WIDTH, layout=gl.SliceLayout(0, _totals(WIDTH)))

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from riffle.kernels.launches import Kept, UnitWeights, Workspace, form_candidates
+from riffle.kernels.launches import Kept, UnitWeights, Workspace, form_candidates, forward_layer
 from riffle.kernels.layer_plan import GradientShare, LayerPlan
 
 
@@ -59,7 +59,8 @@ class GradientRows(NamedTuple):
     read: Tensor | None
     """``[P, E]``; None where a layer's input is what it read, and the only one's."""
     tile_sums: Tensor
-    """``[tiles, 5E]``, in float32: see ``gated_switch.update_backward`` and ``gated_switch.reset_backward``."""
+    """``[tiles, 5E]``, in float32: see ``gated_switch.update_backward`` and ``gated_switch.reset_backward``, or
+    ``hopper_layer_backward.layer_backward``."""
     program_sums: Tensor | None
     """``[programs, 3E]``, in float32: see ``hopper_backward.product_backward``, whose layers leave these."""
 
@@ -124,6 +125,24 @@ def backward_layer(
         _share_buffers(plan, share, workspace, read=not (joined and alone))
     buffers = workspace.share
     assert buffers is not None
+    # A launch that has to wait for another stream as well follows the one before it in the usual way.
+    dependent = plan.dependent and not (share.place == 0 and workspace.waited)
+    more, more_scale, grad_scale = skip_gradient or (None, None, None)
+    if plan.layer_backward is not None:
+        assert joined, "plans of layers with a skip connection have no such launch"
+        if out_CD is None:
+            out_CD = forward_layer(
+                plan, x_CD, None, weights, seed, workspace, kept=None, out_CD=workspace("out", *x_CD.shape)
+            )
+        grad_gates, grad_sums, product_P2E, read, tile_sums, _ = buffers.layers[share.place]
+        plan.layer_backward[grad_more_CD is not None, more is not None, read is not None, dependent](
+            weights.gates, weights.gates, weights.candidates, x_CD, out_CD, grad_out_CD, grad_gates, grad_gates,
+            grad_sums, product_P2E, grad_CD, read, weights.gates_bias, grad_more_CD, more, more_scale, tile_sums, seed,
+        )  # fmt: skip
+        grad_CD.view(pairs, pair).addmm_(grad_gates, weights.gates)
+        if share.last:
+            _leave_share(buffers, x_CD.view(pairs, pair), workspace, gradients, grad_scale, began_here=more is not None)
+        return
     grad_gates, grad_sums, product_P2E, read, tile_sums, program_sums = buffers.layers[share.place]
     formed = out_CD is None and (kept is None or not plan.keep_sums)
     # What the layer read is put together first, or by the launches that read it.
@@ -142,15 +161,12 @@ def backward_layer(
         formed_sums = sums = workspace("sums", pairs, 2, plan.features)
         plan.reset_forward(gates, weights.gates_bias, read_PE, product_P2E)
         form_candidates(product_P2E, weights, formed_sums)
-    # A launch that has to wait for another stream as well follows the one before it in the usual way.
-    dependent = plan.dependent and not (share.place == 0 and workspace.waited)
     plan.update_backward[out_CD is not None, grad_more_CD is not None, dependent](
         gates, weights.gates_bias, grad_gates, sums, out_CD, x_CD, weights.candidates_bias, grad_out_CD,
         grad_more_CD, grad_sums, grad_CD, tile_sums, seed,
     )  # fmt: skip
     grad_read_PE = grad_CD if joined else grad_read_CD
     grad_read_PE = workspace("grad read", pairs, pair) if grad_read_PE is None else grad_read_PE.view(pairs, pair)
-    more, more_scale, grad_scale = skip_gradient or (None, None, None)
     flags = (joined, more is not None, not formed, adds_skip, copies)
     skip, scale = (skip_CD, weights.skip_scale) if adds_skip else (None, None)
     copy, product = read if copies else None, None if formed else product_P2E
@@ -171,9 +187,7 @@ def backward_layer(
         grad_scale = gradients.skip_scale
         plan.skip_backward(skip_CD, weights.skip_scale, grad_read_PE, grad_CD, grad_skip_CD, tile_sums)
     if share.last:
-        read_PE = x_CD.view(pairs, pair) if buffers.all.read is None else buffers.all.read
-        with workspace.aside(buffers.half):
-            _add_gradients(buffers.all, read_PE, gradients, grad_scale, began_here=more is not None)
+        _leave_share(buffers, x_CD.view(pairs, pair), workspace, gradients, grad_scale, began_here=more is not None)
 
 
 def _share_buffers(plan: LayerPlan, share: GradientShare, workspace: Workspace, *, read: bool) -> None:
@@ -203,6 +217,21 @@ def _share_buffers(plan: LayerPlan, share: GradientShare, workspace: Workspace, 
         ]
         layers = [GradientRows(*layer) for layer in zip(*parts, strict=True)]
     workspace.share = workspace.shares[half] = ShareBuffers(rows, layers, half, key)
+
+
+def _leave_share(
+    buffers: ShareBuffers,
+    state_PE: Tensor,
+    workspace: Workspace,
+    gradients: UnitGradients,
+    grad_scale: Tensor | None,
+    *,
+    began_here: bool,
+) -> None:
+    """What the last layer of a share does for all of them."""
+    read_PE = state_PE if buffers.all.read is None else buffers.all.read
+    with workspace.aside(buffers.half):
+        _add_gradients(buffers.all, read_PE, gradients, grad_scale, began_here=began_here)
 
 
 def _add_gradients(

@@ -15,6 +15,7 @@ from riffle.kernels.tuning import (
     PASS_ROWS,
     Blocks,
     dependent_launch,
+    layer_back_form,
     layer_form,
     pass_blocks,
     product_form,
@@ -62,8 +63,11 @@ class LayerPlan(NamedTuple):
     """By ``ADD``, ``MORE``, ``PRODUCT``, ``SKIP`` and ``COPY``."""
     product_backward: Variants | None
     """The product before it as well, by the same flags; None where the library's product serves better."""
-    tile_rows: int
-    """Pairs of a tile in the passes that leave a tile's share of some sums."""
+    layer_backward: Variants | None
+    """All but the gates' product and those for the weights in one, by ``MORE``, ``BEGAN``, ``COPY`` and ``PDL``; None
+    where the chip cannot or others serve better."""
+    tiles: int
+    """Rows of shares of some sums that tiles leave, or programs of ``layer_backward``."""
     sum_rows: int
     """Rows of shares of sums that ``product_backward`` leaves; 0 without it."""
     skip_backward: Launch
@@ -117,7 +121,9 @@ def plan_layer(
     update = (pairs, features, groups)
     layer = layer_form(pairs, features, dtype, device, keep=keep, skip=skip)
     product = product_form(pairs, features, dtype, device)
+    back = None if keep or skip else layer_back_form(pairs, features, dtype, device)
     gates_forward, candidates_forward, layer_forward, product_backward, sum_rows = None, None, None, None, 0
+    layer_backward, shares = None, _ceil_div(pairs, tiles)
     if layer is not None:
         from riffle.kernels.hopper import layer_launch
 
@@ -131,6 +137,13 @@ def plan_layer(
             gates_forward = gates_launch(wide, device, pairs, features, dtype, pdl=dependent)
         if wide.candidates:
             candidates_forward = candidates_launch(device, *update, dtype, PDL=dependent, **around)
+    if back is not None:
+        from riffle.kernels.hopper_layer_backward import back_launch, back_sum_rows, serves
+
+        if serves(cells):
+            make = partial(back_launch, back, device, *update, dtype, **around)
+            layer_backward = Variants(("MORE", "BEGAN", "COPY", "PDL"), make)
+            product, shares = None, back_sum_rows(pairs, device)
     if product is not None:
         from riffle.kernels.hopper_backward import product_launch, product_sum_rows
 
@@ -157,7 +170,8 @@ def plan_layer(
             partial(one_pass, "reset_backward", pairs, 2 * features, PDL=dependent, **summing),
         ),
         product_backward=product_backward,
-        tile_rows=tiles,
+        layer_backward=layer_backward,
+        tiles=shares,
         sum_rows=sum_rows,
         skip_backward=one_pass("skip_backward", pairs, 2 * features, tile_rows=tiles, PDL=dependent),
         dependent=dependent,
@@ -259,7 +273,7 @@ def share_gradients(plans: Sequence[LayerPlan], units: Sequence[Hashable]) -> li
 
 def _shares(plans: Sequence[LayerPlan], number: int) -> Iterator[GradientShare]:
     rows = tuple(plan.pairs for plan in plans)
-    summing = tuple(_ceil_div(plan.pairs, plan.tile_rows) for plan in plans)
+    summing = tuple(plan.tiles for plan in plans)
     sums = tuple(plan.sum_rows for plan in plans)
     for index in range(len(plans)):
         yield GradientShare(

@@ -53,7 +53,7 @@ class ResidualPlan(NamedTuple):
     residual_forward: Launch
     residual_backward: Variants
     """By ``COPY`` and ``PDL``."""
-    tile_rows: int
+    tiles: int
     sum_rows: int
     """Shares of the gradient of B_Z where sequences leave them, one each, and not tiles; 0 where tiles do."""
     dependent: bool
@@ -142,7 +142,7 @@ def plan_layer(
         norm_backward=make(norm, "backward", *arguments, **fast),
         residual_forward=around("residual_forward", PDL=dependent),
         residual_backward=Variants(("COPY", "PDL"), partial(around, "residual_backward", tile_rows=tile_rows)),
-        tile_rows=tile_rows,
+        tiles=-(-pairs // tile_rows),
         sum_rows=0 if norm == "features" else sum(sequences),
         dependent=dependent,
     )

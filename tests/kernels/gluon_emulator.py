@@ -261,7 +261,14 @@ def _sum(x: Tensor, axis: int) -> Tensor:
     return x.sum(axis).as_subclass(_Block)
 
 
-def _reset(code: Any, constraints: str, blocks: list[Tensor], dtype: torch.dtype, is_pure: bool, pack: int) -> Tensor:
+def _assembly(
+    code: Any, constraints: str, blocks: list[Tensor], dtype: torch.dtype, is_pure: bool, pack: int
+) -> Tensor:
+    """What the kernels have in assembly: a copy, an inverse, and reset gates times what is read."""
+    if code.startswith("mov"):
+        return blocks[0]
+    if code.startswith("rcp"):
+        return 1 / blocks[0]
     total, half_bias, read = blocks
     t = torch.tanh(0.5 * total + half_bias).to(dtype)
     read = 0.5 * read if "mul.rn" in code else read
@@ -312,7 +319,7 @@ _language = SimpleNamespace(
     zeros=lambda shape, dtype, layout: torch.zeros([int(size) for size in shape], dtype=dtype),
     split=lambda x: x.unbind(-1), minimum=_minimum, maximum=_maximum,
     DotOperandLayout=lambda *a: None, convert_layout=lambda block, layout, assert_trivial=False: block, warp_specialize=_specialize,
-    inline_asm_elementwise=_reset, SliceLayout=lambda *a: None, BlockedLayout=lambda *a: None,
+    inline_asm_elementwise=_assembly, SliceLayout=lambda *a: None, BlockedLayout=lambda *a: None,
     SwizzledSharedLayout=lambda *a: None,
 )  # fmt: skip
 _LAYOUTS = ("_sums", "_operand", "_lines", "_spread", "_totals")

@@ -22,15 +22,24 @@ from benchmark_scripts import load_script
 
 from kernels.gluon_emulator import Deadlock, Descriptor, Emulated, Pointer
 from riffle import ShuffleExchange
-from riffle.kernels import gated_switch, hopper, hopper_backward, hopper_wide, layer_backward, layer_plan
+from riffle.kernels import (
+    gated_switch,
+    hopper,
+    hopper_backward,
+    hopper_layer_backward,
+    hopper_wide,
+    layer_backward,
+    layer_plan,
+)
 from riffle.kernels.descriptors import DescriptorLaunch
 from riffle.kernels.launches import Launch
 from riffle.kernels.plan import plan_network
-from riffle.kernels.tuning import LAYER_ROWS, PRODUCT_FORMS, LayerForm, LayerRow, ProductForm, WideForm
+from riffle.kernels.tuning import LAYER_ROWS, PRODUCT_FORMS, LayerBackForm, LayerForm, LayerRow, ProductForm, WideForm
 
 DTYPE, CPU = torch.bfloat16, torch.device("cpu")
 SHUFFLES = {1: unriffle, -1: riffle, 0: lambda x_BND: x_BND}
-KERNELS = {module: Emulated(gated_switch, module) for module in (hopper, hopper_backward, hopper_wide)}
+MODULES = (hopper, hopper_backward, hopper_layer_backward, hopper_wide)
+KERNELS = {module: Emulated(gated_switch, module) for module in MODULES}
 TRIALS = load_script("kernel_checks")
 FORMS = list(dict.fromkeys([*((row.features, row.form) for row in LAYER_ROWS), *TRIALS.LAYER_TRIALS.values()]))
 """All that the table has, and what is tried."""
@@ -39,7 +48,7 @@ FORMS = list(dict.fromkeys([*((row.features, row.form) for row in LAYER_ROWS), *
 @pytest.fixture(autouse=True)
 def _multiprocessors(monkeypatch: pytest.MonkeyPatch) -> None:
     """So few that programs take several tiles."""
-    for module in (hopper, hopper_backward, hopper_wide, tuning):
+    for module in (*MODULES, tuning):
         monkeypatch.setattr(module, "multiprocessors", lambda device: 13)
 
 
@@ -174,6 +183,82 @@ def test_product_backward(features: int, form: ProductForm) -> None:
             assert error < 0.008, (name, names)
 
 
+def way_back(
+    features: int, bins: tuple[tuple[int, int], ...], form: LayerBackForm, **flags: Any
+) -> Iterator[tuple[str, Tensor, Tensor]]:
+    """Of the kernel that goes back up to the gates: names, what it makes, and the definition in float64."""
+    torch.manual_seed(0)
+    pair, cells = 2 * features, sum(count * length for count, length in bins)
+    pairs, lengths, rate = cells // 2, tuple(length for _, length in bins), 0.25 if flags["DROPOUT"] else 0.0
+    groups = layer_plan.group_numbers([count * length // 2 for count, length in bins], lengths, (rate,) * len(bins))
+    state, grad, more, began = (draw(pairs, pair) for _ in range(4))
+    state, scale_E = state.clamp(-1, 1), torch.randn(features).repeat(2)
+    gates, candidates = draw(3 * pair, pair, scale=pair**-0.5), draw(2, features, pair, scale=pair**-0.5)
+    gates_bias, candidates_bias = draw(3 * pair), draw(2, features)
+
+    s = state.double()
+    g = (s @ gates.double().t()).requires_grad_()
+    biased = (g + gates_bias.double()).view(pairs, 3, pair)
+    reset, update = biased[:, :2].sigmoid(), biased[:, 2].sigmoid()
+    t = (reset * s[:, None]).detach().requires_grad_()
+    z = torch.stack([t[:, i] @ candidates[i].double().t() for i in range(2)], 1).detach().requires_grad_()
+    copied = (reference.swap_half(s) if flags["SWAP"] else s).requires_grad_()
+    candidate = (z + candidates_bias.double()).tanh().view(pairs, pair)
+    y = update * copied + (1 - update) * candidate
+    if flags["DROPOUT"]:
+        columns = torch.arange(pair)
+        numbers = torch.arange(pairs)[:, None] * 7 + columns // features * 3 + columns % features
+        y = y * (numbers % 4 > 0) / (1 - rate)
+    parts = y.view(cells, features).split([count * length for count, length in bins])
+    y_CD = torch.cat(
+        [SHUFFLES[flags["SHUFFLE"]](part.view(*shape, -1)).reshape(part.shape) for part, shape in zip(parts, bins, strict=True)]
+    )
+    grad_y = (grad.double() + (more.double() if flags["MORE"] else 0)).view(cells, features)
+    grad_update, grad_sums, grad_copied = torch.autograd.grad(y_CD, (g, z, copied), grad_y)
+    grad_t = torch.stack([grad_sums[:, i] @ candidates[i].double() for i in range(2)], 1)
+    (grad_reset,) = torch.autograd.grad(reset * s[:, None], g, grad_t)
+    grad_gates = grad_update + grad_reset
+    grad_state = (reference.swap_half(grad_copied) if flags["SWAP"] else grad_copied) + (grad_t * reset.detach()).sum(1)
+    grad_state = grad_state + (scale_E * began.double() if flags["BEGAN"] else 0)
+
+    nan = float("nan")
+    found = [torch.full((pairs, width * pair), nan, dtype=DTYPE) for width in (3, 1, 2, 1, 1)]
+    sums = torch.full((hopper_layer_backward.back_sum_rows(pairs, CPU), 5 * pair), nan)
+    launch = hopper_layer_backward.back_launch(form, CPU, pairs, features, groups, DTYPE, PDL=False, **flags)
+    run(
+        launch, gates, gates, candidates, state, y_CD.detach().to(DTYPE), grad, found[0], *found[:4],
+        found[4] if flags["COPY"] else None, gates_bias, more if flags["MORE"] else None,
+        began if flags["BEGAN"] else None, scale_E[:features].clone() if flags["BEGAN"] else None, sums,
+        torch.zeros(2, dtype=torch.int64),
+    )  # fmt: skip
+    yield "gates", found[0], grad_gates
+    yield "candidates", found[1], grad_sums.flatten(1)
+    yield "t", found[2], t.detach().flatten(1)
+    yield "state", found[3], grad_state
+    yield "sums", sums[:, : 4 * pair].sum(0), torch.cat([grad_gates.sum(0), grad_sums.sum(0).flatten()])
+    if flags["COPY"]:
+        yield "copy", found[4], s
+    if flags["BEGAN"]:
+        yield "scale", sums[:, 4 * pair :].sum(0), (began.double() * s).sum(0)
+
+
+@pytest.mark.parametrize("features", [32, 64, 96])
+@pytest.mark.parametrize("stages", [3, 5])
+def test_layer_backward(features: int, stages: int) -> None:
+    """Two lengths, a last tile that only one group has, several tiles a program and one."""
+    form = LayerBackForm(fewest=0, stages=stages)
+    for bins in (((7, 512), (5, 256)), ((1, 256),)):
+        for shuffle, swap, dropout, more, began, copy in (
+            (1, True, False, False, False, False),
+            (-1, True, True, True, False, True),
+            (0, False, False, False, True, True),
+            (-1, False, True, True, True, False),
+        ):
+            flags = {"SHUFFLE": shuffle, "SWAP": swap, "DROPOUT": dropout, "MORE": more, "BEGAN": began, "COPY": copy}
+            for name, actual, exact in way_back(features, bins, form, **flags):
+                assert (actual.double() - exact).norm() < 0.008 * exact.norm(), (name, bins, flags)
+
+
 @pytest.mark.parametrize("form", [WideForm(fewest=0), TRIALS.WIDE_TRIALS["wide-128"]], ids=str)
 def test_wide_forward(form: WideForm) -> None:
     """In two launches; two lengths, an odd number of pairs, several tiles a program."""
@@ -190,7 +275,10 @@ def test_wide_forward(form: WideForm) -> None:
 def _kernels_for_32_features(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Chooses these kernels, and lets them and the others run on a CPU."""
     others = Launch._run
-    caches = (tuning.find_layer_form, tuning.layer_form, tuning.product_form, layer_plan.plan_layer, plan_network)
+    caches = (
+        tuning.find_layer_form, tuning.layer_form, tuning.product_form, tuning.layer_back_form, layer_plan.plan_layer,
+        plan_network,
+    )  # fmt: skip
 
     def run_others(launch: Launch, tensors: Sequence[Tensor | None]) -> None:
         # Triton's interpreter has no assembly, and runs one launch after the other.
@@ -208,6 +296,7 @@ def _kernels_for_32_features(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     layers = tuple(LayerRow(32, keep, 0, LayerForm(groups=2, stages=2)) for keep in (False, True))
     monkeypatch.setattr(tuning, "LAYER_ROWS", layers)
     monkeypatch.setattr(tuning, "PRODUCT_FORMS", {32: ProductForm(0, stages=2, step=32)})
+    monkeypatch.setattr(tuning, "LAYER_BACK_FORMS", {32: LayerBackForm(fewest=0)})
     for cache in caches:
         cache.cache_clear()
     yield
@@ -217,9 +306,23 @@ def _kernels_for_32_features(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the other launches run by Triton's interpreter")
 @pytest.mark.usefixtures("_kernels_for_32_features")
-@pytest.mark.parametrize(("blocks", "recompute"), [(2, True), (2, False), (3, False)])
-def test_a_network_has_the_gradients_of_the_definition(blocks: int, recompute: bool) -> None:
-    """Skip connections, two lengths that share layers, layers that share products; as exact as eager PyTorch."""
+@pytest.mark.parametrize(
+    ("blocks", "recompute", "shapes"),
+    [
+        (2, True, ((3, 16), (7, 6))),
+        (2, False, ((3, 16), (7, 6))),
+        (3, False, ((3, 16), (7, 6))),
+        (1, True, ((1, 512), (2, 256))),
+        (2, True, ((1, 256),)),
+    ],
+)
+def test_a_network_has_the_gradients_of_the_definition(
+    blocks: int, recompute: bool, shapes: tuple[tuple[int, int], ...]
+) -> None:
+    """Skip connections, two lengths that share layers, layers that share products; as exact as eager PyTorch.
+
+    Sequences of 256 cells and more go back by ``layer_backward`` where inputs are kept.
+    """
     torch.manual_seed(0)
     # In float16: to bfloat16 Triton's interpreter, which runs the other launches, does not round.
     ours = ShuffleExchange(32, blocks, backend="fused", recompute=recompute, dtype=torch.float16)
@@ -227,7 +330,7 @@ def test_a_network_has_the_gradients_of_the_definition(blocks: int, recompute: b
     for net in (eager, exact):
         net.load_state_dict(ours.state_dict())
     exact.double()
-    xs_BND = [torch.rand(*shape, 32).mul(2).sub(1).half() for shape in ((3, 16), (7, 6))]
+    xs_BND = [torch.rand(*shape, 32).mul(2).sub(1).half() for shape in shapes]
     grads_BND = [torch.randn_like(x_BND) for x_BND in xs_BND]
     results = []
     for net in (ours, eager, exact):
@@ -237,7 +340,8 @@ def test_a_network_has_the_gradients_of_the_definition(blocks: int, recompute: b
         ys_BND = net.forward_batches(leaves)
         gradients = torch.autograd.grad(ys_BND, wanted, [grad_BND.to(dtype) for grad_BND in grads_BND])
         results.append([*(y_BND.detach().double() for y_BND in ys_BND), *(gradient.double() for gradient in gradients)])
-    names = ["y 0", "y 1", "x 0", "x 1", *(name for name, _ in ours.named_parameters())]
+    names = [f"{name} {index}" for name in "yx" for index in range(len(shapes))]
+    names += [name for name, _ in ours.named_parameters()]
     for name, actual, plain, truth in zip(names, *results, strict=True):
         assert (actual - truth).norm() <= 2 * (plain - truth).norm() + 1e-6 * truth.norm(), name
 
