@@ -31,7 +31,7 @@ from riffle.kernels.layer_backward import SkipGradient, UnitGradients, backward_
 from riffle.kernels.layer_plan import LayerPlan, plan_layer, share_gradients
 from riffle.kernels.plan import plan_network
 from riffle.kernels.reference import NORMS, Norm
-from riffle.kernels.tuning import Blocks, LayerForm, LayerRow, ProductForm, RowForm, WideForm
+from riffle.kernels.tuning import Blocks, LayerBackForm, LayerForm, LayerRow, ProductForm, RowForm, WideForm
 from riffle.shuffle import SHUFFLES
 
 DEVICE, DTYPE = torch.device("cuda", 0), torch.bfloat16
@@ -48,6 +48,8 @@ PRODUCT_TRIALS: dict[int, ProductForm] = {
     64: ProductForm(fewest=2**13, stages=4, step=64),
     128: ProductForm(fewest=2**13, stages=3, step=64),
 }
+BACK_TRIALS: dict[str, LayerBackForm] = {"back": LayerBackForm(fewest=0), "back4": LayerBackForm(fewest=0, stages=4)}
+"""Forms of the way back up to the gates in one launch, of 96 features, where gates are not kept."""
 WIDE_TRIALS: dict[str, WideForm] = {
     "wide": WideForm(fewest=0),
     "wide-gates": WideForm(fewest=0, candidates=False),
@@ -94,6 +96,7 @@ class Setting(NamedTuple):
     rows: tuple[LayerRow, ...] = tuning.LAYER_ROWS
     products: dict[int, ProductForm] = tuning.PRODUCT_FORMS
     wide: dict[int, WideForm] = tuning.WIDE_FORMS
+    back: dict[int, LayerBackForm] = tuning.LAYER_BACK_FORMS
     dependent: bool = tuning.DEPENDENT_LAUNCH
     gradient_pairs: int = tuning.GRADIENT_PAIRS
     few_rows: dict[str, RowForm] = tuning.FEW_ROWS
@@ -111,6 +114,10 @@ def _with_wide(form: WideForm, setting: Setting) -> Setting:
     return setting._replace(wide={384: form})
 
 
+def _with_back(form: LayerBackForm, setting: Setting) -> Setting:
+    return setting._replace(back={96: form})
+
+
 def _with_rows(name: str, setting: Setting) -> Setting:
     return setting._replace(few_rows=setting.few_rows | ROW_TRIALS[name])
 
@@ -124,12 +131,13 @@ def _with_candidate(name: str, setting: Setting) -> Setting:
 
 
 CHANGES: dict[str, Callable[[Setting], Setting]] = {
-    "before": lambda setting: Setting(BEFORE, {}, {}, dependent=False),
+    "before": lambda setting: Setting(BEFORE, {}, {}, {}, dependent=False),
     "library": lambda setting: Setting(),
-    "other": lambda setting: Setting((), {}, {}, dependent=False),
+    "other": lambda setting: Setting((), {}, {}, {}, dependent=False),
     "waiting": lambda setting: setting._replace(dependent=False),
     "products": lambda setting: setting._replace(products=setting.products | PRODUCT_TRIALS),
     **{name: partial(_with_wide, form) for name, form in WIDE_TRIALS.items()},
+    **{name: partial(_with_back, form) for name, form in BACK_TRIALS.items()},
     "loop": partial(_with_form, "loop", True, 2**13),
     "ways4": partial(_with_form, "ways4", False, 512),
     "ahead": partial(_with_form, "ahead", False, 0),
@@ -148,6 +156,7 @@ CACHES = (
     tuning.find_layer_form,
     tuning.layer_form,
     tuning.product_form,
+    tuning.layer_back_form,
     tuning.wide_form,
     tuning.pass_blocks,
     tuning.residual_blocks,
@@ -164,6 +173,7 @@ def use(name: str) -> None:
         setting = CHANGES[change](setting)
     tuning.LAYER_ROWS, tuning.PRODUCT_FORMS = setting.rows, setting.products
     tuning.WIDE_FORMS, tuning.DEPENDENT_LAUNCH = setting.wide, setting.dependent
+    tuning.LAYER_BACK_FORMS = setting.back
     tuning.FEW_ROWS, tuning.MANY_ROWS, tuning.FEW_SWITCHES = setting.few_rows, setting.many_rows, setting.few_switches
     tuning.CANDIDATE_FORMS = setting.candidates
     layer_plan.GRADIENT_PAIRS = tuning.GRADIENT_PAIRS = setting.gradient_pairs
@@ -343,6 +353,11 @@ def checks() -> list[Check]:
     for name in ("ahead", "ahead1"):
         found += [
             Check(f"library+{name}", 96, pairs, False, False, shuffle) for pairs, shuffle in ((MANY, 1), (100, -1))
+        ]
+    for name in BACK_TRIALS:
+        found += [
+            Check(f"library+{name}", 96, pairs, False, False, shuffle)
+            for pairs, shuffle in ((2**14, 1), (MANY, -1), (128, 0), (MANY, 1))
         ]
     for name in WIDE_TRIALS:
         found += [

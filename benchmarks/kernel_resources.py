@@ -29,7 +29,15 @@ from torch import Tensor
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
-from riffle.kernels import hopper, hopper_backward, hopper_wide, layer_backward, residual, tuning
+from riffle.kernels import (
+    hopper,
+    hopper_backward,
+    hopper_layer_backward,
+    hopper_wide,
+    layer_backward,
+    residual,
+    tuning,
+)
 from riffle.kernels.launches import Kept, Launch, Workspace, forward_layer, unit_weights
 from riffle.kernels.layer_backward import SkipGradient, UnitGradients, backward_layer
 from riffle.kernels.layer_plan import plan_layer, share_gradients
@@ -40,7 +48,8 @@ TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 MOST_SHARED = 227 * 1024
 """Bytes of shared memory that a program can have."""
 WIDE_FORMS = {384: tuning.WideForm(fewest=0)}
-"""Compiled whether or not the table has them."""
+LAYER_BACK_FORMS = {96: tuning.LayerBackForm(fewest=0)}
+"""Compiled whether or not the table has them; of the second, the kernels that they replace with ``--keep 1``."""
 
 
 class NoDevice:
@@ -113,7 +122,7 @@ def compile_only(
         for owner in (layer_backward, residual):
             replace(stack, owner, add_weight_gradient=lambda grad, read, out: None)
         replace(stack, tuning, has_warpgroups=lambda device: True, DEPENDENT_LAUNCH=dependent)
-        for module in (tuning, hopper, hopper_backward, hopper_wide):
+        for module in (tuning, hopper, hopper_backward, hopper_layer_backward, hopper_wide):
             replace(stack, module, multiprocessors=lambda device: 1)
         yield
 
@@ -121,9 +130,8 @@ def compile_only(
 def clear_caches() -> None:
     """After a change of the table."""
     for cache in (
-        tuning.find_layer_form, tuning.layer_form, tuning.product_form, tuning.wide_form, tuning.switch_blocks,
-        tuning.residual_blocks,
-        plan_layer, residual.plan_layer,
+        tuning.find_layer_form, tuning.layer_form, tuning.product_form, tuning.layer_back_form, tuning.wide_form,
+        tuning.switch_blocks, tuning.residual_blocks, plan_layer, residual.plan_layer,
     ):  # fmt: skip
         cache.cache_clear()
 
@@ -231,7 +239,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     table = tuning.LAYER_ROWS
     products = {features: form._replace(fewest=0) for features, form in tuning.PRODUCT_FORMS.items()}
     with ExitStack() as stack:
-        replace(stack, tuning, LAYER_ROWS=table, PRODUCT_FORMS=products, WIDE_FORMS=WIDE_FORMS)
+        replace(stack, tuning, LAYER_ROWS=table, PRODUCT_FORMS=products, WIDE_FORMS=WIDE_FORMS, LAYER_BACK_FORMS=LAYER_BACK_FORMS)
         stack.enter_context(compile_only(found, dependent=not options.waiting, kernels=options.kernels))
         for features, name, unit in product(widths, options.dtype, options.units):
             printed = len(found)

@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 
 import torch
 from kernel_checks import (
+    BACK_TRIALS,
     CANDIDATE_TRIALS,
     DEVICE,
     DTYPE,
@@ -184,6 +185,12 @@ def rows() -> Iterator[Row]:
     yield Row("layer 96, 1048576 pairs", settings, time_layer, (96, M, False, False, False), 0.5)
     infer_2m = Workload("infer-2m", "inference", 96, 1, (2 * M,))
     yield Row("infer-2m", settings, time_network, (infer_2m, "fused"), 2.0)
+    settings = ("library", *(f"library+{name}" for name in BACK_TRIALS), "library")
+    for pairs in (M, 2**14):
+        yield Row(f"way back 96, {pairs} pairs", settings, time_layer, (96, pairs, False, False, True), 0.7)
+    yield Row("way back 96, kept", ("library",), time_layer, (96, M, True, False, True), 0.7)
+    yield Row("way back, network 2m", settings[:2], time_network, (backward_2m, "fused"), 4.0)
+    yield Row("way back, network 2m, kept", settings[:1], time_network, (backward_2m, "fused-keep"), 4.0)
     settings = ("library", *(f"library+{name}" for name in WIDE_TRIALS), "library")
     for pairs in (2**16, 2**12, 2**14):
         yield Row(f"layer 384, {pairs} pairs", settings, time_layer, (384, pairs, False, False, False), 0.5)

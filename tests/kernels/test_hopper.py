@@ -6,6 +6,7 @@ Without such a GPU their code runs by an emulator (test_hopper_emulated.py) and 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 from typing import Any, NamedTuple
 
 import pytest
@@ -24,7 +25,16 @@ from riffle.kernels.layer_backward import SkipGradient, UnitGradients, backward_
 from riffle.kernels.layer_plan import LayerPlan, plan_layer, share_gradients
 from riffle.kernels.plan import plan_network
 from riffle.kernels.reference import NORMS, Norm, SwitchWeights
-from riffle.kernels.tuning import LAYER_ROWS, PRODUCT_FORMS, LayerForm, LayerRow, WideForm, layer_form, product_form
+from riffle.kernels.tuning import (
+    LAYER_ROWS,
+    PRODUCT_FORMS,
+    LayerBackForm,
+    LayerForm,
+    LayerRow,
+    WideForm,
+    layer_form,
+    product_form,
+)
 from riffle.shuffle import riffle, unriffle
 
 WARPGROUPS = tuning.has_warpgroups(torch.device("cuda"))
@@ -115,8 +125,8 @@ Table = Callable[..., None]
 def table(monkeypatch: pytest.MonkeyPatch) -> Iterator[Table]:
     """Sets what the table has, for all numbers of pairs, and few multiprocessors: programs take several tiles."""
     caches = (
-        tuning.find_layer_form, layer_form, product_form, tuning.wide_form, plan_layer, residual.plan_layer,
-        plan_network,
+        tuning.find_layer_form, layer_form, product_form, tuning.layer_back_form, tuning.wide_form, plan_layer,
+        residual.plan_layer, plan_network,
     )  # fmt: skip
 
     def clear() -> None:
@@ -124,19 +134,25 @@ def table(monkeypatch: pytest.MonkeyPatch) -> Iterator[Table]:
             cache.cache_clear()
 
     def set_table(
-        layers: list[LayerRow], *, products: bool, wide: WideForm | None = None, multiprocessors: int = 3
+        layers: list[LayerRow],
+        *,
+        products: bool,
+        wide: WideForm | None = None,
+        back: LayerBackForm | None = None,
+        multiprocessors: int = 3,
     ) -> None:
         modules = [tuning]
         if WARPGROUPS:
-            from riffle.kernels import hopper, hopper_backward, hopper_wide
+            from riffle.kernels import hopper, hopper_backward, hopper_layer_backward, hopper_wide
 
-            modules += [hopper, hopper_backward, hopper_wide]
+            modules += [hopper, hopper_backward, hopper_layer_backward, hopper_wide]
         for module in modules:
             monkeypatch.setattr(module, "multiprocessors", lambda device: multiprocessors)
         forms = {features: form._replace(fewest=0) for features, form in PRODUCT_FORMS.items()} if products else {}
         monkeypatch.setattr(tuning, "LAYER_ROWS", tuple(row._replace(fewest=0) for row in layers))
         monkeypatch.setattr(tuning, "PRODUCT_FORMS", forms)
         monkeypatch.setattr(tuning, "WIDE_FORMS", {} if wide is None else {384: wide})
+        monkeypatch.setattr(tuning, "LAYER_BACK_FORMS", {} if back is None else {96: back})
         clear()
 
     yield set_table
@@ -231,7 +247,14 @@ def test_a_wide_layer_drops_what_the_other_kernels_drop(table: Table) -> None:
 
 
 def gradients_of(
-    layer: Layer, plan: LayerPlan, kept: Kept | None, out_CD: Tensor | None, *, together: int = 1, more: bool = False
+    layer: Layer,
+    plan: LayerPlan,
+    kept: Kept | None,
+    out_CD: Tensor | None,
+    *,
+    together: int = 1,
+    more: bool = False,
+    seed: Tensor | None = None,
 ) -> list[Tensor]:
     """Gradients by the launches, in the order of :data:`NAMES` without y; ``together`` layers are the same one."""
     weights, features = layer.weights, plan.features
@@ -246,8 +269,9 @@ def gradients_of(
         grad_CD = torch.empty_like(layer.x)
         grad_skip_CD = None if layer.skip is None else torch.empty_like(layer.x)
         backward_layer(
-            plan, layer.grad, layer.x, out_CD, layer.skip, weights, None, workspace, kept=kept, share=share,
+            plan, layer.grad, layer.x, out_CD, layer.skip, weights, seed, workspace, kept=kept, share=share,
             gradients=gradients, grad_CD=grad_CD, grad_skip_CD=grad_skip_CD, skip_gradient=skip_gradient,
+            grad_more_CD=layer.grad if more else None,
         )  # fmt: skip
         results.append((grad_CD, grad_skip_CD))
     assert all(torch.equal(result[0], results[0][0]) for result in results)
@@ -321,6 +345,64 @@ def test_gradients_are_the_same_bit_for_bit(features: int, table: Table) -> None
         assert all(torch.equal(a, b) for a, b in zip(first, other, strict=True))
 
 
+LONG_BINS = ((3, 512), (5, 256))
+"""Such that `layer_backward` serves them, and its last tile is one group's alone."""
+
+
+@pytest.mark.gpu
+@on_hopper
+@pytest.mark.usefixtures("_poison")
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("form", TRIALS.BACK_TRIALS.values(), ids=str)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_every_gradient_of_the_way_back_in_one_launch(form: LayerBackForm, dtype: torch.dtype, table: Table) -> None:
+    """As exact as eager: shuffles, layers that share products or not, outputs that are there or made again."""
+    layer = draw_layer(96, sum(count * length for count, length in LONG_BINS), dtype, skip=False)
+    for shuffle, from_output, together, swap in ((1, True, 1, True), (-1, True, 2, True), (0, False, 2, False)):
+        exact, eager = (layer.expected(kind, LONG_BINS, shuffle, swap) for kind in (torch.float64, dtype))
+        for back in (form, None):  # what the other kernels give says that the test is right
+            table(list(LAYER_ROWS), products=True, back=back)
+            plan = plan_of(layer, LONG_BINS, shuffle=shuffle, keep=False, swap=swap)
+            assert (plan.layer_backward is None) == (back is None)
+            out_CD = run(plan, layer)
+            actual = gradients_of(layer, plan, None, out_CD if from_output else None, together=together)
+            for name, *results in zip(NAMES[1:], actual, eager[1:], exact[1:], strict=False):
+                assert_as_accurate(f"{name}, {shuffle}, {from_output}, {together}, {back}", *results)
+
+
+@pytest.mark.gpu
+@on_hopper
+@pytest.mark.usefixtures("_poison")
+@pytest.mark.filterwarnings("ignore")
+def test_the_way_back_in_one_launch_drops_and_adds_what_the_other_kernels_do(table: Table) -> None:
+    """Dropout, a gradient of the output that is the sum of two tensors, a later skip connection that began here."""
+    layer = draw_layer(96, sum(count * length for count, length in LONG_BINS), torch.bfloat16, skip=False)
+    seed = torch.tensor([12345, 67], device="cuda")
+    for rate, more, together in ((0.25, False, 1), (0.0, True, 2), (0.25, True, 1)):
+        results = []
+        for back in (LayerBackForm(fewest=0), None):
+            table(list(LAYER_ROWS), products=True, back=back)
+            plan = plan_of(layer, LONG_BINS, shuffle=-1, keep=False, rate=rate)
+            out_CD = run(plan, layer, seed=seed)
+            results.append(gradients_of(layer, plan, None, out_CD, together=together, more=more, seed=seed))
+        for index, (ours, theirs) in enumerate(zip(*results, strict=True)):
+            assert (ours - theirs).norm() <= 0.01 * theirs.norm(), (rate, more, together, index)
+
+
+@pytest.mark.gpu
+@on_hopper
+def test_the_way_back_in_one_launch_is_the_same_bit_for_bit(table: Table) -> None:
+    table(list(LAYER_ROWS), products=True, back=LayerBackForm(fewest=0), multiprocessors=132)
+    bins = ((9, 8192),)
+    layer = draw_layer(96, 9 * 8192, torch.bfloat16, skip=False)
+    plan = plan_of(layer, bins, shuffle=1, keep=False)
+    assert plan.layer_backward is not None
+    out_CD = run(plan, layer)
+    first, *others = (gradients_of(layer, plan, None, out_CD) for _ in range(6))
+    for other in others:
+        assert all(torch.equal(a, b) for a, b in zip(first, other, strict=True))
+
+
 # Long, and whole networks
 
 
@@ -352,18 +434,26 @@ def test_beyond_two_to_the_31_numbers(table: Table) -> None:
 
 @pytest.mark.gpu
 @on_hopper
-@pytest.mark.parametrize("features", [96, 192])
-@pytest.mark.parametrize("recompute", [False, True])
-def test_a_network_has_the_gradients_of_the_reference(features: int, recompute: bool, table: Table) -> None:
+@pytest.mark.parametrize(
+    ("features", "recompute", "shapes"),
+    [
+        *product([96, 192], [False, True], [((2, 2048), (3, 250))]),
+        (96, True, ((2, 2048), (3, 256))),  # by `layer_backward`, where there is no skip connection
+    ],
+)
+def test_a_network_has_the_gradients_of_the_reference(
+    features: int, recompute: bool, shapes: tuple[tuple[int, int], ...], table: Table
+) -> None:
     """Two blocks, so that layers add skip connections, and two lengths, which share layers."""
-    table([LayerRow(*row[:2], 0, row.form) for row in LAYER_ROWS], products=True, multiprocessors=32)
+    rows = [LayerRow(*row[:2], 0, row.form) for row in LAYER_ROWS]
+    table(rows, products=True, back=LayerBackForm(fewest=0), multiprocessors=32)
     options: dict[str, Any] = {"features": features, "blocks": 2, "device": "cuda", "dtype": torch.bfloat16}
     ours = ShuffleExchange(backend="fused", recompute=recompute, **options)
     theirs = ShuffleExchange(backend="reference", **options)
     theirs.load_state_dict(ours.state_dict())
     exact = ShuffleExchange(backend="reference", **options | {"dtype": torch.float64})
     exact.load_state_dict(ours.state_dict())
-    xs_BND = [(torch.rand(*shape, features, device="cuda") * 2 - 1).bfloat16() for shape in ((2, 2048), (3, 250))]
+    xs_BND = [(torch.rand(*shape, features, device="cuda") * 2 - 1).bfloat16() for shape in shapes]
     grads_BND = [torch.randn_like(x_BND) for x_BND in xs_BND]
     results = []
     for net in (ours, theirs, exact):
@@ -385,8 +475,8 @@ def test_a_network_trains_as_with_the_other_kernels(features: int, table: Table)
     x_BND = torch.rand(8, 1024, features, device="cuda") * 2 - 1
     target_BND = x_BND.flip(1)
     losses, weights = [], []
-    for layers, products in ((list(LAYER_ROWS), True), ([], False)):
-        table(layers, products=products, multiprocessors=132)
+    for layers, products, back in ((list(LAYER_ROWS), True, LayerBackForm(fewest=0)), ([], False, None)):
+        table(layers, products=products, back=back, multiprocessors=132)
         torch.manual_seed(0)
         net = ShuffleExchange(features, 2, dropout=0.1, backend="fused", device="cuda")
         optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
