@@ -224,8 +224,7 @@ def _consume(group, layer, d_strip, FORM: gl.constexpr):
     leaving, pointers, n_pairs, _, ring, pairs, s_sum, around, biases = layer
     s_read, came, _ = pairs
     s_reset_bias, s_update_bias, known, p_gates_bias = biases
-    total_strips = gl.zeros((TOTALS, STRIP), gl.float32, _totals(STRIP))
-    total_chunks = gl.zeros((TOTALS, CHUNK), gl.float32, _totals(CHUNK))
+    total = gl.zeros((TOTALS, CHUNK), gl.float32, _totals())
     _follow(FORM.PDL)
     if group == 0:
         for number in gl.static_range(2 * FORM.STRIPS):
@@ -235,7 +234,9 @@ def _consume(group, layer, d_strip, FORM: gl.constexpr):
     turn = 0
     for tile in range(gl.program_id(0), _tiles(n_pairs), gl.num_programs(0)):
         first = (tile * GROUPS + group).to(gl.int64) * ROWS
-        here = (group, first, turn)
+        # No compiler knows that this is zero: it would keep the left operands of all sums in registers.
+        zero = (n_pairs + tile) >> 31
+        here = (group, first, turn, zero)
         mbarrier.wait(came.index(group), turn & 1)
         read = ()
         for k in gl.static_range(2 * FORM.STRIPS):
@@ -252,11 +253,11 @@ def _consume(group, layer, d_strip, FORM: gl.constexpr):
                 place = _strip(s_read, group * (2 * FORM.STRIPS) + k, d_strip)
                 tma.async_copy_shared_to_global(leaving[5], [first.to(gl.int32), k * STRIP], place)
             tma.store_wait(0)
-        grads, total_strips = _go_through_update(read, gates, total_strips, here, layer, d_strip, FORM)
+        grads, total = _go_through_update(read, gates, total, here, layer, d_strip, FORM)
         if FORM.BEGAN:
-            grads, total_chunks = _add_began(read, grads, total_chunks, here, layer, FORM)
+            grads, total = _add_began(read, grads, total, here, layer, FORM)
         for i in range(2):
-            grads, total_chunks = _go_through_reset(i, read, grads, total_chunks, here, layer, d_strip, FORM)
+            grads, total = _go_through_reset(i, read, grads, total, here, layer, d_strip, FORM)
         for j in gl.static_range(FORM.STRIPS):
             s_sum.index(group * FORM.STRIPS + j).store(grads[j])
         hopper.fence_async_shared()
@@ -266,10 +267,7 @@ def _consume(group, layer, d_strip, FORM: gl.constexpr):
         turn += 1  # noqa: SIM113  # the language has no enumerate
     tma.store_wait(0)
     p_sums = pointers[3] + (gl.program_id(0) * GROUPS + group) * (5 * FORM.E)
-    _store_totals(p_sums, total_strips, 2 * FORM.E, 0, 4 * FORM.STRIPS)
-    _store_totals(p_sums, total_chunks, 0, 0, 2 * FORM.STRIPS)
-    if FORM.BEGAN:
-        _store_totals(p_sums, total_chunks, 4 * FORM.E, 2 * FORM.STRIPS, 3 * FORM.STRIPS)
+    _store_totals(p_sums, total, FORM)
 
 
 @gluon.jit
@@ -277,7 +275,7 @@ def _go_through_update(read, gates, total, here, layer, d_strip, FORM: gl.conste
     """The first phase, whose first product has been started: chunks of ds, and the sums over pairs."""
     leaving, _, _, _, ring, pairs, s_sum, around, _ = layer
     s_read = pairs[0]
-    group, first, turn = here
+    group, first, turn, zero = here
     row = first.to(gl.int32)
     low, high = (), ()
     for c in gl.static_range(FORM.STRIPS):
@@ -303,11 +301,11 @@ def _go_through_update(read, gates, total, here, layer, d_strip, FORM: gl.conste
         hopper.fence_async_shared()
         for i in gl.static_range(2):
             number, column = (2 * group + i) * FORM.STRIPS + c, i * FORM.D + c * STRIP
-            s_grad_update, s_grad_sum = _strip(s_read, number, d_strip), _strip(s_sum, number, d_strip)
-            tma.async_copy_shared_to_global(leaving[1], [row, 2 * FORM.E + column], s_grad_update)
-            tma.async_copy_shared_to_global(leaving[2], [row, column], s_grad_sum)
-            total = _add_sums(total, s_grad_update, i * FORM.STRIPS + c)
-            total = _add_sums(total, s_grad_sum, (2 + i) * FORM.STRIPS + c)
+            tma.async_copy_shared_to_global(leaving[1], [row, 2 * FORM.E + column], _strip(s_read, number, d_strip))
+            tma.async_copy_shared_to_global(leaving[2], [row, column], _strip(s_sum, number, d_strip))
+        number = 2 * group * FORM.STRIPS + c
+        total = _add_sums(total, _load_strips(s_read, number, d_strip, FORM), 2 * FORM.STRIPS + c + zero)
+        total = _add_sums(total, _load_strips(s_sum, number, d_strip, FORM), 3 * FORM.STRIPS + c + zero)
     strips = low + high
     grads = ()
     for j in gl.static_range(FORM.STRIPS):
@@ -322,10 +320,10 @@ def _update(b_gates, b_copied, b_out, b_grad, i, c: gl.constexpr, here, layer, d
     p_more, _, _, _, p_seed = pointers
     starts, lengths, rates = groups
     s_read = pairs[0]
-    group, first, _ = here
+    group, first, _, _ = here
     b_bias = _bias(biases[1].index(i * FORM.STRIPS + c), STRIP)
     b_update = 0.5 * _tanh(0.5 * b_gates + b_bias, True) + 0.5
-    b_copied, b_out, b_grad = _unpacked(b_copied), b_out.to(gl.float32), b_grad.to(gl.float32)
+    b_copied, b_out, b_grad = _unpacked(b_copied), _unpacked(b_out), _unpacked(b_grad)
     rows = gl.arange(0, ROWS, layout=gl.SliceLayout(1, _sums(STRIP)))
     columns = c * STRIP + gl.arange(0, STRIP, layout=gl.SliceLayout(0, _sums(STRIP)))
     if FORM.MORE:
@@ -350,9 +348,41 @@ def _update(b_gates, b_copied, b_out, b_grad, i, c: gl.constexpr, here, layer, d
 
 @gluon.jit
 def _unpacked(b_value):
-    """In float32. No compiler knows that it does nothing else: it would keep these instead of what is packed."""
-    b_value = gl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [b_value], dtype=b_value.dtype, is_pure=False, pack=2)
-    return b_value.to(gl.float32)
+    """In float32. The compiler must not keep these instead of what is packed, for which alone there are registers."""
+    CODE: gl.constexpr = UNPACK_BF16 if b_value.dtype == gl.bfloat16 else UNPACK_FP16
+    return gl.inline_asm_elementwise(CODE, "=f,=f,r", [b_value], dtype=gl.float32, is_pure=False, pack=2)
+
+
+UNPACK_BF16 = gl.constexpr("""{
+    .reg .b32 x;
+    shl.b32 x, $2, 16;
+    mov.b32 $0, x;
+    and.b32 x, $2, 0xFFFF0000;
+    mov.b32 $1, x;
+}""")
+UNPACK_FP16 = gl.constexpr("""{
+    .reg .b16 low, high;
+    mov.b32 {low, high}, $2;
+    cvt.f32.f16 $0, low;
+    cvt.f32.f16 $1, high;
+}""")
+
+
+@gluon.jit
+def _add(b_value, b_packed):
+    """Add numbers in float32, rounded, to others in 16 bits."""
+    CODE: gl.constexpr = ADD_BF16 if b_packed.dtype == gl.bfloat16 else ADD_FP16
+    return gl.inline_asm_elementwise(
+        CODE, "=r,f,f,r", [b_value, b_packed], dtype=b_packed.dtype, is_pure=True, pack=2
+    )
+
+
+_ADD = """{{
+    .reg .b32 x;
+    cvt.rn.{type}x2.f32 x, $2, $1;
+    add.rn.{type}x2 $0, x, $3;
+}}"""
+ADD_BF16, ADD_FP16 = gl.constexpr(_ADD.format(type="bf16")), gl.constexpr(_ADD.format(type="f16"))
 
 
 @gluon.jit
@@ -382,7 +412,7 @@ def _add_began(read, grads, total, here, layer, FORM: gl.constexpr):
     """Add the scaled gradient of what a later layer read to ds, and its product with the pairs to the sums."""
     _, pointers, n_pairs, _, _, _, _, around, _ = layer
     _, p_began, p_scale, _, _ = pointers
-    group, first, _ = here
+    group, first, _, zero = here
     s_block = around[1][0].index(group)
     rows = gl.arange(0, ROWS, layout=gl.SliceLayout(1, _sums(CHUNK)))
     states = ()
@@ -392,9 +422,9 @@ def _add_began(read, grads, total, here, layer, FORM: gl.constexpr):
         b_began = gl.load(p_began + first * FORM.E + offsets, mask=(first + rows < n_pairs)[:, None], other=0.0)
         b_began = b_began.to(gl.float32)
         s_block.store((b_began * _unpacked(_join(read[2 * j], read[2 * j + 1]))).to(s_block.dtype))
-        total = _add_sums(total, s_block, 2 * FORM.STRIPS + j)
+        total = _add_sums(total, s_block.load(gl.DotOperandLayout(1, _totals(), 2)), 4 * FORM.STRIPS + j + zero)
         b_began *= gl.load(p_scale + columns % FORM.D)[None, :]
-        states += ((grads[j].to(gl.float32) + b_began).to(s_block.dtype),)  # type: ignore[assignment]  # tuples grow
+        states += (_add(b_began, grads[j]),)  # type: ignore[assignment]  # tuples grow here
     return states, total
 
 
@@ -403,7 +433,7 @@ def _go_through_reset(i, read, grads, total, here, layer, d_strip, FORM: gl.cons
     """The second phase of a cell: chunks of ds, and the sums over pairs."""
     leaving, _, _, _, ring, pairs, s_sum, around, biases = layer
     s_read, _, left = pairs
-    group, first, turn = here
+    group, first, turn, zero = here
     row = first.to(gl.int32)
     s_grad_gates, s_product = around[1][0].index(group), around[1][1].index(group)
     use = turn * FORM.USES + 2 * FORM.STRIPS + i * (3 * FORM.STRIPS)
@@ -422,7 +452,7 @@ def _go_through_reset(i, read, grads, total, here, layer, d_strip, FORM: gl.cons
         _release(ring, use + 3 * j + 2, 1, FORM)
         b_product = b_reset * _unpacked(_join(read[2 * j], read[2 * j + 1]))
         b_grad_gates = b_grad * b_product * (1.0 - b_reset)
-        states += ((grads[j].to(gl.float32) + b_grad * b_reset).to(s_read.dtype),)  # type: ignore[assignment]  # tuples grow
+        states += (_add(b_grad * b_reset, grads[j]),)  # type: ignore[assignment]  # tuples grow here
         tma.store_wait(0)
         if j == 0:
             if i == 0:
@@ -434,7 +464,7 @@ def _go_through_reset(i, read, grads, total, here, layer, d_strip, FORM: gl.cons
         column = i * FORM.E + j * CHUNK
         tma.async_copy_shared_to_global(leaving[3], [row, column], s_product)
         tma.async_copy_shared_to_global(leaving[0], [row, column], s_grad_gates)
-        total = _add_sums(total, s_grad_gates, i * FORM.STRIPS + j)
+        total = _add_sums(total, s_grad_gates.load(gl.DotOperandLayout(1, _totals(), 2)), i * FORM.STRIPS + j + zero)
     return states, total
 
 
@@ -491,30 +521,42 @@ def _halves(b_chunk):
 
 
 @gluon.constexpr_function
-def _totals(width):
+def _totals():
     """The layout of sums over pairs: every warp has a part of the columns."""
     return gl.NVMMADistributedLayout([2, 0], [1, 4], [16, 8])
 
 
 @gluon.jit
-def _add_sums(total, s_block, number):
-    """Add the sums over the rows of a block to one row of the sums."""
-    layout: gl.constexpr = _totals(s_block.shape[1])
-    left_layout: gl.constexpr = gl.DotOperandLayout(0, layout, 2)
-    rows = gl.arange(0, TOTALS, layout=gl.SliceLayout(1, left_layout))[:, None]
-    inner = gl.arange(0, ROWS, layout=gl.SliceLayout(0, left_layout))[None, :]
-    left = gl.where(rows + 0 * inner == number, 1.0, 0.0).to(s_block.dtype)
-    return hopper.mma_v2(left, s_block.load(gl.DotOperandLayout(1, layout, 2)), total)
+def _load_strips(s_blocks, number, d_strip, FORM: gl.constexpr):
+    """A strip of both cells side by side, to be summed."""
+    layout: gl.constexpr = gl.DotOperandLayout(1, _totals(), 2)
+    low = _strip(s_blocks, number, d_strip).load(layout)
+    high = _strip(s_blocks, number + FORM.STRIPS, d_strip).load(layout)
+    b_joined = gl.join(low, high).permute(0, 2, 1).reshape([ROWS, CHUNK])
+    return gl.convert_layout(b_joined, layout, assert_trivial=True)
 
 
 @gluon.jit
-def _store_totals(p_sums, total, column, BEGIN: gl.constexpr, END: gl.constexpr):
-    """Some rows of the sums, one after the other, from a column on."""
-    WIDTH: gl.constexpr = total.shape[1]
-    rows = gl.arange(0, TOTALS, layout=gl.SliceLayout(1, _totals(WIDTH)))
-    columns = gl.arange(0, WIDTH, layout=gl.SliceLayout(0, _totals(WIDTH)))
-    offsets = column + (rows - BEGIN)[:, None] * WIDTH + columns[None, :]
-    gl.store(p_sums + offsets, total, mask=((rows >= BEGIN) & (rows < END))[:, None])
+def _add_sums(total, right, number):
+    """Add the sums over the rows of a block to one row of the sums."""
+    layout: gl.constexpr = gl.DotOperandLayout(0, _totals(), 2)
+    rows = gl.arange(0, TOTALS, layout=gl.SliceLayout(1, layout))[:, None]
+    inner = gl.arange(0, ROWS, layout=gl.SliceLayout(0, layout))[None, :]
+    left = gl.where(rows + 0 * inner == number, 1.0, 0.0).to(right.dtype)
+    return hopper.mma_v2(left, right, total)
+
+
+@gluon.jit
+def _store_totals(p_sums, total, FORM: gl.constexpr):
+    """The sums: rows of reset gates, rows of strips of both cells, of update gates and candidates, and of a scale."""
+    rows = gl.arange(0, TOTALS, layout=gl.SliceLayout(1, _totals()))[:, None]
+    columns = gl.arange(0, CHUNK, layout=gl.SliceLayout(0, _totals()))[None, :]
+    later = rows - 2 * FORM.STRIPS
+    strips = (2 + later // FORM.STRIPS) * FORM.E + later % FORM.STRIPS * STRIP + columns // STRIP * FORM.D
+    last = 4 * FORM.E + (rows - 4 * FORM.STRIPS) * CHUNK + columns
+    offsets = gl.where(later < 2 * FORM.STRIPS, strips + columns % STRIP, last)
+    offsets = gl.where(later < 0, rows * CHUNK + columns, offsets)
+    gl.store(p_sums + offsets, total, mask=rows + 0 * columns < (5 if FORM.BEGAN else 4) * FORM.STRIPS)
 
 
 STRIDES = {1: 1, -1: 4, 0: 2}

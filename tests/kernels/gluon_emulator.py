@@ -264,11 +264,11 @@ def _sum(x: Tensor, axis: int) -> Tensor:
 def _assembly(
     code: Any, constraints: str, blocks: list[Tensor], dtype: torch.dtype, is_pure: bool, pack: int
 ) -> Tensor:
-    """What the kernels have in assembly: a copy, an inverse, and reset gates times what is read."""
-    if code.startswith("mov"):
-        return blocks[0]
-    if code.startswith("rcp"):
-        return 1 / blocks[0]
+    """What the kernels have in assembly: an inverse, 16 bits in float32, a sum, and reset gates times what is read."""
+    if len(blocks) == 1:
+        return 1 / blocks[0] if code.startswith("rcp") else blocks[0].to(dtype)
+    if len(blocks) == 2:
+        return blocks[0].to(dtype) + blocks[1]
     total, half_bias, read = blocks
     t = torch.tanh(0.5 * total + half_bias).to(dtype)
     read = 0.5 * read if "mul.rn" in code else read
