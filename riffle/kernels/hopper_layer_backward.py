@@ -91,7 +91,10 @@ def layer_backward(
     known = _barriers(1, 1)
     s_reset_bias = _allocate_biases(p_gates_bias, 2 * FORM.STRIPS, CHUNK)
     s_update_bias = _allocate_biases(p_gates_bias, 2 * FORM.STRIPS, STRIP)
-    biases = (s_reset_bias, s_update_bias, known, p_gates_bias)
+    s_scale = s_update_bias
+    if FORM.BEGAN:
+        s_scale = _allocate_biases(p_scale, FORM.STRIPS, STRIP)
+    biases = (s_reset_bias, s_update_bias, known, p_gates_bias, s_scale)
     ring, read = (s_ring, full, empty), (s_read, came, left)
     around = ((s_out_0, s_grad_0, ready_0, free_0), (s_out_1, s_grad_1, ready_1, free_1))
     coming = (d_gates, d_update, d_candidates, d_state, d_out, d_grad_out)
@@ -223,13 +226,16 @@ def _consume(group, layer, d_strip, FORM: gl.constexpr):
     """Both phases on a group's pairs, tile after tile."""
     leaving, pointers, n_pairs, _, ring, pairs, s_sum, around, biases = layer
     s_read, came, _ = pairs
-    s_reset_bias, s_update_bias, known, p_gates_bias = biases
+    s_reset_bias, s_update_bias, known, p_gates_bias, s_scale = biases
     total = gl.zeros((TOTALS, CHUNK), gl.float32, _totals())
     _follow(FORM.PDL)
     if group == 0:
         for number in gl.static_range(2 * FORM.STRIPS):
             _store_bias(s_reset_bias.index(number), p_gates_bias + number * CHUNK, 0.5, CHUNK)
             _store_bias(s_update_bias.index(number), p_gates_bias + 2 * FORM.E + number * STRIP, 0.5, STRIP)
+        if FORM.BEGAN:
+            for number in gl.static_range(FORM.STRIPS):
+                _store_bias(s_scale.index(number), pointers[2] + number * STRIP, 1.0, STRIP)
         mbarrier.arrive(known.index(0), count=1)
     turn = 0
     for tile in range(gl.program_id(0), _tiles(n_pairs), gl.num_programs(0)):
@@ -254,8 +260,6 @@ def _consume(group, layer, d_strip, FORM: gl.constexpr):
                 tma.async_copy_shared_to_global(leaving[5], [first.to(gl.int32), k * STRIP], place)
             tma.store_wait(0)
         grads, total = _go_through_update(read, gates, total, here, layer, d_strip, FORM)
-        if FORM.BEGAN:
-            grads, total = _add_began(read, grads, total, here, layer, FORM)
         for i in range(2):
             grads, total = _go_through_reset(i, read, grads, total, here, layer, d_strip, FORM)
         for j in gl.static_range(FORM.STRIPS):
@@ -289,23 +293,29 @@ def _go_through_update(read, gates, total, here, layer, d_strip, FORM: gl.conste
         b_out_1 = _strip(s_out, 2 * group + 1, d_strip).load(_sums(STRIP))
         b_grad_0 = _strip(s_grad, 2 * group, d_strip).load(_sums(STRIP))
         b_grad_1 = _strip(s_grad, 2 * group + 1, d_strip).load(_sums(STRIP))
-        if c % 2 == 0:
+        if c % 2 == 0 and not FORM.BEGAN:
             mbarrier.arrive(free.index(group), count=1)
         b_gates_0, b_gates_1 = _halves(b_gates)
         b_copied_0, b_copied_1 = _swap(read[c], read[FORM.STRIPS + c], c, FORM)
         b_state_0 = _update(b_gates_0, b_copied_0, b_out_0, b_grad_0, 0, c, here, layer, d_strip, FORM)
         b_state_1 = _update(b_gates_1, b_copied_1, b_out_1, b_grad_1, 1, c, here, layer, d_strip, FORM)
         b_state_0, b_state_1 = _swap(b_state_0, b_state_1, c, FORM)
+        if FORM.BEGAN:
+            b_state_0 = _add_began(b_state_0, read[c], s_out, 0, c, here, layer, d_strip, FORM)
+            b_state_1 = _add_began(b_state_1, read[FORM.STRIPS + c], s_out, 1, c, here, layer, d_strip, FORM)
+            total = _add_sums(total, _load_strips(s_out, 2 * group, 1, d_strip), 4 * FORM.STRIPS + c + zero)
         low += (b_state_0,)  # type: ignore[assignment]  # tuples grow here
         high += (b_state_1,)  # type: ignore[assignment]
         hopper.fence_async_shared()
+        if c % 2 == 0 and FORM.BEGAN:
+            mbarrier.arrive(free.index(group), count=1)
         for i in gl.static_range(2):
             number, column = (2 * group + i) * FORM.STRIPS + c, i * FORM.D + c * STRIP
             tma.async_copy_shared_to_global(leaving[1], [row, 2 * FORM.E + column], _strip(s_read, number, d_strip))
             tma.async_copy_shared_to_global(leaving[2], [row, column], _strip(s_sum, number, d_strip))
         number = 2 * group * FORM.STRIPS + c
-        total = _add_sums(total, _load_strips(s_read, number, d_strip, FORM), 2 * FORM.STRIPS + c + zero)
-        total = _add_sums(total, _load_strips(s_sum, number, d_strip, FORM), 3 * FORM.STRIPS + c + zero)
+        total = _add_sums(total, _load_strips(s_read, number, FORM.STRIPS, d_strip), 2 * FORM.STRIPS + c + zero)
+        total = _add_sums(total, _load_strips(s_sum, number, FORM.STRIPS, d_strip), 3 * FORM.STRIPS + c + zero)
     strips = low + high
     grads = ()
     for j in gl.static_range(FORM.STRIPS):
@@ -408,24 +418,17 @@ def _swap(b_0, b_1, c: gl.constexpr, FORM: gl.constexpr):
 
 
 @gluon.jit
-def _add_began(read, grads, total, here, layer, FORM: gl.constexpr):
-    """Add the scaled gradient of what a later layer read to ds, and its product with the pairs to the sums."""
-    _, pointers, n_pairs, _, _, _, _, around, _ = layer
-    _, p_began, p_scale, _, _ = pointers
-    group, first, _, zero = here
-    s_block = around[1][0].index(group)
-    rows = gl.arange(0, ROWS, layout=gl.SliceLayout(1, _sums(CHUNK)))
-    states = ()
-    for j in gl.static_range(FORM.STRIPS):
-        columns = j * CHUNK + gl.arange(0, CHUNK, layout=gl.SliceLayout(0, _sums(CHUNK)))
-        offsets = rows[:, None] * FORM.E + columns[None, :]
-        b_began = gl.load(p_began + first * FORM.E + offsets, mask=(first + rows < n_pairs)[:, None], other=0.0)
-        b_began = b_began.to(gl.float32)
-        s_block.store((b_began * _unpacked(_join(read[2 * j], read[2 * j + 1]))).to(s_block.dtype))
-        total = _add_sums(total, s_block.load(gl.DotOperandLayout(1, _totals(), 2)), 4 * FORM.STRIPS + j + zero)
-        b_began *= gl.load(p_scale + columns % FORM.D)[None, :]
-        states += (_add(b_began, grads[j]),)  # type: ignore[assignment]  # tuples grow here
-    return states, total
+def _add_began(b_state, b_read, s_out, i, c: gl.constexpr, here, layer, d_strip, FORM: gl.constexpr):
+    """Add the scaled gradient of what a later layer read to a strip of ds; its product with the pairs is to be summed."""
+    _, pointers, n_pairs, _, _, _, _, _, biases = layer
+    group, first, _, _ = here
+    rows = gl.arange(0, ROWS, layout=gl.SliceLayout(1, _sums(STRIP)))
+    columns = i * FORM.D + c * STRIP + gl.arange(0, STRIP, layout=gl.SliceLayout(0, _sums(STRIP)))
+    offsets = rows[:, None] * FORM.E + columns[None, :]
+    b_began = gl.load(pointers[1] + first * FORM.E + offsets, mask=(first + rows < n_pairs)[:, None], other=0.0)
+    b_began = _unpacked(b_began)
+    _strip(s_out, 2 * group + i, d_strip).store((b_began * _unpacked(b_read)).to(s_out.dtype))
+    return _add(_bias(biases[4].index(c), STRIP) * b_began, b_state)
 
 
 @gluon.jit
@@ -527,11 +530,11 @@ def _totals():
 
 
 @gluon.jit
-def _load_strips(s_blocks, number, d_strip, FORM: gl.constexpr):
-    """A strip of both cells side by side, to be summed."""
+def _load_strips(s_blocks, number, DISTANCE: gl.constexpr, d_strip):
+    """Two strips side by side, to be summed: those of both cells."""
     layout: gl.constexpr = gl.DotOperandLayout(1, _totals(), 2)
     low = _strip(s_blocks, number, d_strip).load(layout)
-    high = _strip(s_blocks, number + FORM.STRIPS, d_strip).load(layout)
+    high = _strip(s_blocks, number + DISTANCE, d_strip).load(layout)
     b_joined = gl.join(low, high).permute(0, 2, 1).reshape([ROWS, CHUNK])
     return gl.convert_layout(b_joined, layout, assert_trivial=True)
 
@@ -548,14 +551,12 @@ def _add_sums(total, right, number):
 
 @gluon.jit
 def _store_totals(p_sums, total, FORM: gl.constexpr):
-    """The sums: rows of reset gates, rows of strips of both cells, of update gates and candidates, and of a scale."""
+    """The sums: rows of reset gates, then of strips of both cells: update gates, candidates, and a scale."""
     rows = gl.arange(0, TOTALS, layout=gl.SliceLayout(1, _totals()))[:, None]
     columns = gl.arange(0, CHUNK, layout=gl.SliceLayout(0, _totals()))[None, :]
     later = rows - 2 * FORM.STRIPS
     strips = (2 + later // FORM.STRIPS) * FORM.E + later % FORM.STRIPS * STRIP + columns // STRIP * FORM.D
-    last = 4 * FORM.E + (rows - 4 * FORM.STRIPS) * CHUNK + columns
-    offsets = gl.where(later < 2 * FORM.STRIPS, strips + columns % STRIP, last)
-    offsets = gl.where(later < 0, rows * CHUNK + columns, offsets)
+    offsets = gl.where(later < 0, rows * CHUNK + columns, strips + columns % STRIP)
     gl.store(p_sums + offsets, total, mask=rows + 0 * columns < (5 if FORM.BEGAN else 4) * FORM.STRIPS)
 
 
