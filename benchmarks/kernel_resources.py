@@ -239,7 +239,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     table = tuning.LAYER_ROWS
     products = {features: form._replace(fewest=0) for features, form in tuning.PRODUCT_FORMS.items()}
     with ExitStack() as stack:
-        replace(stack, tuning, LAYER_ROWS=table, PRODUCT_FORMS=products, WIDE_FORMS=WIDE_FORMS, LAYER_BACK_FORMS=LAYER_BACK_FORMS)
+        replace(
+            stack,
+            tuning,
+            LAYER_ROWS=table,
+            PRODUCT_FORMS=products,
+            WIDE_FORMS=WIDE_FORMS,
+            LAYER_BACK_FORMS=LAYER_BACK_FORMS,
+        )
         stack.enter_context(compile_only(found, dependent=not options.waiting, kernels=options.kernels))
         for features, name, unit in product(widths, options.dtype, options.units):
             printed = len(found)

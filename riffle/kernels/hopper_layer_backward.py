@@ -87,7 +87,12 @@ def layer_backward(
     s_grad_1 = gl.allocate_shared_memory(dtype, [GROUPS, ROWS, CHUNK], d_product.layout)
     full, empty = _barriers(FORM.STAGES, 1), _barriers(FORM.STAGES, GROUPS)
     came, left = _barriers(GROUPS, 1), _barriers(GROUPS, 1)
-    ready_0, free_0, ready_1, free_1 = _barriers(GROUPS, 1), _barriers(GROUPS, 1), _barriers(GROUPS, 1), _barriers(GROUPS, 1)
+    ready_0, free_0, ready_1, free_1 = (
+        _barriers(GROUPS, 1),
+        _barriers(GROUPS, 1),
+        _barriers(GROUPS, 1),
+        _barriers(GROUPS, 1),
+    )
     known = _barriers(1, 1)
     s_reset_bias = _allocate_biases(p_gates_bias, 2 * FORM.STRIPS, CHUNK)
     s_update_bias = _allocate_biases(p_gates_bias, 2 * FORM.STRIPS, STRIP)
@@ -146,12 +151,10 @@ def _produce(coming, n_pairs, groups, ring, read, around, FORM: gl.constexpr):
         for use in range(FORM.USES):
             _ask_weights(coming, ring, turn * FORM.USES + use, use, FORM)
             # What follows never waits for something that needs more weights than have been asked for.
-            if FORM.STRIPS > 1:
-                if use == 3:
-                    _ask_around(coming, around[1], groups, tile, 1, turn + 1, FORM)
-            if FORM.STRIPS > 2:
-                if use == 5:
-                    _ask_around(coming, around[0], groups, tile, 2, 2 * turn + 1, FORM)
+            if use == (3 if FORM.STRIPS > 1 else -1):
+                _ask_around(coming, around[1], groups, tile, 1, turn + 1, FORM)
+            if use == (5 if FORM.STRIPS > 2 else -1):
+                _ask_around(coming, around[0], groups, tile, 2, 2 * turn + 1, FORM)
             if use == FORM.NEXT:
                 following = tile + gl.num_programs(0)
                 if following < _tiles(n_pairs):
@@ -382,9 +385,7 @@ UNPACK_FP16 = gl.constexpr("""{
 def _add(b_value, b_packed):
     """Add numbers in float32, rounded, to others in 16 bits."""
     CODE: gl.constexpr = ADD_BF16 if b_packed.dtype == gl.bfloat16 else ADD_FP16
-    return gl.inline_asm_elementwise(
-        CODE, "=r,f,f,r", [b_value, b_packed], dtype=b_packed.dtype, is_pure=True, pack=2
-    )
+    return gl.inline_asm_elementwise(CODE, "=r,f,f,r", [b_value, b_packed], dtype=b_packed.dtype, is_pure=True, pack=2)
 
 
 _ADD = """{{
@@ -398,9 +399,7 @@ ADD_BF16, ADD_FP16 = gl.constexpr(_ADD.format(type="bf16")), gl.constexpr(_ADD.f
 @gluon.jit
 def _inverse(x):
     """1 / x in one instruction, right to 23 bits."""
-    return gl.inline_asm_elementwise(
-        "rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=gl.float32, is_pure=True, pack=1
-    )
+    return gl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=gl.float32, is_pure=True, pack=1)
 
 
 @gluon.jit
@@ -419,7 +418,7 @@ def _swap(b_0, b_1, c: gl.constexpr, FORM: gl.constexpr):
 
 @gluon.jit
 def _add_began(b_state, b_read, s_out, i, c: gl.constexpr, here, layer, d_strip, FORM: gl.constexpr):
-    """Add the scaled gradient of what a later layer read to a strip of ds; its product with the pairs is to be summed."""
+    """Add the scaled gradient of what a later layer read to a strip of ds; store what is summed for the scale."""
     _, pointers, n_pairs, _, _, _, _, _, biases = layer
     group, first, _, _ = here
     rows = gl.arange(0, ROWS, layout=gl.SliceLayout(1, _sums(STRIP)))
@@ -453,16 +452,14 @@ def _go_through_reset(i, read, grads, total, here, layer, d_strip, FORM: gl.cons
         else:
             b_grad = hopper.warpgroup_mma_wait(0, deps=(grad,))
         _release(ring, use + 3 * j + 2, 1, FORM)
-        b_product = b_reset * _unpacked(_join(read[2 * j], read[2 * j + 1]))
-        b_grad_gates = b_grad * b_product * (1.0 - b_reset)
         states += (_add(b_grad * b_reset, grads[j]),)  # type: ignore[assignment]  # tuples grow here
         tma.store_wait(0)
-        if j == 0:
-            if i == 0:
-                # All dG_u have gone, too.
-                mbarrier.arrive(left.index(group), count=1)
+        if i == (0 if j == 0 else -1):
+            # All dG_u have gone, too.
+            mbarrier.arrive(left.index(group), count=1)
+        b_product = b_reset * _unpacked(_join(read[2 * j], read[2 * j + 1]))
         s_product.store(b_product.to(s_read.dtype))
-        s_grad_gates.store(b_grad_gates.to(s_read.dtype))
+        s_grad_gates.store((b_grad * b_product * (1.0 - b_reset)).to(s_read.dtype))
         hopper.fence_async_shared()
         column = i * FORM.E + j * CHUNK
         tma.async_copy_shared_to_global(leaving[3], [row, column], s_product)

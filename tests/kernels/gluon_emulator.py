@@ -318,7 +318,8 @@ _language = SimpleNamespace(
     cdiv=lambda a, b: -(-a // b), sum=_sum, where=_where, join=lambda a, b: torch.stack((a, b), dim=-1),
     zeros=lambda shape, dtype, layout: torch.zeros([int(size) for size in shape], dtype=dtype),
     split=lambda x: x.unbind(-1), minimum=_minimum, maximum=_maximum,
-    DotOperandLayout=lambda *a: None, convert_layout=lambda block, layout, assert_trivial=False: block, warp_specialize=_specialize,
+    convert_layout=lambda block, layout, assert_trivial=False: block, warp_specialize=_specialize,
+    DotOperandLayout=lambda *a: None,
     inline_asm_elementwise=_assembly, SliceLayout=lambda *a: None, BlockedLayout=lambda *a: None,
     SwizzledSharedLayout=lambda *a: None,
 )  # fmt: skip

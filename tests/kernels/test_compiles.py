@@ -47,6 +47,21 @@ def test_kernels_of_the_gated_unit(features: int, keep: int, kernels: tuple[str,
         assert row["ACQBULK"] == row["PREEXIT"], "waits for the launch before, and lets the next one begin"
 
 
+def test_the_way_back_in_one_launch(tmp_path: Path) -> None:
+    """Its registers are all used: what is spilled is a few numbers that no loop needs often, but for rare flags."""
+    options = ("--features", "96", "--units", "gated", "--keep", "0", "--skip", "0", "--cells", "512")
+    rows = compile_kernels(tmp_path, *options, "--kernels", "layer_backward")
+    assert {(row["MORE"], row["BEGAN"], row["COPY"]) for row in rows} == {
+        (more, more, copy) for more in (False, True) for copy in (False, True)
+    }
+    for row in rows:
+        assert row["HGMMA"] > 0
+        assert row["HMMA"] > 0, "sums over pairs"
+        assert row["spills"] <= (300 if row["BEGAN"] else 12)
+        assert row["shared"] <= MOST_SHARED
+        assert row["ACQBULK"] == row["PREEXIT"]
+
+
 def test_kernels_of_the_residual_unit(tmp_path: Path) -> None:
     units = ("residual-features", "residual-sequence")
     rows = compile_kernels(tmp_path, "--features", "192", "--units", *units, "--keep", "1", "--cells", "512")

@@ -211,7 +211,10 @@ def way_back(
         y = y * (numbers % 4 > 0) / (1 - rate)
     parts = y.view(cells, features).split([count * length for count, length in bins])
     y_CD = torch.cat(
-        [SHUFFLES[flags["SHUFFLE"]](part.view(*shape, -1)).reshape(part.shape) for part, shape in zip(parts, bins, strict=True)]
+        [
+            SHUFFLES[flags["SHUFFLE"]](part.view(*shape, -1)).reshape(part.shape)
+            for part, shape in zip(parts, bins, strict=True)
+        ]
     )
     grad_y = (grad.double() + (more.double() if flags["MORE"] else 0)).view(cells, features)
     grad_update, grad_sums, grad_copied = torch.autograd.grad(y_CD, (g, z, copied), grad_y)
