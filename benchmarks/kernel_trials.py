@@ -3,6 +3,7 @@
     python benchmarks/kernel_trials.py RESULT.json --seconds 95
     python benchmarks/kernel_trials.py RESULT.json --rows step-1k call-4k --settings before library
     python benchmarks/kernel_trials.py RESULT.json --rows residual --checks residual --seconds 60 --check-seconds 20
+    python benchmarks/kernel_trials.py RESULT.json --rows "way back" --checks way-back --seconds 60 --check-seconds 35
 
 Settings are those of ``kernel_checks.py``, whose checks run first: a form that is less exact than twice eager PyTorch,
 or that hangs, is timed nowhere. Then layers and networks are timed in one process, the important rows first, each

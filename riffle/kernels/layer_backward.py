@@ -121,6 +121,10 @@ def backward_layer(
         skip_gradient: Added to the gradient of the input, of a layer without a skip connection of its own.
     """
     pairs, pair, joined, alone = plan.pairs, 2 * plan.features, skip_CD is None, share.pairs == plan.pairs
+    if plan.layer_backward is not None and out_CD is None:
+        out_CD = forward_layer(
+            plan, x_CD, None, weights, seed, workspace, kept=None, out_CD=workspace("out", *x_CD.shape)
+        )
     if share.place == 0:
         _share_buffers(plan, share, workspace, read=not (joined and alone))
     buffers = workspace.share
@@ -130,10 +134,6 @@ def backward_layer(
     more, more_scale, grad_scale = skip_gradient or (None, None, None)
     if plan.layer_backward is not None:
         assert joined, "plans of layers with a skip connection have no such launch"
-        if out_CD is None:
-            out_CD = forward_layer(
-                plan, x_CD, None, weights, seed, workspace, kept=None, out_CD=workspace("out", *x_CD.shape)
-            )
         grad_gates, grad_sums, product_P2E, read, tile_sums, _ = buffers.layers[share.place]
         plan.layer_backward[grad_more_CD is not None, more is not None, read is not None, dependent](
             weights.gates, weights.gates, weights.candidates, x_CD, out_CD, grad_out_CD, grad_gates, grad_gates,

@@ -275,8 +275,8 @@ def test_wide_forward(form: WideForm) -> None:
 
 
 @pytest.fixture
-def _kernels_for_32_features(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Chooses these kernels, and lets them and the others run on a CPU."""
+def kernels_for_32_features(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
+    """Chooses these kernels, and lets them and the others run on a CPU; the names of those that ran."""
     others = Launch._run
     caches = (
         tuning.find_layer_form, tuning.layer_form, tuning.product_form, tuning.layer_back_form, layer_plan.plan_layer,
@@ -293,7 +293,13 @@ def _kernels_for_32_features(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     monkeypatch.setattr(tuning, "has_warpgroups", lambda device: True)
     monkeypatch.setattr(Launch, "_run", run_others)
-    monkeypatch.setattr(DescriptorLaunch, "_run", lambda launch, tensors: run(launch, *tensors))
+    launched: set[str] = set()
+
+    def run_ours(launch: DescriptorLaunch, tensors: Sequence[Tensor | None]) -> None:
+        launched.add(launch.kernel)
+        run(launch, *tensors)
+
+    monkeypatch.setattr(DescriptorLaunch, "_run", run_ours)
     monkeypatch.setattr(layer_backward, "add_weight_gradient", add_product)
 
     layers = tuple(LayerRow(32, keep, 0, LayerForm(groups=2, stages=2)) for keep in (False, True))
@@ -302,13 +308,12 @@ def _kernels_for_32_features(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(tuning, "LAYER_BACK_FORMS", {32: LayerBackForm(fewest=0)})
     for cache in caches:
         cache.cache_clear()
-    yield
+    yield launched
     for cache in caches:
         cache.cache_clear()
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the other launches run by Triton's interpreter")
-@pytest.mark.usefixtures("_kernels_for_32_features")
 @pytest.mark.parametrize(
     ("blocks", "recompute", "shapes"),
     [
@@ -320,7 +325,7 @@ def _kernels_for_32_features(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     ],
 )
 def test_a_network_has_the_gradients_of_the_definition(
-    blocks: int, recompute: bool, shapes: tuple[tuple[int, int], ...]
+    blocks: int, recompute: bool, shapes: tuple[tuple[int, int], ...], kernels_for_32_features: set[str]
 ) -> None:
     """Skip connections, two lengths that share layers, layers that share products; as exact as eager PyTorch.
 
@@ -343,6 +348,7 @@ def test_a_network_has_the_gradients_of_the_definition(
         ys_BND = net.forward_batches(leaves)
         gradients = torch.autograd.grad(ys_BND, wanted, [grad_BND.to(dtype) for grad_BND in grads_BND])
         results.append([*(y_BND.detach().double() for y_BND in ys_BND), *(gradient.double() for gradient in gradients)])
+    assert ("layer_backward" in kernels_for_32_features) == (recompute and shapes[-1][1] >= 256)
     names = [f"{name} {index}" for name in "yx" for index in range(len(shapes))]
     names += [name for name, _ in ours.named_parameters()]
     for name, actual, plain, truth in zip(names, *results, strict=True):
