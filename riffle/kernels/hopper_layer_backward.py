@@ -253,15 +253,14 @@ def _consume(group, layer, d_strip, FORM: gl.constexpr):
             read += (place.load(_sums(STRIP)),)  # type: ignore[assignment]  # tuples grow here
         gates = _start_gates(read, ring, turn * FORM.USES, d_strip, FORM)
         mbarrier.wait(known.index(0), 0)
-        # What the tile before left has gone by now.
-        tma.store_wait(0)
+        # Of what the tile before left, only ds may still be on its way.
+        tma.store_wait(FORM.STRIPS)
         if FORM.STRIPS > 1:
             mbarrier.arrive(around[1][3].index(group), count=1)
         if FORM.COPY:
             for k in gl.static_range(2 * FORM.STRIPS):
                 place = _strip(s_read, group * (2 * FORM.STRIPS) + k, d_strip)
                 tma.async_copy_shared_to_global(leaving[5], [first.to(gl.int32), k * STRIP], place)
-            tma.store_wait(0)
         grads, total = _go_through_update(read, gates, total, here, layer, d_strip, FORM)
         for i in range(2):
             grads, total = _go_through_reset(i, read, grads, total, here, layer, d_strip, FORM)
@@ -298,6 +297,9 @@ def _go_through_update(read, gates, total, here, layer, d_strip, FORM: gl.conste
         b_grad_1 = _strip(s_grad, 2 * group + 1, d_strip).load(_sums(STRIP))
         if c % 2 == 0 and not FORM.BEGAN:
             mbarrier.arrive(free.index(group), count=1)
+        if c == 0:
+            # The places of pairs and of ds are to be filled.
+            tma.store_wait(0)
         b_gates_0, b_gates_1 = _halves(b_gates)
         b_copied_0, b_copied_1 = _swap(read[c], read[FORM.STRIPS + c], c, FORM)
         b_state_0 = _update(b_gates_0, b_copied_0, b_out_0, b_grad_0, 0, c, here, layer, d_strip, FORM)
