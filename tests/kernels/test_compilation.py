@@ -78,7 +78,7 @@ def signature(*arguments: Any, **constants: Any) -> tuple[Any, ...]:
 
 @pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[RecordedKernel]]:
-    """All kernels record, those for compute capability 9.0 as well, which serve 32 features here."""
+    """All kernels record, those for compute capability 9.0 as well, which serve 32 or 384 features here."""
     modules: dict[ModuleType, tuple[str, ...]] = {
         gated_switch: (
             "skip_forward", "reset_forward", "update_forward", "switch_forward", "update_backward", "reset_backward",
