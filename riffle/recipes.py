@@ -109,7 +109,8 @@ def robust(task: str) -> RunConfig:
     if task in MOVES:
         data = replace(data, full=0.2, shorter=0.2, above=0.3, offset=0.3)
     if task == "duplicate":
-        data, train = replace(data, cropped=0.3), replace(train, learning_rate=0.005, blank_weight=0.1)
+        data = replace(data, cropped=0.3)
+        train = replace(train, steps=12_000, learning_rate=0.005, blank_weight=0.1)
     return replace(config, model=model, data=data, train=train)
 
 
