@@ -138,18 +138,19 @@ def _spec(task: str, unit: str) -> RunSpec:
 def _baseline_spec(task: str, variant: str) -> RunSpec:
     """A baseline, trained without padding, and in float32: bfloat16 does not count to 500.
 
-    As many inputs are structured as for our network. Both read before they answer at blanks, as theirs do, and have
-    the size of theirs.
+    Both read before they answer at blanks, as theirs do, and have the size of theirs. As many inputs of the transformer
+    are structured as of our network; the LSTM learns from uniform ones at a constant rate, as theirs did.
     """
     kind, _, code = variant.partition(", ")
     config = chomsky(task)
     config = with_model(with_train(config, precision="fp32", steps=BASELINE_STEPS[kind]), kind)
     if kind == "lstm":
         config = with_model_fields(config, features=256, layers=1, reads_first=True, dropout=0.0)
+        config = with_train(config, learning_rate=0.0016, schedule="constant", weight_decay=0.0)
     else:
         config = with_model_fields(config, features=64, layers=5, heads=8, positions=code, reads_first=True)
         config = with_train(config, learning_rate=0.0008)
-    structure = config.data.structure
+    structure = 0.0 if kind == "lstm" else config.data.structure
     config = replace(config, data=DataConfig(bins=UNPADDED, batch=16, shorter=0.0, full=1.0, structure=structure))
     return RunSpec(folder="chomsky", group=f"{task}, {variant}", config=config, measure=score_lengths, runs=1)
 

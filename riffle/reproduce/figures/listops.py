@@ -95,7 +95,8 @@ def scores(results: Sequence[Result], variant: str) -> list[float]:
 def table(results: Sequence[Result]) -> dict[str, float | None]:
     """Accuracies in percent: published, then the means of our runs."""
     ours = {variant: scores(results, variant) for variant in VARIANTS}
-    means = {f"{name}, mean of {len(runs)}": 100 * statistics.mean(runs) for name, runs in ours.items() if runs}
+    counts = {name: f"mean of {len(runs)}" if len(runs) > 1 else "one run" for name, runs in ours.items()}
+    means = {f"{name}, {counts[name]}": 100 * statistics.mean(runs) for name, runs in ours.items() if runs}
     return {**PUBLISHED, **means}
 
 
