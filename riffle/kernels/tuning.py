@@ -238,6 +238,19 @@ WIDE_FORMS: dict[int, tuple[WideForm, ...]] = {
     384: (WideForm(fewest=2**12, columns=128, stages=4), WideForm(fewest=2**14)),
 }
 """By features, the last one that has its fewest pairs (:mod:`riffle.kernels.hopper_wide`)."""
+
+
+class ResidentForm(NamedTuple):
+    """How the kernel that does consecutive layers of a unit cuts up its work."""
+
+    most: int
+    """Pairs up to which it is faster than a launch for each layer."""
+    stages: int = 3
+    """Places for pairs in shared memory."""
+
+
+RESIDENT_FORMS: dict[int, ResidentForm] = {}
+"""By features (:mod:`riffle.kernels.hopper_resident`); none, since it has not been timed."""
 DEPENDENT_LAUNCH = True
 """Whether a kernel may begin while the one before it ends (programmatic dependent launch), where the chip can.
 
@@ -286,6 +299,18 @@ def wide_form(pairs: int, features: int, dtype: torch.dtype, device: torch.devic
     """For products with what follows them in one launch each; None where the library's are faster."""
     forms = [form for form in WIDE_FORMS.get(features, ()) if form.fewest <= pairs]
     return forms[-1] if forms and dtype != torch.float32 and has_warpgroups(device) else None
+
+
+@lru_cache(maxsize=4096)
+def resident_form(pairs: int, features: int, dtype: torch.dtype, device: torch.device) -> ResidentForm | None:
+    """For consecutive layers of a unit in one launch; None where a launch for each is faster, or programs are too many.
+
+    A program has 128 pairs and an eighth of the weights, and all of them run at once.
+    """
+    form = RESIDENT_FORMS.get(features)
+    if form is None or pairs % 128 or pairs > form.most or dtype == torch.float32 or not has_warpgroups(device):
+        return None
+    return form if pairs // 16 <= multiprocessors(device) else None
 
 
 def dependent_launch(device: torch.device) -> bool:

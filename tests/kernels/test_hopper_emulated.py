@@ -23,15 +23,24 @@ from benchmark_scripts import load_script
 
 from kernels.gluon_emulator import Deadlock, Descriptor, Emulated, Pointer
 from riffle import ShuffleExchange
-from riffle.kernels import gated_switch, hopper, hopper_backward, hopper_wide, layer_backward, layer_plan
+from riffle.kernels import (
+    gated_switch,
+    hopper,
+    hopper_backward,
+    hopper_resident,
+    hopper_wide,
+    layer_backward,
+    layer_plan,
+)
 from riffle.kernels.descriptors import DescriptorLaunch
 from riffle.kernels.launches import Launch
 from riffle.kernels.plan import plan_network
-from riffle.kernels.tuning import LAYER_ROWS, PRODUCT_FORMS, LayerForm, LayerRow, ProductForm, WideForm
+from riffle.kernels.tuning import LAYER_ROWS, PRODUCT_FORMS, LayerForm, LayerRow, ProductForm, ResidentForm, WideForm
 
 DTYPE, CPU = torch.bfloat16, torch.device("cpu")
 SHUFFLES = {1: unriffle, -1: riffle, 0: lambda x_BND: x_BND}
 KERNELS = {module: Emulated(gated_switch, module) for module in (hopper, hopper_backward, hopper_wide)}
+KERNELS[hopper_resident] = Emulated(gated_switch, hopper_wide, hopper_resident)
 TRIALS = load_script("kernel_checks")
 FORMS = list(dict.fromkeys([*((row.features, row.form) for row in LAYER_ROWS), *TRIALS.LAYER_TRIALS.values()]))
 """All that the table has, and what is tried."""
@@ -57,7 +66,9 @@ def run(launch: DescriptorLaunch, *tensors: Tensor | None) -> None:
     ]
     pointers = [None if tensor is None else Pointer(tensor.view(-1)) for tensor in tensors[len(matrices) :]]
     form = SimpleNamespace(**launch.constants["FORM"])
-    KERNELS[launch.kernels].run(launch.kernel, launch.grid[0], *described, *pointers, *launch.numbers, form)
+    together = launch.constants.get("launch_cooperative_grid", False)
+    arguments = (*described, *pointers, *launch.numbers, form)
+    KERNELS[launch.kernels].run(launch.kernel, launch.grid[0], *arguments, together=together)
 
 
 def forward(
@@ -188,6 +199,58 @@ def test_wide_forward(form: WideForm, dtype: torch.dtype) -> None:
     for shuffle, skip, dropout, swap in cases if dtype == DTYPE else cases[:1]:
         flags = {"SHUFFLE": shuffle, "SKIP": skip, "KEEP": False, "DROPOUT": dropout, "SWAP": swap}
         actual, exact, _, _ = forward(form, 384, ((3, 384), (2, 70), (1, 2)), dtype, **flags)
+        assert (actual - exact).abs().max() < 0.05
+
+
+def resident(
+    features: int, bins: tuple[tuple[int, int], ...], layers: int, shuffle: int, swap: bool, dtype: torch.dtype = DTYPE
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """What each of some layers makes in one launch, and the definition in float64 of what came before."""
+    torch.manual_seed(0)
+    sample = partial(draw, dtype=dtype)
+    pair, cells = 2 * features, sum(count * length for count, length in bins)
+    pairs = cells // 2
+    x_CD = sample(cells, features).clamp(-1, 1)
+    gates, candidates = sample(3 * pair, pair, scale=pair**-0.5), sample(2, features, pair, scale=pair**-0.5)
+    gates_bias, candidates_bias = sample(3 * pair), sample(2, features)
+    lengths = tuple(length for _, length in bins)
+    groups = layer_plan.group_numbers([count * length // 2 for count, length in bins], lengths, (0.0,) * len(bins))
+    launch = hopper_resident.layers_launch(
+        ResidentForm(most=pairs), pairs, features, groups, dtype, layers=layers, SHUFFLE=shuffle, SWAP=swap
+    )
+    states, product_P2E = (torch.full((rows, width), float("nan"), dtype=dtype)
+        for rows, width in ((layers * cells, features), (pairs, 2 * pair)))  # fmt: skip
+    counters = torch.zeros(hopper_resident.counters(pairs), dtype=torch.int32)
+    run(
+        launch, gates, gates, candidates, x_CD, states, product_P2E, x_CD, states, gates_bias, candidates_bias, x_CD,
+        states, product_P2E, counters,
+    )  # fmt: skip
+    weights = SwitchWeights(*(tensor.double() for tensor in (gates, gates_bias, candidates, candidates_bias)))
+    for out_CD in states.view(layers, cells, features):
+        y_PE = reference.gated_switch(x_CD.double().view(pairs, pair), weights, None, swap=swap)
+        parts = y_PE.view(cells, features).split([count * length for count, length in bins])
+        shuffled = [
+            SHUFFLES[shuffle](part.view(*shape, -1)).reshape(part.shape)
+            for part, shape in zip(parts, bins, strict=True)
+        ]
+        yield out_CD.double(), torch.cat(shuffled)
+        x_CD = out_CD
+
+
+@pytest.mark.parametrize(
+    ("features", "bins", "shuffle", "swap", "dtype"),
+    [
+        (192, ((1, 512),), 1, True, torch.bfloat16),
+        (192, ((2, 192), (2, 64)), -1, True, torch.float16),
+        (96, ((1, 256),), -1, False, torch.bfloat16),
+    ],
+    ids=str,
+)
+def test_layers_forward(
+    features: int, bins: tuple[tuple[int, int], ...], shuffle: int, swap: bool, dtype: torch.dtype
+) -> None:
+    """Three layers in one launch, two tiles of pairs, programs side by side that wait for each other."""
+    for actual, exact in resident(features, bins, 3, shuffle, swap, dtype):
         assert (actual - exact).abs().max() < 0.05
 
 
