@@ -53,16 +53,14 @@ def layers_forward(
     s_ring = gl.allocate_shared_memory(dtype, [FORM.STAGES * GROUPS, ROWS, STEP], d_input.layout)
     s_reset, s_beside, s_update, s_candidate, b_reset, b_update, b_candidate = (), (), (), (), (), (), ()
     for part in gl.static_range(len(FORM.WIDTHS)):
-        WIDTH: gl.constexpr = FORM.WIDTHS[part]
-        s_reset += (gl.allocate_shared_memory(dtype, [FORM.STEPS, WIDTH, STEP], d_gates.layout),)
-        s_beside += (gl.allocate_shared_memory(dtype, [GROUPS, ROWS, WIDTH], d_input_beside.layout),)
-        b_reset += (_allocate_biases(p_bias, 1, WIDTH),)
+        s_reset += (gl.allocate_shared_memory(dtype, [FORM.STEPS, FORM.WIDTHS[part], STEP], d_gates.layout),)
+        s_beside += (gl.allocate_shared_memory(dtype, [GROUPS, ROWS, FORM.WIDTHS[part]], d_input_beside.layout),)
+        b_reset += (_allocate_biases(p_bias, 1, FORM.WIDTHS[part]),)
     for part in gl.static_range(len(FORM.OUTS)):
-        OUT: gl.constexpr = FORM.OUTS[part]
-        s_update += (gl.allocate_shared_memory(dtype, [FORM.STEPS, OUT, STEP], d_update.layout),)
-        s_candidate += (gl.allocate_shared_memory(dtype, [FORM.STEPS, OUT, STEP], d_candidates.layout),)
-        b_update += (_allocate_biases(p_bias, 1, OUT),)
-        b_candidate += (_allocate_biases(p_bias, 1, OUT),)
+        s_update += (gl.allocate_shared_memory(dtype, [FORM.STEPS, FORM.OUTS[part], STEP], d_update.layout),)
+        s_candidate += (gl.allocate_shared_memory(dtype, [FORM.STEPS, FORM.OUTS[part], STEP], d_candidates.layout),)
+        b_update += (_allocate_biases(p_bias, 1, FORM.OUTS[part]),)
+        b_candidate += (_allocate_biases(p_bias, 1, FORM.OUTS[part]),)
     barriers: gl.constexpr = mbarrier.MBarrierLayout()
     full = gl.allocate_shared_memory(gl.int64, [FORM.STAGES, 1], barriers)
     empty = gl.allocate_shared_memory(gl.int64, [FORM.STAGES, 1], barriers)
@@ -233,12 +231,7 @@ def _consume(group, weights, biases, ring, beside, memory, shape, FORM: gl.const
             s_out = s_beside[part].index(group)
             s_out.store(_reset(sums[part], s_out, s_reset_bias[part].index(0)))
         for part in gl.static_range(RESETS):
-            lines: gl.constexpr = _lines(FORM.WIDTHS[part])
-            rows = gl.arange(0, ROWS, layout=gl.SliceLayout(1, lines))
-            columns = gl.arange(0, FORM.WIDTHS[part], layout=gl.SliceLayout(0, lines))
-            columns = way * FORM.COLUMNS + part * FORM.WIDTHS[0] + columns
-            offsets = rows[:, None] * (2 * FORM.E) + columns[None, :]
-            gl.store(p_product + first * (2 * FORM.E) + offsets, s_beside[part].index(group).load(lines))
+            _leave(p_product, s_beside[part].index(group), way * FORM.COLUMNS + part * FORM.WIDTHS[0], first, FORM)
         hopper.fence_async_shared()
         mbarrier.arrive(free.index(group), count=1)
         _signal(p_counters + (1 + tile) * SPACING)
@@ -249,14 +242,9 @@ def _consume(group, weights, biases, ring, beside, memory, shape, FORM: gl.const
             p_state = p_states + (layer - 1).to(gl.int64) * n_pairs * FORM.E
         b_update, b_copied = (), ()
         for part in gl.static_range(len(FORM.OUTS)):
-            OUT: gl.constexpr = FORM.OUTS[part]
-            b_sum = 0.5 * sums[RESETS + part] + _bias(s_update_bias[part].index(0), OUT)
+            b_sum = 0.5 * sums[RESETS + part] + _bias(s_update_bias[part].index(0), FORM.OUTS[part])
             b_update += (0.5 * _tanh(b_sum, True) + 0.5,)
-            rows = gl.arange(0, ROWS, layout=gl.SliceLayout(1, _sums(OUT)))
-            columns = begin + part * FORM.OUTS[0] + gl.arange(0, OUT, layout=gl.SliceLayout(0, _sums(OUT)))
-            offsets = rows[:, None] * FORM.E + _copied(columns, i, FORM.D, FORM.SWAP)[None, :]
-            # Past the first-level cache, which may hold lines of before.
-            b_copied += (gl.load(p_state + first * FORM.E + offsets, cache_modifier=".cg"),)
+            b_copied += (_load_copied(p_state, begin + part * FORM.OUTS[0], i, first, FORM.OUTS[part], FORM),)
         sums = _multiply(s_candidate, FORM.OUTS, ring, group, 2 * layer + 1, FORM)
         p_out = p_states + layer.to(gl.int64) * n_pairs * FORM.E
         for part in gl.static_range(len(FORM.OUTS)):
@@ -300,6 +288,25 @@ def _multiply(parts, WIDTHS: gl.constexpr, ring, group, turn, FORM: gl.constexpr
     sums = _wait(0, sums)
     mbarrier.arrive(empty.index((FORM.STEPS - 1) % FORM.STAGES), count=1)
     return sums
+
+
+@gluon.jit
+def _leave(p_product, s_out, begin, first, FORM: gl.constexpr):
+    """A part of r * a from shared memory to where all programs of the tile find it."""
+    lines: gl.constexpr = _lines(s_out.shape[1])
+    rows = gl.arange(0, ROWS, layout=gl.SliceLayout(1, lines))
+    columns = begin + gl.arange(0, s_out.shape[1], layout=gl.SliceLayout(0, lines))
+    offsets = rows[:, None] * (2 * FORM.E) + columns[None, :]
+    gl.store(p_product + first * (2 * FORM.E) + offsets, s_out.load(lines))
+
+
+@gluon.jit
+def _load_copied(p_state, begin, i, first, WIDTH: gl.constexpr, FORM: gl.constexpr):
+    """A part of swapHalf(s), past the first-level cache, which may hold what was there before."""
+    rows = gl.arange(0, ROWS, layout=gl.SliceLayout(1, _sums(WIDTH)))
+    columns = begin + gl.arange(0, WIDTH, layout=gl.SliceLayout(0, _sums(WIDTH)))
+    offsets = rows[:, None] * FORM.E + _copied(columns, i, FORM.D, FORM.SWAP)[None, :]
+    return gl.load(p_state + first * FORM.E + offsets, cache_modifier=".cg")
 
 
 @gluon.jit

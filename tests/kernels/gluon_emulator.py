@@ -97,6 +97,7 @@ class Shared:
     def __init__(self, data: Tensor | list[Barrier], flat: Tensor | None = None) -> None:
         self.data: Any = data
         self.dtype = data.dtype if isinstance(data, Tensor) else torch.int64
+        self.shape = data.shape if isinstance(data, Tensor) else [len(data)]
 
     def index(self, number: Tensor | int) -> Any:
         assert 0 <= int(number) < len(self.data), "a place that does not exist"
