@@ -10,9 +10,12 @@ Between the two lines it waits for the other programs of its tile, after the sec
 cells to other tiles. Those who have stored count themselves in a counter in memory; the warp that copies waits for its
 count, and all that others made comes by that warp, or after it has seen the count. Counters are zero before a launch.
 Every layer has rows of its own in ``states``, and the one buffer for r * a is written again only when all have read it.
+
+A skip connection is added by those who make a layer's input: they leave a of the next layer beside it, in one of two
+buffers in turn.
 """
 
-# D = features per cell, E = 2 * D, i = 0, 1 the cell of a pair, a = what gates and candidates read
+# D = features per cell, E = 2 * D, i = 0, 1 the cell of a pair, a = what gates and candidates read, s + scale * skip;
 # d_ tensor descriptor, p_ pointer, s_ shared memory, b_ block, CAPITALS constexpr, those of a launch together in FORM
 # Tuples grow here:
 # mypy: disable-error-code="assignment"
@@ -29,14 +32,14 @@ from triton.experimental.gluon.language.nvidia import hopper
 from riffle.kernels.descriptors import Constants, DescriptorLaunch, Matrix
 from riffle.kernels.gated_switch import _copied, _destination, _tanh
 from riffle.kernels.hopper import PRODUCER, ROWS, WARPS, _lines, _sums
-from riffle.kernels.hopper_wide import _allocate_biases, _bias, _reset, _round, _store_bias, _wait, _zeros
+from riffle.kernels.hopper_wide import RESET_BF16, RESET_FP16, _allocate_biases, _bias, _store_bias, _wait, _zeros
 from riffle.kernels.tuning import ResidentForm
 
 mbarrier, tma = hopper.mbarrier, hopper.tma
 STEP = gl.constexpr(64)
 """Columns of the pairs that a place of the ring has."""
 WAYS = gl.constexpr(8)
-"""Programs of a tile."""
+"""Programs of a tile, half of them for each cell."""
 GROUPS = gl.constexpr(2)
 """Groups of warps of a program, each with ``ROWS`` pairs of the tile."""
 SPACING = gl.constexpr(32)
@@ -45,99 +48,126 @@ SPACING = gl.constexpr(32)
 
 @gluon.jit(do_not_specialize=["n_pairs", "n_layers"])
 def layers_forward(
-    d_gates, d_update, d_candidates, d_input, d_states, d_product, d_input_beside, d_states_beside, p_gates_bias,
-    p_bias, p_input, p_states, p_product, p_counters, n_pairs, n_layers, starts, lengths, rates, FORM: gl.constexpr,
+    d_gates, d_update, d_candidates, d_input, d_reads, d_product, p_gates_bias, p_bias, p_input, p_states, p_reads,
+    p_skips, p_scale, p_product, p_counters, n_pairs, n_layers, starts, lengths, rates, FORM: gl.constexpr,
 ):  # fmt: skip
-    """Gates, candidates, update and shuffle, layer after layer; ``states`` takes what each of them makes."""
+    """Gates, candidates, update and shuffle, layer after layer; ``states`` takes what each of them makes.
+
+    Without a skip connection all layers but the first read ``states``, and ``d_reads`` describes these.
+    """
     dtype: gl.constexpr = d_gates.dtype
     s_ring = gl.allocate_shared_memory(dtype, [FORM.STAGES * GROUPS, ROWS, STEP], d_input.layout)
-    s_reset, s_beside, s_update, s_candidate, b_reset, b_update, b_candidate = (), (), (), (), (), (), ()
+    s_reset, s_update, s_candidate, s_reset_bias, s_update_bias, s_bias = (), (), (), (), (), ()
     for part in gl.static_range(len(FORM.WIDTHS)):
         s_reset += (gl.allocate_shared_memory(dtype, [FORM.STEPS, FORM.WIDTHS[part], STEP], d_gates.layout),)
-        s_beside += (gl.allocate_shared_memory(dtype, [GROUPS, ROWS, FORM.WIDTHS[part]], d_input_beside.layout),)
-        b_reset += (_allocate_biases(p_bias, 1, FORM.WIDTHS[part]),)
+        s_reset_bias += (_allocate_biases(p_bias, 1, FORM.WIDTHS[part]),)
     for part in gl.static_range(len(FORM.OUTS)):
         s_update += (gl.allocate_shared_memory(dtype, [FORM.STEPS, FORM.OUTS[part], STEP], d_update.layout),)
         s_candidate += (gl.allocate_shared_memory(dtype, [FORM.STEPS, FORM.OUTS[part], STEP], d_candidates.layout),)
-        b_update += (_allocate_biases(p_bias, 1, FORM.OUTS[part]),)
-        b_candidate += (_allocate_biases(p_bias, 1, FORM.OUTS[part]),)
+        s_update_bias += (_allocate_biases(p_bias, 1, FORM.OUTS[part]),)
+        s_bias += (_allocate_biases(p_bias, 1, FORM.OUTS[part]),)
     barriers: gl.constexpr = mbarrier.MBarrierLayout()
     full = gl.allocate_shared_memory(gl.int64, [FORM.STAGES, 1], barriers)
     empty = gl.allocate_shared_memory(gl.int64, [FORM.STAGES, 1], barriers)
-    ready = gl.allocate_shared_memory(gl.int64, [GROUPS, 1], barriers)
-    free = gl.allocate_shared_memory(gl.int64, [GROUPS, 1], barriers)
     once = gl.allocate_shared_memory(gl.int64, [2, 1], barriers)
     for stage in gl.static_range(FORM.STAGES):
         mbarrier.init(full.index(stage), count=1)
         mbarrier.init(empty.index(stage), count=GROUPS)
-    for group in gl.static_range(GROUPS):
-        mbarrier.init(ready.index(group), count=1)
-        mbarrier.init(free.index(group), count=1)
-        mbarrier.init(once.index(group), count=1)
-    ring, beside = (s_ring, full, empty), (s_beside, ready, free)
-    weights = (s_reset, s_update, s_candidate, once)
-    biases = (b_reset, b_update, b_candidate, p_gates_bias, p_bias)
-    coming = (d_gates, d_update, d_candidates, d_input, d_states, d_product, d_input_beside, d_states_beside)
-    memory = (p_input, p_states, p_product, p_counters)
+    for number in gl.static_range(2):
+        mbarrier.init(once.index(number), count=1)
+    ring, weights = (s_ring, full, empty), (s_reset, s_update, s_candidate, once)
+    biases = (s_reset_bias, s_update_bias, s_bias, p_gates_bias, p_bias)
+    coming = (d_gates, d_update, d_candidates, d_input, d_reads, d_product)
+    memory = (p_input, p_states, p_reads, p_skips, p_scale, p_product, p_counters)
     shape = (n_pairs, n_layers, starts, lengths)
     gl.warp_specialize([
-        (_consume, (0, weights, biases, ring, beside, memory, shape, FORM)),
-        (_consume, (1, weights, biases, ring, beside, memory, shape, FORM)),
-        (_produce, (coming, weights, ring, beside, p_counters, n_pairs, n_layers, FORM)),
+        (_consume, (0, weights, biases, ring, memory, shape, FORM)),
+        (_consume, (1, weights, biases, ring, memory, shape, FORM)),
+        (_produce, (coming, weights, ring, p_counters, n_pairs, n_layers, FORM)),
     ], [4, 1], [FORM.REGISTERS, PRODUCER])  # fmt: skip
+
+
+@gluon.jit
+def _part():
+    """Of a program: its tile, its cell, and its number among the programs of both."""
+    way = gl.program_id(0) % WAYS
+    return gl.program_id(0) // WAYS, way // (WAYS // 2), way % (WAYS // 2)
+
+
+@gluon.jit
+def _column(way, part: gl.constexpr, FORM: gl.constexpr):
+    """Where in a cell's reset gates a part of a program's columns begins: first come the first parts of all."""
+    return part * (WAYS // 2 * FORM.WIDTHS[0]) + way * FORM.WIDTHS[part]
+
+
+@gluon.jit
+def _step_of(position, way, FORM: gl.constexpr):
+    """Which columns of a come at a position: those last of which a program has the reset gates.
+
+    Where the parts of a program are as wide as a step and half of that, these are two steps: ``way``, one of the first
+    WAYS // 2, and one of those after them, in which two programs have their second parts.
+    """
+    HALF: gl.constexpr = WAYS // 2
+    LAST: gl.constexpr = FORM.STEPS - 1
+    if FORM.LAST == 1:
+        return (way + 1 + position) % FORM.STEPS
+    else:
+        # The other steps of each kind, in turn, then the own of the first kind and that of the second.
+        first = (way + 1 + position) % HALF
+        second = HALF + (way // 2 + 2 + position - HALF) % (FORM.STEPS - HALF)
+        step = gl.where(position < HALF - 1, first, second)
+        return gl.where(position == LAST - 1, way, gl.where(position == LAST, HALF + way // 2, step))
 
 
 # What is copied
 
 
 @gluon.jit
-def _produce(coming, weights, ring, beside, p_counters, n_pairs, n_layers, FORM: gl.constexpr):
+def _produce(coming, weights, ring, p_counters, n_pairs, n_layers, FORM: gl.constexpr):
     """Ask for the weights, then for what each layer reads, when those have stored it who make it."""
-    d_gates, d_update, d_candidates, d_input, d_states, d_product, d_input_beside, d_states_beside = coming
+    d_gates, d_update, d_candidates, d_input, d_reads, d_product = coming
     s_reset, s_update, s_candidate, once = weights
-    tile, way = gl.program_id(0) // WAYS, gl.program_id(0) % WAYS
+    tile, i, way = _part()
     LOADED: gl.constexpr = FORM.STEPS * (FORM.COLUMNS + 2 * FORM.OUTPUTS) * STEP * 2
     mbarrier.expect(once.index(0), LOADED)
+    output = i * FORM.D + way * FORM.OUTPUTS
     for step in range(FORM.STEPS):
-        _ask_weights(d_gates, s_reset, FORM.WIDTHS, way * FORM.COLUMNS, step, once)
-        _ask_weights(d_update, s_update, FORM.OUTS, 2 * FORM.E + way * FORM.OUTPUTS, step, once)
-        _ask_weights(d_candidates, s_candidate, FORM.OUTS, way * FORM.OUTPUTS, step, once)
-    p_tile = p_counters + (1 + tile) * SPACING
+        for part in gl.static_range(len(FORM.WIDTHS)):
+            row = i * FORM.E + _column(way, part, FORM)
+            _ask_weights(d_gates, s_reset[part].index(step), FORM.WIDTHS[part], row, step, once)
+        for part in gl.static_range(len(FORM.OUTS)):
+            row = output + part * FORM.OUTS[0]
+            _ask_weights(d_update, s_update[part].index(step), FORM.OUTS[part], 2 * FORM.E + row, step, once)
+            _ask_weights(d_candidates, s_candidate[part].index(step), FORM.OUTS[part], row, step, once)
     row = tile * (GROUPS * ROWS)
-    column = way * FORM.COLUMNS % FORM.E
     for layer in range(n_layers):
         if layer == 0:
-            _ask(d_input, ring, row, 0, 0, 0, FORM.STAGES, FORM)
-            _ask_beside(d_input_beside, beside, row, column, layer, FORM)
-            _ask(d_input, ring, row, 0, 0, FORM.STAGES, FORM.STEPS, FORM)
+            _ask(d_input, ring, row, 0, way, True, 0, FORM)
         else:
             _await(p_counters, layer * (gl.num_programs(0) * GROUPS))
-            before = (layer - 1) * n_pairs + row
-            _ask(d_states, ring, before, 0, 2 * layer, 0, FORM.STAGES, FORM)
-            _ask_beside(d_states_beside, beside, before, column, layer, FORM)
-            _ask(d_states, ring, before, 0, 2 * layer, FORM.STAGES, FORM.STEPS, FORM)
-        _await(p_tile, (layer + 1) * (WAYS * GROUPS))
-        _ask(d_product, ring, row, way // (WAYS // 2) * FORM.E, 2 * layer + 1, 0, FORM.STEPS, FORM)
+            before = ((layer - 1) & 1 if FORM.SKIP else layer - 1) * n_pairs + row
+            _ask(d_reads, ring, before, 0, way, True, 2 * layer, FORM)
+        _await(p_counters + (1 + tile) * SPACING, (layer + 1) * (WAYS * GROUPS))
+        _ask(d_product, ring, row, i * FORM.E, way, False, 2 * layer + 1, FORM)
 
 
 @gluon.jit
-def _ask_weights(d_weight, parts, WIDTHS: gl.constexpr, row, step, once):
-    """Ask for a program's rows of some weights, those columns that a step multiplies."""
-    BOX: gl.constexpr = WIDTHS[len(WIDTHS) - 1]
-    for part in gl.static_range(len(WIDTHS)):
-        for box in gl.static_range(WIDTHS[part] // BOX):
-            place = parts[part].index(step).slice(box * BOX, BOX, dim=0)
-            at = [row + part * WIDTHS[0] + box * BOX, step * STEP]
-            tma.async_copy_global_to_shared(d_weight, at, once.index(0), place)
+def _ask_weights(d_weight, s_weight, WIDTH: gl.constexpr, row, step, once):
+    """Ask for some rows of weights, those columns that a step multiplies."""
+    BOX: gl.constexpr = d_weight.block_type.shape[0]
+    for box in gl.static_range(WIDTH // BOX):
+        place = s_weight.slice(box * BOX, BOX, dim=0)
+        tma.async_copy_global_to_shared(d_weight, [row + box * BOX, step * STEP], once.index(0), place)
 
 
 @gluon.jit
-def _ask(d_read, ring, row, column, turn, begin: gl.constexpr, end: gl.constexpr, FORM: gl.constexpr):
-    """Ask for some steps of a product's left side, each when its place is free."""
+def _ask(d_read, ring, row, column, way, OWN: gl.constexpr, turn, FORM: gl.constexpr):
+    """Ask for a product's left side, step by step, each when its place is free; where ``OWN``, own columns last."""
     s_ring, full, empty = ring
-    for step in range(begin, end):
-        stage = step % FORM.STAGES
-        mbarrier.wait(empty.index(stage), (_round(turn, step, FORM) & 1) ^ 1)
+    for position in range(FORM.STEPS):
+        stage, parity = _place(turn, position, FORM)
+        step = _step_of(position, way, FORM) if OWN else position
+        mbarrier.wait(empty.index(stage), parity ^ 1)
         mbarrier.expect(full.index(stage), GROUPS * d_read.block_type.nbytes)
         for group in gl.static_range(GROUPS):
             place = s_ring.index(stage * GROUPS + group)
@@ -146,18 +176,10 @@ def _ask(d_read, ring, row, column, turn, begin: gl.constexpr, end: gl.constexpr
 
 
 @gluon.jit
-def _ask_beside(d_beside, beside, row, column, layer, FORM: gl.constexpr):
-    """Ask for those columns of the pairs whose reset gates a program makes."""
-    s_beside, ready, free = beside
-    BOX: gl.constexpr = FORM.WIDTHS[len(FORM.WIDTHS) - 1]
-    for group in gl.static_range(GROUPS):
-        mbarrier.wait(free.index(group), (layer & 1) ^ 1)
-        mbarrier.expect(ready.index(group), FORM.COLUMNS // BOX * d_beside.block_type.nbytes)
-        for part in gl.static_range(len(FORM.WIDTHS)):
-            for box in gl.static_range(FORM.WIDTHS[part] // BOX):
-                place = s_beside[part].index(group).slice(box * BOX, BOX, dim=1)
-                at = [row + group * ROWS, column + part * FORM.WIDTHS[0] + box * BOX]
-                tma.async_copy_global_to_shared(d_beside, at, ready.index(group), place)
+def _place(turn, position, FORM: gl.constexpr):
+    """The place of the ring that a step of a product takes, and the parity of the rounds before."""
+    use = turn * FORM.STEPS + position
+    return use % FORM.STAGES, use // FORM.STAGES & 1
 
 
 # Counters in memory
@@ -208,96 +230,135 @@ def _signal(p_counter):
 
 
 @gluon.jit
-def _consume(group, weights, biases, ring, beside, memory, shape, FORM: gl.constexpr):
+def _consume(group, weights, biases, ring, memory, shape, FORM: gl.constexpr):
     """All layers on a group's pairs."""
     s_reset, s_update, s_candidate, once = weights
-    s_reset_bias, s_update_bias, s_candidate_bias, _, _ = biases
-    p_input, p_states, p_product, p_counters = memory
+    s_reset_bias, s_update_bias, s_bias, _, _ = biases
+    p_input, p_states, p_reads, p_skips, p_scale, p_product, p_counters = memory
     n_pairs, n_layers, starts, lengths = shape
-    s_beside, ready, free = beside
-    tile, way = gl.program_id(0) // WAYS, gl.program_id(0) % WAYS
+    tile, i, way = _part()
     if group == 0:
-        _store_biases(biases, way, FORM)
+        _store_biases(biases, i, way, FORM)
         mbarrier.arrive(once.index(1), count=1)
     first = (tile * GROUPS + group).to(gl.int64) * ROWS
-    i, begin = way // (WAYS // 2), way % (WAYS // 2) * FORM.OUTPUTS
+    begin = way * FORM.OUTPUTS
     RESETS: gl.constexpr = len(FORM.WIDTHS)
     mbarrier.wait(once.index(0), 0)
     mbarrier.wait(once.index(1), 0)
     for layer in range(n_layers):
-        sums = _multiply(s_reset + s_update, FORM.WIDTHS + FORM.OUTS, ring, group, 2 * layer, FORM)
-        mbarrier.wait(ready.index(group), layer & 1)
+        sums = _multiply(s_reset + s_update, FORM.WIDTHS + FORM.OUTS, ring, group, way, True, 2 * layer, FORM)
+        b_reads = _read_own(ring, group, way, 2 * layer, FORM)
         for part in gl.static_range(RESETS):
-            s_out = s_beside[part].index(group)
-            s_out.store(_reset(sums[part], s_out, s_reset_bias[part].index(0)))
-        for part in gl.static_range(RESETS):
-            _leave(p_product, s_beside[part].index(group), way * FORM.COLUMNS + part * FORM.WIDTHS[0], first, FORM)
-        hopper.fence_async_shared()
-        mbarrier.arrive(free.index(group), count=1)
+            b_product = _reset(sums[part], b_reads[part], s_reset_bias[part].index(0))
+            _leave(p_product, b_product, i * FORM.E + _column(way, part, FORM), first, FORM)
         _signal(p_counters + (1 + tile) * SPACING)
         # While the others of the tile do the same.
+        numbers = layer.to(gl.int64) * n_pairs * FORM.E
         if layer == 0:
             p_state = p_input
         else:
-            p_state = p_states + (layer - 1).to(gl.int64) * n_pairs * FORM.E
-        b_update, b_copied = (), ()
+            p_state = p_states + (numbers - n_pairs * FORM.E)
+        b_updates, b_copied, b_skips = (), (), ()
         for part in gl.static_range(len(FORM.OUTS)):
             b_sum = 0.5 * sums[RESETS + part] + _bias(s_update_bias[part].index(0), FORM.OUTS[part])
-            b_update += (0.5 * _tanh(b_sum, True) + 0.5,)
+            b_updates += (0.5 * _tanh(b_sum, True) + 0.5,)
             b_copied += (_load_copied(p_state, begin + part * FORM.OUTS[0], i, first, FORM.OUTS[part], FORM),)
-        sums = _multiply(s_candidate, FORM.OUTS, ring, group, 2 * layer + 1, FORM)
-        p_out = p_states + layer.to(gl.int64) * n_pairs * FORM.E
+            if FORM.SKIP:
+                cells, columns = _out(begin + part * FORM.OUTS[0], i, first, starts, lengths, FORM.OUTS[part], FORM)
+                b_skips += (gl.load(p_skips + numbers + (cells * FORM.D + columns)),)
+        sums = _multiply(s_candidate, FORM.OUTS, ring, group, way, False, 2 * layer + 1, FORM)
         for part in gl.static_range(len(FORM.OUTS)):
-            b_candidate = _tanh(sums[part] + _bias(s_candidate_bias[part].index(0), FORM.OUTS[part]), True)
-            b_out = b_candidate + b_update[part] * (b_copied[part].to(gl.float32) - b_candidate)
-            _store(p_out, b_out, begin + part * FORM.OUTS[0], i, first, starts, lengths, FORM)
+            b_candidate = _tanh(sums[part] + _bias(s_bias[part].index(0), FORM.OUTS[part]), True)
+            b_out = b_candidate + b_updates[part] * (b_copied[part].to(gl.float32) - b_candidate)
+            b_out = gl.convert_layout(b_out.to(p_states.dtype.element_ty), _lines(FORM.OUTS[part]))
+            cells, columns = _out(begin + part * FORM.OUTS[0], i, first, starts, lengths, FORM.OUTS[part], FORM)
+            gl.store(p_states + numbers + (cells * FORM.D + columns), b_out)
+            if FORM.SKIP:
+                b_read = b_out.to(gl.float32) + gl.load(p_scale + columns) * b_skips[part].to(gl.float32)
+                p_read = p_reads + (layer & 1).to(gl.int64) * n_pairs * FORM.E
+                gl.store(p_read + (cells * FORM.D + columns), b_read.to(p_states.dtype.element_ty))
         _signal(p_counters)
 
 
 @gluon.jit
-def _store_biases(biases, way, FORM: gl.constexpr):
+def _store_biases(biases, i, way, FORM: gl.constexpr):
     """Halves of those of the reset and update gates, and those of the candidates, of a program's columns."""
     s_reset, s_update, s_candidate, p_gates_bias, p_bias = biases
     for part in gl.static_range(len(FORM.WIDTHS)):
-        p_reset = p_gates_bias + (way * FORM.COLUMNS + part * FORM.WIDTHS[0])
+        p_reset = p_gates_bias + (i * FORM.E + _column(way, part, FORM))
         _store_bias(s_reset[part].index(0), p_reset, 0.5, FORM.WIDTHS[part])
     for part in gl.static_range(len(FORM.OUTS)):
-        column = way * FORM.OUTPUTS + part * FORM.OUTS[0]
+        column = i * FORM.D + way * FORM.OUTPUTS + part * FORM.OUTS[0]
         _store_bias(s_update[part].index(0), p_gates_bias + (2 * FORM.E + column), 0.5, FORM.OUTS[part])
         _store_bias(s_candidate[part].index(0), p_bias + column, 1.0, FORM.OUTS[part])
 
 
 @gluon.jit
-def _multiply(parts, WIDTHS: gl.constexpr, ring, group, turn, FORM: gl.constexpr):
-    """The products of what comes through the ring with resident weights, in parts of some columns."""
+def _multiply(parts, WIDTHS: gl.constexpr, ring, group, way, OWN: gl.constexpr, turn, FORM: gl.constexpr):
+    """The products of what comes through the ring with resident weights, in parts of some columns.
+
+    Where ``OWN``, the last places are not left: :func:`_read_own` does it.
+    """
     s_ring, full, empty = ring
     PARTS: gl.constexpr = len(WIDTHS)
+    LAST: gl.constexpr = FORM.LAST if OWN else 0
     sums = ()
     for part in gl.static_range(PARTS):
         sums += (_zeros(WIDTHS[part]),)
-    for step in range(FORM.STEPS):
-        stage = step % FORM.STAGES
-        mbarrier.wait(full.index(stage), _round(turn, step, FORM) & 1)
+    for position in range(FORM.STEPS):
+        stage, parity = _place(turn, position, FORM)
+        step = _step_of(position, way, FORM) if OWN else position
+        mbarrier.wait(full.index(stage), parity)
         left, started = s_ring.index(stage * GROUPS + group), ()
         for part in gl.static_range(PARTS):
             right = parts[part].index(step).permute((1, 0))
-            started += (hopper.warpgroup_mma(left, right, sums[part], use_acc=step > 0, is_async=True),)
+            started += (hopper.warpgroup_mma(left, right, sums[part], use_acc=position > 0, is_async=True),)
         sums = _wait(PARTS, started)
-        if step > 0:
-            mbarrier.arrive(empty.index((step - 1) % FORM.STAGES), count=1)
+        if position > 0 and position <= FORM.STEPS - LAST:
+            before, _ = _place(turn, position - 1, FORM)
+            mbarrier.arrive(empty.index(before), count=1)
     sums = _wait(0, sums)
-    mbarrier.arrive(empty.index((FORM.STEPS - 1) % FORM.STAGES), count=1)
+    if LAST == 0:
+        before, _ = _place(turn, FORM.STEPS - 1, FORM)
+        mbarrier.arrive(empty.index(before), count=1)
     return sums
 
 
 @gluon.jit
-def _leave(p_product, s_out, begin, first, FORM: gl.constexpr):
-    """A part of r * a from shared memory to where all programs of the tile find it."""
-    lines: gl.constexpr = _lines(s_out.shape[1])
+def _read_own(ring, group, way, turn, FORM: gl.constexpr):
+    """Those columns of a whose reset gates a program makes, from the last places of the ring, which are then left."""
+    s_ring, _, empty = ring
+    b_reads = ()
+    for part in gl.static_range(FORM.LAST):
+        stage, _ = _place(turn, FORM.STEPS - FORM.LAST + part, FORM)
+        b_read = s_ring.index(stage * GROUPS + group).load(_sums(STEP))
+        mbarrier.arrive(empty.index(stage), count=1)
+        if FORM.WIDTHS[part] < STEP:
+            low, high = gl.split(b_read.reshape([ROWS, 2, STEP // 2]).permute(0, 2, 1))
+            b_read = gl.where(way % 2 == 0, low, high)
+            b_read = gl.convert_layout(b_read, _sums(STEP // 2), assert_trivial=True)
+        b_reads += (b_read,)
+    return b_reads
+
+
+@gluon.jit
+def _reset(b_sum, b_read, s_bias):
+    """r_i * a of a part's columns."""
+    b_bias = _bias(s_bias, b_sum.shape[1])
+    CODE: gl.constexpr = RESET_BF16 if b_read.dtype == gl.bfloat16 else RESET_FP16
+    return gl.inline_asm_elementwise(
+        CODE, "=r,f,f,f,f,r", [b_sum, b_bias, b_read], dtype=b_read.dtype, is_pure=True, pack=2
+    )
+
+
+@gluon.jit
+def _leave(p_product, b_product, begin, first, FORM: gl.constexpr):
+    """A part of r * a to where all programs of the tile find it."""
+    lines: gl.constexpr = _lines(b_product.shape[1])
     rows = gl.arange(0, ROWS, layout=gl.SliceLayout(1, lines))
-    columns = begin + gl.arange(0, s_out.shape[1], layout=gl.SliceLayout(0, lines))
+    columns = begin + gl.arange(0, b_product.shape[1], layout=gl.SliceLayout(0, lines))
     offsets = rows[:, None] * (2 * FORM.E) + columns[None, :]
-    gl.store(p_product + first * (2 * FORM.E) + offsets, s_out.load(lines))
+    gl.store(p_product + first * (2 * FORM.E) + offsets, gl.convert_layout(b_product, lines))
 
 
 @gluon.jit
@@ -310,15 +371,13 @@ def _load_copied(p_state, begin, i, first, WIDTH: gl.constexpr, FORM: gl.constex
 
 
 @gluon.jit
-def _store(p_out, b_out, begin, i, first, starts, lengths, FORM: gl.constexpr):
-    """A part of the outputs to where the shuffle wants them."""
-    WIDTH: gl.constexpr = b_out.shape[1]
+def _out(begin, i, first, starts, lengths, WIDTH: gl.constexpr, FORM: gl.constexpr):
+    """Cells and columns to which the shuffle brings a part of the outputs."""
     lines: gl.constexpr = _lines(WIDTH)
     numbers = gl.arange(0, ROWS, layout=gl.SliceLayout(1, lines))
     cells = _destination(first + numbers, i, starts, lengths, FORM.SHUFFLE)
     columns = begin + gl.arange(0, WIDTH, layout=gl.SliceLayout(0, lines))
-    b_out = gl.convert_layout(b_out.to(p_out.dtype.element_ty), lines)
-    gl.store(p_out + cells[:, None] * FORM.D + columns[None, :], b_out)
+    return cells[:, None], columns[None, :]
 
 
 def parts(columns: int) -> tuple[int, ...]:
@@ -344,29 +403,39 @@ def counters(pairs: int) -> int:
 
 
 def layers_launch(
-    form: ResidentForm, pairs: int, features: int, groups: tuple[Any, ...], dtype: torch.dtype, *, layers: int,
+    form: ResidentForm,
+    pairs: int,
+    features: int,
+    groups: tuple[Any, ...],
+    dtype: torch.dtype,
+    *,
+    layers: int,
     **flags: Any,
-) -> DescriptorLaunch:  # fmt: skip
+) -> DescriptorLaunch:
     """The launch of so many layers of a shape.
 
-    It takes the weights of the gates twice, those of the candidates, the cells, the states of all layers, the products
-    and once more cells and states, then the biases of gates and candidates, cells, states, products and counters.
+    It takes the weights of the gates twice, those of the candidates, what the first layer reads, what the others read
+    and the products, then the biases of gates and candidates, the cells, the states of all layers, room for what two
+    layers read, the cells that skip connections add, all layers' but the first one's, their scale, the products and the
+    counters.
     """
     pair, steps = 2 * features, 2 * features // STEP.value
     columns, outputs = 2 * pair // WAYS.value, pair // WAYS.value
     widths, outs = parts(columns), parts(outputs)
-    assert steps % form.stages == 0 == pairs % tile_pairs()
+    # The columns of a of which a program has the reset gates are one step, or one and half of another.
+    assert widths in ((STEP.value,), (STEP.value, STEP.value // 2))
+    assert pairs % tile_pairs() == 0
     matrices = [
         Matrix(3 * pair, pair, widths[-1], STEP.value),
         Matrix(3 * pair, pair, outs[-1], STEP.value),
         Matrix(pair, pair, outs[-1], STEP.value),
-        *(Matrix(rows, pair, ROWS.value, STEP.value) for rows in (pairs, layers * pairs)),
+        Matrix(pairs, pair, ROWS.value, STEP.value),
+        Matrix((2 if flags["SKIP"] else layers) * pairs, pair, ROWS.value, STEP.value),
         Matrix(pairs, 2 * pair, ROWS.value, STEP.value),
-        *(Matrix(rows, pair, ROWS.value, widths[-1]) for rows in (pairs, layers * pairs)),
     ]
     constants = Constants(
         D=features, E=pair, STAGES=form.stages, STEPS=steps, COLUMNS=columns, WIDTHS=widths, OUTPUTS=outputs,
-        OUTS=outs, REGISTERS=240, **flags,
+        OUTS=outs, LAST=len(widths), REGISTERS=240, **flags,
     )  # fmt: skip
     return DescriptorLaunch(
         sys.modules[__name__], "layers_forward", (pairs // tile_pairs() * WAYS.value,), matrices, dtype, pairs, layers,

@@ -245,7 +245,7 @@ class ResidentForm(NamedTuple):
 
     most: int
     """Pairs up to which it is faster than a launch for each layer."""
-    stages: int = 3
+    stages: int = 4
     """Places for pairs in shared memory."""
 
 

@@ -46,7 +46,7 @@ class Descriptor:
     def __init__(self, tensor: Tensor, rows: int, columns: int, block: tuple[int, int]) -> None:
         self.matrix, self.block, self.layout = tensor.view(rows, columns), block, None
         self.dtype = tensor.dtype
-        self.block_type = SimpleNamespace(nbytes=block[0] * block[1] * tensor.element_size())
+        self.block_type = SimpleNamespace(nbytes=block[0] * block[1] * tensor.element_size(), shape=block)
 
     def read(self, row: int, column: int) -> Tensor:
         """A block, with zeros for rows that do not exist."""
@@ -97,7 +97,6 @@ class Shared:
     def __init__(self, data: Tensor | list[Barrier], flat: Tensor | None = None) -> None:
         self.data: Any = data
         self.dtype = data.dtype if isinstance(data, Tensor) else torch.int64
-        self.shape = data.shape if isinstance(data, Tensor) else [len(data)]
 
     def index(self, number: Tensor | int) -> Any:
         assert 0 <= int(number) < len(self.data), "a place that does not exist"
@@ -355,7 +354,7 @@ _language = SimpleNamespace(
     zeros=lambda shape, dtype, layout: torch.zeros([int(size) for size in shape], dtype=dtype),
     minimum=_minimum, convert_layout=lambda block, layout, assert_trivial=False: block, warp_specialize=_specialize,
     inline_asm_elementwise=_reset, SliceLayout=lambda *a: None, BlockedLayout=lambda *a: None,
-    SwizzledSharedLayout=lambda *a: None, atomic_add=_atomic_add, thread_barrier=lambda: None,
+    SwizzledSharedLayout=lambda *a: None, split=lambda block: block.unbind(-1), atomic_add=_atomic_add, thread_barrier=lambda: None,
 )  # fmt: skip
 _LAYOUTS = ("_sums", "_operand", "_lines", "_spread")
 

@@ -203,34 +203,38 @@ def test_wide_forward(form: WideForm, dtype: torch.dtype) -> None:
 
 
 def resident(
-    features: int, bins: tuple[tuple[int, int], ...], layers: int, shuffle: int, swap: bool, dtype: torch.dtype = DTYPE
+    features: int, bins: tuple[tuple[int, int], ...], layers: int, dtype: torch.dtype, **flags: Any
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """What each of some layers makes in one launch, and the definition in float64 of what came before."""
     torch.manual_seed(0)
     sample = partial(draw, dtype=dtype)
     pair, cells = 2 * features, sum(count * length for count, length in bins)
     pairs = cells // 2
-    x_CD = sample(cells, features).clamp(-1, 1)
+    x_CD, skips = sample(cells, features).clamp(-1, 1), sample(layers + 1, cells, features).clamp(-1, 1)
     gates, candidates = sample(3 * pair, pair, scale=pair**-0.5), sample(2, features, pair, scale=pair**-0.5)
-    gates_bias, candidates_bias = sample(3 * pair), sample(2, features)
+    gates_bias, candidates_bias, scale_D = sample(3 * pair), sample(2, features), torch.randn(features)
     lengths = tuple(length for _, length in bins)
     groups = layer_plan.group_numbers([count * length // 2 for count, length in bins], lengths, (0.0,) * len(bins))
     launch = hopper_resident.layers_launch(
-        ResidentForm(most=pairs), pairs, features, groups, dtype, layers=layers, SHUFFLE=shuffle, SWAP=swap
+        ResidentForm(most=pairs), pairs, features, groups, dtype, layers=layers, **flags
     )
-    states, product_P2E = (torch.full((rows, width), float("nan"), dtype=dtype)
-        for rows, width in ((layers * cells, features), (pairs, 2 * pair)))  # fmt: skip
+    states, reads, products = (
+        torch.full((rows, features), float("nan"), dtype=dtype) for rows in (layers * cells, 2 * cells, 2 * cells)
+    )
     counters = torch.zeros(hopper_resident.counters(pairs), dtype=torch.int32)
+    read = (x_CD + scale_D * skips[0]).to(dtype) if flags["SKIP"] else x_CD
+    more = (reads, skips[1:], scale_D) if flags["SKIP"] else (None, None, None)
     run(
-        launch, gates, gates, candidates, x_CD, states, product_P2E, x_CD, states, gates_bias, candidates_bias, x_CD,
-        states, product_P2E, counters,
+        launch, gates, gates, candidates, read, reads if flags["SKIP"] else states, products, gates_bias,
+        candidates_bias, x_CD, states, *more, products, counters,
     )  # fmt: skip
     weights = SwitchWeights(*(tensor.double() for tensor in (gates, gates_bias, candidates, candidates_bias)))
-    for out_CD in states.view(layers, cells, features):
-        y_PE = reference.gated_switch(x_CD.double().view(pairs, pair), weights, None, swap=swap)
+    for out_CD, skip_CD in zip(states.view(layers, cells, features), skips, strict=False):
+        added = (skip_CD.double() * scale_D.double()).view(pairs, pair) if flags["SKIP"] else None
+        y_PE = reference.gated_switch(x_CD.double().view(pairs, pair), weights, added, swap=flags["SWAP"])
         parts = y_PE.view(cells, features).split([count * length for count, length in bins])
         shuffled = [
-            SHUFFLES[shuffle](part.view(*shape, -1)).reshape(part.shape)
+            SHUFFLES[flags["SHUFFLE"]](part.view(*shape, -1)).reshape(part.shape)
             for part, shape in zip(parts, bins, strict=True)
         ]
         yield out_CD.double(), torch.cat(shuffled)
@@ -238,19 +242,19 @@ def resident(
 
 
 @pytest.mark.parametrize(
-    ("features", "bins", "shuffle", "swap", "dtype"),
+    ("features", "bins", "shuffle", "swap", "skip", "dtype"),
     [
-        (192, ((1, 512),), 1, True, torch.bfloat16),
-        (192, ((2, 192), (2, 64)), -1, True, torch.float16),
-        (96, ((1, 256),), -1, False, torch.bfloat16),
+        (192, ((1, 512),), 1, True, False, torch.bfloat16),
+        (192, ((2, 192), (2, 64)), -1, True, True, torch.float16),
+        (128, ((1, 256),), -1, False, False, torch.bfloat16),
     ],
     ids=str,
 )
 def test_layers_forward(
-    features: int, bins: tuple[tuple[int, int], ...], shuffle: int, swap: bool, dtype: torch.dtype
+    features: int, bins: tuple[tuple[int, int], ...], shuffle: int, swap: bool, skip: bool, dtype: torch.dtype
 ) -> None:
     """Three layers in one launch, two tiles of pairs, programs side by side that wait for each other."""
-    for actual, exact in resident(features, bins, 3, shuffle, swap, dtype):
+    for actual, exact in resident(features, bins, 3, dtype, SHUFFLE=shuffle, SWAP=swap, SKIP=skip):
         assert (actual - exact).abs().max() < 0.05
 
 
