@@ -31,7 +31,7 @@ from triton.experimental.gluon.language.nvidia import hopper
 
 from riffle.kernels.descriptors import Constants, DescriptorLaunch, Matrix
 from riffle.kernels.gated_switch import _copied, _destination, _tanh
-from riffle.kernels.hopper import PRODUCER, ROWS, WARPS, _lines, _sums
+from riffle.kernels.hopper import ROWS, WARPS, _lines, _sums
 from riffle.kernels.hopper_wide import RESET_BF16, RESET_FP16, _allocate_biases, _bias, _store_bias, _wait, _zeros
 from riffle.kernels.tuning import ResidentForm
 
@@ -42,6 +42,8 @@ WAYS = gl.constexpr(8)
 """Programs of a tile, half of them for each cell."""
 GROUPS = gl.constexpr(2)
 """Groups of warps of a program, each with ``ROWS`` pairs of the tile."""
+REGISTERS, PRODUCER = gl.constexpr(224), gl.constexpr(56)
+"""Registers of a thread in the groups, and of one of the warp that copies."""
 SPACING = gl.constexpr(32)
 """Numbers from one counter to the next, so that no two share a line of the cache."""
 
@@ -84,7 +86,7 @@ def layers_forward(
         (_consume, (0, weights, biases, ring, memory, shape, FORM)),
         (_consume, (1, weights, biases, ring, memory, shape, FORM)),
         (_produce, (coming, weights, ring, p_counters, n_pairs, n_layers, FORM)),
-    ], [4, 1], [FORM.REGISTERS, PRODUCER])  # fmt: skip
+    ], [4, 1], [REGISTERS, PRODUCER])  # fmt: skip
 
 
 @gluon.jit
@@ -435,7 +437,7 @@ def layers_launch(
     ]
     constants = Constants(
         D=features, E=pair, STAGES=form.stages, STEPS=steps, COLUMNS=columns, WIDTHS=widths, OUTPUTS=outputs,
-        OUTS=outs, LAST=len(widths), REGISTERS=240, **flags,
+        OUTS=outs, LAST=len(widths), **flags,
     )  # fmt: skip
     return DescriptorLaunch(
         sys.modules[__name__], "layers_forward", (pairs // tile_pairs() * WAYS.value,), matrices, dtype, pairs, layers,
