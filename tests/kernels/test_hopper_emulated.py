@@ -265,7 +265,10 @@ def test_layers_forward(
 def emulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
     """Chooses these kernels for 32 features, and lets them and the others run on a CPU; names of those that ran."""
     others, names = Launch._run, set()
-    caches = (tuning.find_layer_form, tuning.layer_form, tuning.product_form, layer_plan.plan_layer, plan_network)
+    caches = (
+        tuning.find_layer_form, tuning.layer_form, tuning.product_form, tuning.resident_form, layer_plan.plan_layer,
+        plan_network,
+    )  # fmt: skip
 
     def run_others(launch: Launch, tensors: Sequence[Tensor | None]) -> None:
         # Triton's interpreter has no assembly, and runs one launch after the other.
@@ -287,6 +290,7 @@ def emulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
     layers = tuple(LayerRow(32, keep, 0, LayerForm(groups=2, stages=2)) for keep in (False, True))
     monkeypatch.setattr(tuning, "LAYER_ROWS", layers)
     monkeypatch.setattr(tuning, "PRODUCT_FORMS", {32: ProductForm(0, stages=2, step=32)})
+    monkeypatch.setattr(tuning, "RESIDENT_FORMS", {128: ResidentForm(most=2**11)})
     for cache in caches:
         cache.cache_clear()
     yield names
@@ -319,6 +323,25 @@ def test_a_network_has_the_gradients_of_the_definition(blocks: int, recompute: b
     names = ["y 0", "y 1", "x 0", "x 1", *(name for name, _ in ours.named_parameters())]
     for name, actual, plain, truth in zip(names, *results, strict=True):
         assert (actual - truth).norm() <= 2 * (plain - truth).norm() + 1e-6 * truth.norm(), name
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the other launches run by Triton's interpreter")
+@pytest.mark.parametrize("blocks", [1, 3])
+def test_a_network_whose_half_blocks_are_launches(blocks: int, emulated: set[str]) -> None:
+    """Skip connections of layers that are joined add what such layers made; the last layer is a launch of its own."""
+    torch.manual_seed(0)
+    ours, eager, exact = (
+        ShuffleExchange(128, blocks, backend=backend, dtype=torch.float16)
+        for backend in ("fused", "reference", "reference")
+    )
+    for net in (eager, exact):
+        net.load_state_dict(ours.state_dict())
+    exact.double()
+    x_BND = torch.rand(8, 32, 128).mul(2).sub(1).half()
+    with torch.no_grad():
+        actual, plain, truth = (net(x_BND.to(next(net.parameters()).dtype)).double() for net in (ours, eager, exact))
+    assert emulated == {"layers_forward"}
+    assert (actual - truth).norm() <= 2 * (plain - truth).norm()
 
 
 # The emulator itself
