@@ -24,6 +24,7 @@ import torch
 from residual_layer import ResidualLayer
 from torch import Tensor
 
+from riffle import ShuffleExchange
 from riffle.bench.measure import relative_error
 from riffle.kernels import layer_plan, reference, residual, tuning
 from riffle.kernels.launches import Kept, Workspace, forward_layer, unit_weights
@@ -31,7 +32,7 @@ from riffle.kernels.layer_backward import SkipGradient, UnitGradients, backward_
 from riffle.kernels.layer_plan import LayerPlan, plan_layer, share_gradients
 from riffle.kernels.plan import plan_network
 from riffle.kernels.reference import NORMS, Norm
-from riffle.kernels.tuning import LayerForm, LayerRow, ProductForm, RowForm, WideForm
+from riffle.kernels.tuning import LayerForm, LayerRow, ProductForm, ResidentForm, RowForm, WideForm
 from riffle.shuffle import SHUFFLES
 
 DEVICE, DTYPE = torch.device("cuda", 0), torch.bfloat16
@@ -52,6 +53,8 @@ WIDE_TRIALS: dict[str, WideForm] = {
     "wide-128": WideForm(fewest=0, columns=128, stages=4),
 }
 """Forms of the two products of 384 features, each with what follows it."""
+RESIDENT_TRIALS: dict[int, ResidentForm] = {192: ResidentForm(most=2**11)}
+"""Consecutive layers of few pairs in one launch."""
 ROW_TRIALS: dict[str, dict[str, RowForm]] = {
     "shared": dict.fromkeys(("forward", "backward"), RowForm(32, 8, shared=True)),
     "forward8": {"forward": RowForm(8, 8)},
@@ -76,6 +79,7 @@ class Setting(NamedTuple):
     rows: tuple[LayerRow, ...] = tuning.LAYER_ROWS
     products: dict[int, ProductForm] = tuning.PRODUCT_FORMS
     wide: dict[int, tuple[WideForm, ...]] = tuning.WIDE_FORMS
+    resident: dict[int, ResidentForm] = tuning.RESIDENT_FORMS
     dependent: bool = tuning.DEPENDENT_LAUNCH
     gradient_pairs: int = tuning.GRADIENT_PAIRS
     few_rows: dict[str, RowForm] = tuning.FEW_ROWS
@@ -96,11 +100,12 @@ def _with_rows(name: str, setting: Setting) -> Setting:
 
 
 CHANGES: dict[str, Callable[[Setting], Setting]] = {
-    "before": lambda setting: Setting(BEFORE, {}, {}, dependent=False),
+    "before": lambda setting: Setting(BEFORE, {}, {}, {}, dependent=False),
     "library": lambda setting: Setting(),
-    "other": lambda setting: Setting((), {}, {}, dependent=False),
+    "other": lambda setting: Setting((), {}, {}, {}, dependent=False),
     "waiting": lambda setting: setting._replace(dependent=False),
     "products": lambda setting: setting._replace(products=setting.products | PRODUCT_TRIALS),
+    "resident": lambda setting: setting._replace(resident=RESIDENT_TRIALS),
     "apart": lambda setting: setting._replace(wide={}),
     **{name: partial(_with_wide, form) for name, form in WIDE_TRIALS.items()},
     "loop": partial(_with_form, "loop", True, 2**13),
@@ -114,7 +119,7 @@ CHANGES: dict[str, Callable[[Setting], Setting]] = {
     **{name: partial(_with_rows, name) for name in ROW_TRIALS},
 }
 """What a part of a setting's name does: forms by their names, for kept gates or for few pairs; "waiting" without
-launches that begin before the one before has ended; more or fewer pairs a product for the weights; "apart" the
+launches that begin before the one before has ended; "resident" half blocks of few pairs as one launch each; more or fewer pairs a product for the weights; "apart" the
 library's products of 384 features, and passes; "other" has no kernels for this chip at all; "many" normalises rows of
 many pairs like those of few."""
 CACHES = (
@@ -122,6 +127,7 @@ CACHES = (
     tuning.layer_form,
     tuning.product_form,
     tuning.wide_form,
+    tuning.resident_form,
     tuning.pass_blocks,
     plan_layer,
     residual.plan_layer,
@@ -136,6 +142,7 @@ def use(name: str) -> None:
         setting = CHANGES[change](setting)
     tuning.LAYER_ROWS, tuning.PRODUCT_FORMS = setting.rows, setting.products
     tuning.WIDE_FORMS, tuning.DEPENDENT_LAUNCH = setting.wide, setting.dependent
+    tuning.RESIDENT_FORMS = setting.resident
     tuning.FEW_ROWS, tuning.MANY_ROWS = setting.few_rows, setting.many_rows
     layer_plan.GRADIENT_PAIRS = tuning.GRADIENT_PAIRS = setting.gradient_pairs
     for cache in CACHES:
@@ -239,6 +246,30 @@ def check_residual(setting: str, features: int, pairs: int, *, norm: Norm, shuff
     return compare(layer, [layer.out, *layer.backward(plan, layers=2)], shuffle)
 
 
+def check_network(setting: str, features: int, pairs: int, *, blocks: int) -> dict[str, Any]:
+    """A whole network in inference, launched and replayed as a CUDA graph: each of five calls with the definition."""
+    use(setting)
+    torch.manual_seed(0)
+    options: dict[str, Any] = {"device": DEVICE, "dtype": DTYPE}
+    ours, eager, exact = (
+        ShuffleExchange(features, blocks, backend=backend, **options) for backend in ("fused", "reference", "reference")
+    )
+    for net in (eager, exact):
+        net.load_state_dict(ours.state_dict())
+    exact.double()
+    x_BND = torch.rand(1, 2 * pairs, features, device=DEVICE).mul(2).sub(1).to(DTYPE)
+    actual = []
+    with torch.no_grad():
+        for _ in range(5):
+            actual.append(ours(x_BND).clone())
+            wait()
+        plain, truth = eager(x_BND), exact(x_BND.double())
+    errors, allowed = [relative_error(y_BND, truth) for y_BND in actual], max(2 * relative_error(plain, truth), 1e-6)
+    same = all(torch.equal(y_BND, actual[0]) for y_BND in actual)
+    passed = same and all(error <= allowed for error in errors)
+    return {"errors": errors, "allowed": [allowed] * len(errors), "same": same, "passed": passed}
+
+
 def compare(layer: Layer | ResidualLayer, actual: list[Tensor], shuffle: int) -> dict[str, Any]:
     """Output and gradients with those of the definition."""
     wait()
@@ -281,16 +312,22 @@ class Check(NamedTuple):
     shuffle: int
     norm: Norm | None = None
     """Of the residual unit; None for the gated one."""
+    blocks: int = 0
+    """Of a whole network that has so many; 0 for a layer."""
 
     @property
     def name(self) -> str:
         """In words."""
+        if self.blocks:
+            return f"{self.setting}: {self.features} maps, {self.pairs} pairs, network of {self.blocks}"
         unit = "" if self.norm is None else f"residual {self.norm} "
         flags = f"{unit}{'keep ' * self.keep}{'skip ' * self.skip}{self.shuffle:+d}"
         return f"{self.setting}: {self.features} maps, {self.pairs} pairs, {flags}"
 
     def run(self) -> dict[str, Any]:
         """Compare it."""
+        if self.blocks:
+            return check_network(*self[:3], blocks=self.blocks)
         if self.norm is not None:
             return check_residual(*self[:3], norm=self.norm, shuffle=self.shuffle)
         return check_layer(*self[:3], keep=self.keep, skip=self.skip, shuffle=self.shuffle)
@@ -298,7 +335,10 @@ class Check(NamedTuple):
 
 def checks() -> list[Check]:
     """Of every form and change, those first that most rows need."""
-    found = []
+    found = [
+        Check("library+resident", 192, pairs, False, False, 0, blocks=blocks)
+        for pairs, blocks in ((2**11, 2), (2**7, 3), (2**9, 1), (2**10, 2))
+    ]
     for shuffle in (1, -1, 0):
         for setting in ("library", "library+loop", "library+waiting", "before"):
             for skip in (True, False):

@@ -30,7 +30,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
 from riffle.kernels import hopper, hopper_backward, hopper_wide, layer_backward, residual, tuning
-from riffle.kernels.launches import Kept, Launch, Workspace, forward_layer, unit_weights
+from riffle.kernels.launches import Kept, Launch, Workspace, forward_layer, forward_layers, unit_weights
 from riffle.kernels.layer_backward import SkipGradient, UnitGradients, backward_layer
 from riffle.kernels.layer_plan import plan_layer, share_gradients
 from riffle.kernels.reference import Norm
@@ -40,6 +40,7 @@ TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 MOST_SHARED = 227 * 1024
 """Bytes of shared memory that a program can have."""
 WIDE_FORMS = {384: [tuning.WideForm(0, columns, stages) for columns, stages in ((256, 3), (192, 4), (128, 4))]}
+RESIDENT_FORMS = {192: tuning.ResidentForm(most=2**11)}
 """Compiled whether or not the table has them."""
 
 
@@ -121,8 +122,8 @@ def compile_only(
 def clear_caches() -> None:
     """After a change of the table."""
     for cache in (
-        tuning.find_layer_form, tuning.layer_form, tuning.product_form, tuning.wide_form, tuning.switch_blocks,
-        plan_layer, residual.plan_layer,
+        tuning.find_layer_form, tuning.layer_form, tuning.product_form, tuning.wide_form, tuning.resident_form,
+        tuning.switch_blocks, plan_layer, residual.plan_layer,
     ):  # fmt: skip
         cache.cache_clear()
 
@@ -173,6 +174,26 @@ def run_layers(
                         grad_skip_CD=zeros(cells, features) if skip else None,
                         skip_gradient=SkipGradient(other, scale, scale.clone()) if more else None,
                     )  # fmt: skip
+
+
+def run_joined_layers(features: int, dtype: torch.dtype, *, skip: bool, cells: int = 256, layers: int = 2) -> None:
+    """Layers of a unit as one launch."""
+    plan = plan_layer(
+        (1,), (cells,), (0.0,), features, dtype, torch.device("cpu"),
+        shuffle=1, swap=True, keep=False, skip=skip, first=False,
+    )  # fmt: skip
+    pair = 2 * features
+
+    def zeros(*shape: int, kind: torch.dtype = dtype) -> Tensor:
+        return torch.zeros(*shape, dtype=kind)
+
+    scale = zeros(features, kind=torch.float32)
+    weights = unit_weights(zeros(3 * pair, pair), zeros(3 * pair), zeros(2, features, pair), zeros(2, features), scale)
+    x, out = zeros(cells, features), zeros(layers, cells, features)
+    forward_layers(
+        plan, x, x if skip else None, out if skip else None, weights, Workspace(x),
+        counters=zeros(64, kind=torch.int32), out_LCD=out,
+    )  # fmt: skip
 
 
 def run_residual_layers(
@@ -258,6 +279,11 @@ def compile_gated(
             tuning.WIDE_FORMS = {} if wide is None else {features: (wide,)}
             clear_caches()
             run_layers(features, dtype, keep=bool(keep), skip=bool(skip), cells=cells, **common)
+    for skip in options.skip if 0 in options.keep and features in RESIDENT_FORMS else ():
+        with ExitStack() as stack:
+            replace(stack, tuning, RESIDENT_FORMS=RESIDENT_FORMS, multiprocessors=lambda device: 132)
+            clear_caches()
+            run_joined_layers(features, dtype, skip=bool(skip))
 
 
 def compile_residual(

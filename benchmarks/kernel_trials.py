@@ -161,9 +161,9 @@ def rows() -> Iterator[Row]:
     yield Row("step-256", ("before", "library", "library+gradients17", "before"), time_network, (own_256, GRAPHS), 1.0)
     for cells in (4 * K, K, 2 * K, 8 * K):
         call = Workload(f"own-call-{cells}", "plain forward", 192, 2, (cells,))
-        settings = (
-            ("before", "library", "library+waiting") if cells == 4 * K else ("before", "library", "library+ways4")
-        )
+        settings = ("before", "library", "library+waiting" if cells == 4 * K else "library+ways4")
+        if cells <= 4 * K:
+            settings += ("library+resident",)
         yield Row(f"call-{cells}", settings, time_network, (call, GRAPHS), 1.0)
     for pairs, skip in ((2**13, False), (2**13, True), (2**15, False), (2**16, False), (2**16, True)):
         name = f"layer 192, {pairs} pairs, kept{', skip' * skip}"

@@ -24,7 +24,7 @@ SAME_KERNELS = {"other", "gradients15", "gradients17"}
 
 @pytest.fixture
 def trials(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    names = ("LAYER_ROWS", "PRODUCT_FORMS", "WIDE_FORMS", "DEPENDENT_LAUNCH", "GRADIENT_PAIRS")
+    names = ("LAYER_ROWS", "PRODUCT_FORMS", "WIDE_FORMS", "RESIDENT_FORMS", "DEPENDENT_LAUNCH", "GRADIENT_PAIRS")
     for name in (*names, "FEW_ROWS", "MANY_ROWS"):
         monkeypatch.setattr(tuning, name, getattr(tuning, name))
     monkeypatch.setattr(layer_plan, "GRADIENT_PAIRS", tuning.GRADIENT_PAIRS)
@@ -50,7 +50,10 @@ def test_every_setting_is_known_and_checked(trials: Any) -> None:
     options = {"dtype": torch.bfloat16, "features": 192}
     assert tuning.find_layer_form(2**11, keep=False, **options) is None
     assert tuning.find_layer_form(2**14, keep=True, skip=True, **options) is None
+    trials.use("library+resident")
+    assert checks.RESIDENT_TRIALS == tuning.RESIDENT_FORMS
     trials.use("library+loop")
+    assert tuning.RESIDENT_FORMS == {}
     form = checks.LAYER_TRIALS["loop"][1]
     assert tuning.find_layer_form(2**19, keep=True, **options) == form
     trials.use("library")

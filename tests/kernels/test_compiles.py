@@ -33,7 +33,11 @@ def compile_kernels(cache: Path, *options: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(
     ("features", "keep", "kernels"),
-    [(96, 1, ("layer_forward", "product_backward")), (384, 0, ("gates_forward", "candidates_forward"))],
+    [
+        (96, 1, ("layer_forward", "product_backward")),
+        (192, 0, ("layers_forward",)),
+        (384, 0, ("gates_forward", "candidates_forward")),
+    ],
 )
 def test_kernels_of_the_gated_unit(features: int, keep: int, kernels: tuple[str, ...], tmp_path: Path) -> None:
     """A width each, for the time it takes; benchmarks/kernel_resources.py has them all."""

@@ -361,3 +361,21 @@ def test_the_emulator_sees_a_place_that_is_left_too_early(monkeypatch: pytest.Mo
     monkeypatch.setitem(names, "tma", SimpleNamespace(**early))
     with pytest.raises(AssertionError, match="a copy that nobody waits for"):
         list(backward(PRODUCT_FORMS[96], 96, 640, ADD=True, MORE=False, PRODUCT=True, SKIP=False, COPY=False))
+
+
+def test_the_emulator_sees_programs_that_wait_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counts that nobody gives, stores that nobody is told of, and numbers that are read before they are there."""
+    names = KERNELS[hopper_resident].names
+    monkeypatch.setattr("kernels.gluon_emulator.PATIENCE", 0.5)
+    shape: tuple[Any, ...] = (128, ((1, 256),), 2, DTYPE)
+    flags: dict[str, Any] = {"SHUFFLE": 1, "SKIP": False, "SWAP": True}
+    with monkeypatch.context() as patch:
+        patch.setitem(names, "_signal", lambda p_counter: names["_fence_stores"]())
+        with pytest.raises(Deadlock):
+            list(resident(*shape, **flags))
+    with monkeypatch.context() as patch:
+        patch.setitem(names, "_fence_stores", lambda: None)
+        with pytest.raises((AssertionError, Deadlock), match="a store that nobody is told of"):
+            list(resident(*shape, **flags))
+    monkeypatch.setitem(names, "_await", lambda p_counter, target: None)
+    assert any((actual - exact).isnan().any() for actual, exact in resident(*shape, **flags))

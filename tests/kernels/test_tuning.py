@@ -9,7 +9,16 @@ pytest.importorskip("triton", reason="Triton has no build for this platform")
 
 from kernels.test_hopper import FORMS, PRODUCTS_TRIED, Table, table
 from riffle.kernels import TRITON_VERSION, layer_plan, tuning
-from riffle.kernels.tuning import PRODUCT_FORMS, WIDE_FORMS, LayerForm, LayerRow, ProductForm, layer_form, product_form
+from riffle.kernels.tuning import (
+    PRODUCT_FORMS,
+    WIDE_FORMS,
+    LayerForm,
+    LayerRow,
+    ProductForm,
+    ResidentForm,
+    layer_form,
+    product_form,
+)
 
 __all__ = ["table"]  # the fixture that sets the table
 
@@ -43,6 +52,20 @@ def test_the_last_wide_form_with_its_fewest_pairs_is_taken(table: Table, monkeyp
         assert tuning.wide_form(pairs, 384, torch.bfloat16, torch.device("cpu")) is expected
     assert tuning.wide_form(many.fewest, 384, torch.float32, torch.device("cpu")) is None
     assert tuning.wide_form(many.fewest, 192, torch.bfloat16, torch.device("cpu")) is None
+
+
+def test_layers_are_joined_where_all_programs_run_at_once(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight programs for 128 pairs, at most one on a multiprocessor."""
+    form, device = ResidentForm(most=1024), torch.device("cpu")
+    monkeypatch.setattr(tuning, "has_warpgroups", lambda device: True)
+    for forms, multiprocessors, most in (({}, 132, 0), ({192: form}, 132, 1024), ({192: form}, 40, 640)):
+        table([], products=False, multiprocessors=multiprocessors)
+        monkeypatch.setattr(tuning, "RESIDENT_FORMS", forms)
+        for pairs in (64, 128, 640, 768, 1000, 1024, 1152, 2048):
+            expected = form if pairs % 128 == 0 and pairs <= most else None
+            assert tuning.resident_form(pairs, 192, torch.bfloat16, device) is expected
+            assert tuning.resident_form(pairs, 192, torch.float32, device) is None
+            assert tuning.resident_form(pairs, 96, torch.bfloat16, device) is None
 
 
 @pytest.mark.parametrize(("features", "form"), FORMS, ids=str)
