@@ -119,9 +119,9 @@ CHANGES: dict[str, Callable[[Setting], Setting]] = {
     **{name: partial(_with_rows, name) for name in ROW_TRIALS},
 }
 """What a part of a setting's name does: forms by their names, for kept gates or for few pairs; "waiting" without
-launches that begin before the one before has ended; "resident" half blocks of few pairs as one launch each; more or fewer pairs a product for the weights; "apart" the
-library's products of 384 features, and passes; "other" has no kernels for this chip at all; "many" normalises rows of
-many pairs like those of few."""
+launches that begin before the one before has ended; "resident" half blocks of few pairs as one launch each; more or
+fewer pairs a product for the weights; "apart" the library's products of 384 features, and passes; "other" has no
+kernels for this chip at all; "many" normalises rows of many pairs like those of few."""
 CACHES = (
     tuning.find_layer_form,
     tuning.layer_form,

@@ -255,11 +255,8 @@ def _consume(group, weights, biases, ring, memory, shape, FORM: gl.constexpr):
             _leave(p_product, b_product, i * FORM.E + _column(way, part, FORM), first, FORM)
         _signal(p_counters + (1 + tile) * SPACING)
         # While the others of the tile do the same.
-        numbers = layer.to(gl.int64) * n_pairs * FORM.E
-        if layer == 0:
-            p_state = p_input
-        else:
-            p_state = p_states + (numbers - n_pairs * FORM.E)
+        numbers = layer.to(gl.int64) * n_pairs * FORM.E  # type: ignore[attr-defined]  # a number of the language
+        p_state = p_input if layer == 0 else p_states + (numbers - n_pairs * FORM.E)
         b_updates, b_copied, b_skips = (), (), ()
         for part in gl.static_range(len(FORM.OUTS)):
             b_sum = 0.5 * sums[RESETS + part] + _bias(s_update_bias[part].index(0), FORM.OUTS[part])

@@ -211,9 +211,7 @@ def plan_network(
     )
 
 
-def join_layers(
-    layers: Sequence[LayerStep], merged: Sequence[MergedLayer], regions: Sequence[int]
-) -> list[LayerStep]:
+def join_layers(layers: Sequence[LayerStep], merged: Sequence[MergedLayer], regions: Sequence[int]) -> list[LayerStep]:
     """The same layers, those joined that one launch does.
 
     They have a unit, groups, a shuffle and a plan with such a launch in common, and each reads what the one before
@@ -235,7 +233,7 @@ def join_layers(
         return kind(index) == kind(index - 1) and not (before.after or step.before) and before.target == step.source
 
     def added(begin: int, end: int) -> int | None:
-        """The layer with which those joined layers begin whose outputs the skip connections add, of all but the first."""
+        """The layer with which those joined layers begin whose outputs all skip connections but the first one add."""
         made = [layer.step.target for layer in layers]
         pieces = [layers[index].skip for index in range(begin + 1, end)]
         for source, count in runs.items():

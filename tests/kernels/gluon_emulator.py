@@ -3,9 +3,9 @@
 What it checks: addresses, the order of tiles, which place of a ring is filled, awaited and left when, how many bytes a
 barrier waits for. What is asynchronous happens as late as the code allows: a product reads shared memory when it is
 waited for, a copy to global memory when the store is. So a place that is left too early gives wrong numbers, and one
-that is never left a :class:`Deadlock`. Programs run one after the other, or where all are launched at once side by side;
-then others see what a group has stored when the group says so. What it does not check: layouts, registers, the limits of the copy engine, and
-races between warps of one group.
+that is never left a :class:`Deadlock`. Programs run one after the other, or where all are launched at once side by
+side; then others see what a group has stored when the group says so. What it does not check: layouts, registers, the
+limits of the copy engine, and races between warps of one group.
 """
 
 from __future__ import annotations
@@ -354,7 +354,8 @@ _language = SimpleNamespace(
     zeros=lambda shape, dtype, layout: torch.zeros([int(size) for size in shape], dtype=dtype),
     minimum=_minimum, convert_layout=lambda block, layout, assert_trivial=False: block, warp_specialize=_specialize,
     inline_asm_elementwise=_reset, SliceLayout=lambda *a: None, BlockedLayout=lambda *a: None,
-    SwizzledSharedLayout=lambda *a: None, split=lambda block: block.unbind(-1), atomic_add=_atomic_add, thread_barrier=lambda: None,
+    SwizzledSharedLayout=lambda *a: None, split=lambda block: block.unbind(-1), atomic_add=_atomic_add,
+    thread_barrier=lambda: None,
 )  # fmt: skip
 _LAYOUTS = ("_sums", "_operand", "_lines", "_spread")
 
