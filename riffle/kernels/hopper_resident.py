@@ -59,12 +59,12 @@ def layers_forward(
     """
     dtype: gl.constexpr = d_gates.dtype
     s_ring = gl.allocate_shared_memory(dtype, [FORM.STAGES * GROUPS, ROWS, STEP], d_input.layout)
-    s_reset, s_update, s_candidate, s_reset_bias, s_update_bias, s_bias = (), (), (), (), (), ()
+    s_gates, s_candidate, s_reset_bias, s_update_bias, s_bias = (), (), (), (), ()
+    for block in gl.static_range(len(FORM.BLOCKS)):
+        s_gates += (gl.allocate_shared_memory(dtype, [FORM.STEPS, FORM.BLOCKS[block], STEP], d_gates.layout),)
     for part in gl.static_range(len(FORM.WIDTHS)):
-        s_reset += (gl.allocate_shared_memory(dtype, [FORM.STEPS, FORM.WIDTHS[part], STEP], d_gates.layout),)
         s_reset_bias += (_allocate_biases(p_bias, 1, FORM.WIDTHS[part]),)
     for part in gl.static_range(len(FORM.OUTS)):
-        s_update += (gl.allocate_shared_memory(dtype, [FORM.STEPS, FORM.OUTS[part], STEP], d_update.layout),)
         s_candidate += (gl.allocate_shared_memory(dtype, [FORM.STEPS, FORM.OUTS[part], STEP], d_candidates.layout),)
         s_update_bias += (_allocate_biases(p_bias, 1, FORM.OUTS[part]),)
         s_bias += (_allocate_biases(p_bias, 1, FORM.OUTS[part]),)
@@ -77,7 +77,7 @@ def layers_forward(
         mbarrier.init(empty.index(stage), count=GROUPS)
     for number in gl.static_range(2):
         mbarrier.init(once.index(number), count=1)
-    ring, weights = (s_ring, full, empty), (s_reset, s_update, s_candidate, once)
+    ring, weights = (s_ring, full, empty), (s_gates, s_candidate, once)
     biases = (s_reset_bias, s_update_bias, s_bias, p_gates_bias, p_bias)
     coming = (d_gates, d_update, d_candidates, d_input, d_reads, d_product)
     memory = (p_input, p_states, p_reads, p_skips, p_scale, p_product, p_counters)
@@ -128,7 +128,7 @@ def _step_of(position, way, FORM: gl.constexpr):
 def _produce(coming, weights, ring, p_counters, n_pairs, n_layers, FORM: gl.constexpr):
     """Ask for the weights, then for what each layer reads, when those have stored it who make it."""
     d_gates, d_update, d_candidates, d_input, d_reads, d_product = coming
-    s_reset, s_update, s_candidate, once = weights
+    s_gates, s_candidate, once = weights
     tile, i, way = _part()
     LOADED: gl.constexpr = FORM.STEPS * (FORM.COLUMNS + 2 * FORM.OUTPUTS) * STEP * 2
     mbarrier.expect(once.index(0), LOADED)
@@ -136,11 +136,14 @@ def _produce(coming, weights, ring, p_counters, n_pairs, n_layers, FORM: gl.cons
     for step in range(FORM.STEPS):
         for part in gl.static_range(len(FORM.WIDTHS)):
             row = i * FORM.E + _column(way, part, FORM)
-            _ask_weights(d_gates, s_reset[part].index(step), FORM.WIDTHS[part], row, step, once)
+            _ask_weights(d_gates, s_gates, part * FORM.WIDTHS[0], FORM.WIDTHS[part], row, step, once, FORM.BLOCKS)
         for part in gl.static_range(len(FORM.OUTS)):
             row = output + part * FORM.OUTS[0]
-            _ask_weights(d_update, s_update[part].index(step), FORM.OUTS[part], 2 * FORM.E + row, step, once)
-            _ask_weights(d_candidates, s_candidate[part].index(step), FORM.OUTS[part], row, step, once)
+            _ask_weights(d_candidates, s_candidate, part * FORM.OUTS[0], FORM.OUTS[part], row, step, once, FORM.OUTS)
+            row += 2 * FORM.E
+            _ask_weights(
+                d_update, s_gates, FORM.COLUMNS + part * FORM.OUTS[0], FORM.OUTS[part], row, step, once, FORM.BLOCKS
+            )
     row = tile * (GROUPS * ROWS)
     for layer in range(n_layers):
         if layer == 0:
@@ -154,11 +157,14 @@ def _produce(coming, weights, ring, p_counters, n_pairs, n_layers, FORM: gl.cons
 
 
 @gluon.jit
-def _ask_weights(d_weight, s_weight, WIDTH: gl.constexpr, row, step, once):
-    """Ask for some rows of weights, those columns that a step multiplies."""
+def _ask_weights(
+    d_weight, blocks, BEGIN: gl.constexpr, WIDTH: gl.constexpr, row, step, once, BLOCKS: gl.constexpr
+):  # fmt: skip
+    """Ask for some rows of weights, those columns that a step multiplies, to a part of one of two blocks."""
     BOX: gl.constexpr = d_weight.block_type.shape[0]
+    BLOCK: gl.constexpr = BEGIN // BLOCKS[0]
     for box in gl.static_range(WIDTH // BOX):
-        place = s_weight.slice(box * BOX, BOX, dim=0)
+        place = blocks[BLOCK].index(step).slice(BEGIN - BLOCK * BLOCKS[0] + box * BOX, BOX, dim=0)
         tma.async_copy_global_to_shared(d_weight, [row + box * BOX, step * STEP], once.index(0), place)
 
 
@@ -234,7 +240,7 @@ def _signal(p_counter):
 @gluon.jit
 def _consume(group, weights, biases, ring, memory, shape, FORM: gl.constexpr):
     """All layers on a group's pairs."""
-    s_reset, s_update, s_candidate, once = weights
+    s_gates, s_candidate, once = weights
     s_reset_bias, s_update_bias, s_bias, _, _ = biases
     p_input, p_states, p_reads, p_skips, p_scale, p_product, p_counters = memory
     n_pairs, n_layers, starts, lengths = shape
@@ -248,7 +254,10 @@ def _consume(group, weights, biases, ring, memory, shape, FORM: gl.constexpr):
     mbarrier.wait(once.index(0), 0)
     mbarrier.wait(once.index(1), 0)
     for layer in range(n_layers):
-        sums = _multiply(s_reset + s_update, FORM.WIDTHS + FORM.OUTS, ring, group, way, True, 2 * layer, FORM)
+        sums = _multiply(s_gates, FORM.BLOCKS, ring, group, way, True, 2 * layer, FORM)
+        if len(FORM.BLOCKS) < RESETS + len(FORM.OUTS):
+            low, high = _halves(sums[0])
+            sums = (low,) + _halves(high) + (sums[1],)
         b_reads = _read_own(ring, group, way, 2 * layer, FORM)
         for part in gl.static_range(RESETS):
             b_product = _reset(sums[part], b_reads[part], s_reset_bias[part].index(0))
@@ -333,11 +342,19 @@ def _read_own(ring, group, way, turn, FORM: gl.constexpr):
         b_read = s_ring.index(stage * GROUPS + group).load(_sums(STEP))
         mbarrier.arrive(empty.index(stage), count=1)
         if FORM.WIDTHS[part] < STEP:
-            low, high = gl.split(b_read.reshape([ROWS, 2, STEP // 2]).permute(0, 2, 1))
+            low, high = _halves(b_read)
             b_read = gl.where(way % 2 == 0, low, high)
-            b_read = gl.convert_layout(b_read, _sums(STEP // 2), assert_trivial=True)
         b_reads += (b_read,)
     return b_reads
+
+
+@gluon.jit
+def _halves(b_all):
+    """The first and the second half of a block's columns, which every thread has of its rows."""
+    HALF: gl.constexpr = b_all.shape[1] // 2
+    low, high = gl.split(b_all.reshape([ROWS, 2, HALF]).permute(0, 2, 1))
+    low = gl.convert_layout(low, _sums(HALF), assert_trivial=True)
+    return low, gl.convert_layout(high, _sums(HALF), assert_trivial=True)
 
 
 @gluon.jit
@@ -424,6 +441,8 @@ def layers_launch(
     # The columns of a of which a program has the reset gates are one step, or one and half of another.
     assert widths in ((STEP.value,), (STEP.value, STEP.value // 2))
     assert pairs % tile_pairs() == 0
+    # One product for the parts that are a power of two together: what is read is read once for all of them.
+    blocks = (sum(widths) + outs[0], outs[1]) if len(outs) > 1 else (*widths, *outs)
     matrices = [
         Matrix(3 * pair, pair, widths[-1], STEP.value),
         Matrix(3 * pair, pair, outs[-1], STEP.value),
@@ -434,7 +453,7 @@ def layers_launch(
     ]
     constants = Constants(
         D=features, E=pair, STAGES=form.stages, STEPS=steps, COLUMNS=columns, WIDTHS=widths, OUTPUTS=outputs,
-        OUTS=outs, LAST=len(widths), **flags,
+        OUTS=outs, BLOCKS=blocks, LAST=len(widths), **flags,
     )  # fmt: skip
     return DescriptorLaunch(
         sys.modules[__name__], "layers_forward", (pairs // tile_pairs() * WAYS.value,), matrices, dtype, pairs, layers,
