@@ -53,7 +53,11 @@ WIDE_TRIALS: dict[str, WideForm] = {
     "wide-128": WideForm(fewest=0, columns=128, stages=4),
 }
 """Forms of the two products of 384 features, each with what follows it."""
-RESIDENT_TRIALS: dict[int, ResidentForm] = {192: ResidentForm(most=2**11)}
+RESIDENT_TRIALS: dict[str, ResidentForm] = {
+    "resident": ResidentForm(most=2**11),
+    "resident-3": ResidentForm(most=2**11, stages=3),
+    "resident-lean": ResidentForm(most=2**11, fences=False),
+}
 """Consecutive layers of few pairs in one launch."""
 ROW_TRIALS: dict[str, dict[str, RowForm]] = {
     "shared": dict.fromkeys(("forward", "backward"), RowForm(32, 8, shared=True)),
@@ -95,6 +99,10 @@ def _with_wide(form: WideForm, setting: Setting) -> Setting:
     return setting._replace(wide={384: (form,)})
 
 
+def _with_resident(form: ResidentForm, setting: Setting) -> Setting:
+    return setting._replace(resident={192: form})
+
+
 def _with_rows(name: str, setting: Setting) -> Setting:
     return setting._replace(few_rows=setting.few_rows | ROW_TRIALS[name])
 
@@ -105,7 +113,7 @@ CHANGES: dict[str, Callable[[Setting], Setting]] = {
     "other": lambda setting: Setting((), {}, {}, {}, dependent=False),
     "waiting": lambda setting: setting._replace(dependent=False),
     "products": lambda setting: setting._replace(products=setting.products | PRODUCT_TRIALS),
-    "resident": lambda setting: setting._replace(resident=RESIDENT_TRIALS),
+    **{name: partial(_with_resident, form) for name, form in RESIDENT_TRIALS.items()},
     "apart": lambda setting: setting._replace(wide={}),
     **{name: partial(_with_wide, form) for name, form in WIDE_TRIALS.items()},
     "loop": partial(_with_form, "loop", True, 2**13),
@@ -119,9 +127,9 @@ CHANGES: dict[str, Callable[[Setting], Setting]] = {
     **{name: partial(_with_rows, name) for name in ROW_TRIALS},
 }
 """What a part of a setting's name does: forms by their names, for kept gates or for few pairs; "waiting" without
-launches that begin before the one before has ended; "resident" half blocks of few pairs as one launch each; more or
-fewer pairs a product for the weights; "apart" the library's products of 384 features, and passes; "other" has no
-kernels for this chip at all; "many" normalises rows of many pairs like those of few."""
+launches that begin before the one before has ended; "resident" half blocks of few pairs as one launch each, in three
+forms; more or fewer pairs a product for the weights; "apart" the library's products of 384 features, and passes;
+"other" has no kernels for this chip at all; "many" normalises rows of many pairs like those of few."""
 CACHES = (
     tuning.find_layer_form,
     tuning.layer_form,
@@ -336,8 +344,9 @@ class Check(NamedTuple):
 def checks() -> list[Check]:
     """Of every form and change, those first that most rows need."""
     found = [
-        Check("library+resident", 192, pairs, False, False, 0, blocks=blocks)
+        Check(f"library+{name}", 192, pairs, False, False, 0, blocks=blocks)
         for pairs, blocks in ((2**11, 2), (2**7, 3), (2**9, 1), (2**10, 2))
+        for name in RESIDENT_TRIALS
     ]
     for shuffle in (1, -1, 0):
         for setting in ("library", "library+loop", "library+waiting", "before"):

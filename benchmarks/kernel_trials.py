@@ -30,6 +30,7 @@ import torch
 from kernel_checks import (
     DEVICE,
     DTYPE,
+    RESIDENT_TRIALS,
     RESIDUAL_PAIRS,
     ROW_TRIALS,
     WIDE_TRIALS,
@@ -163,7 +164,7 @@ def rows() -> Iterator[Row]:
         call = Workload(f"own-call-{cells}", "plain forward", 192, 2, (cells,))
         settings = ("before", "library", "library+waiting" if cells == 4 * K else "library+ways4")
         if cells <= 4 * K:
-            settings += ("library+resident",)
+            settings += tuple(f"library+{name}" for name in (RESIDENT_TRIALS if cells == 4 * K else ("resident",)))
         yield Row(f"call-{cells}", settings, time_network, (call, GRAPHS), 1.0)
     for pairs, skip in ((2**13, False), (2**13, True), (2**15, False), (2**16, False), (2**16, True)):
         name = f"layer 192, {pairs} pairs, kept{', skip' * skip}"

@@ -219,17 +219,18 @@ def _fence_copies():
 
 
 @gluon.jit
-def _fence_stores():
-    """Whoever sees what this thread does next sees what it has stored, by loads and by copies."""
+def _fence_stores(ALL: gl.constexpr):
+    """What this thread has stored can be copied; where ``ALL``, whoever sees what it does next sees that as well."""
+    CODE: gl.constexpr = "fence.acq_rel.gpu; " if ALL else ""
     gl.inline_asm_elementwise(
-        "fence.acq_rel.gpu; fence.proxy.async; mov.u32 $0, 0;", "=r", [], dtype=gl.int32, is_pure=False, pack=1
-    )
+        CODE + "fence.proxy.async; mov.u32 $0, 0;", "=r", [], dtype=gl.int32, is_pure=False, pack=1
+    )  # fmt: skip
 
 
 @gluon.jit
-def _signal(p_counter):
-    """Count a group whose threads all have stored."""
-    _fence_stores()
+def _signal(p_counter, FORM: gl.constexpr):
+    """Count a group whose threads all have stored: whoever sees the count sees what was stored before the barrier."""
+    _fence_stores(FORM.FENCES)
     gl.thread_barrier()
     gl.atomic_add(p_counter, 1, sem="release", scope="gpu")
 
@@ -257,12 +258,13 @@ def _consume(group, weights, biases, ring, memory, shape, FORM: gl.constexpr):
         sums = _multiply(s_gates, FORM.BLOCKS, ring, group, way, True, 2 * layer, FORM)
         if len(FORM.BLOCKS) < RESETS + len(FORM.OUTS):
             low, high = _halves(sums[0])
-            sums = (low,) + _halves(high) + (sums[1],)
+            middle = _halves(high)
+            sums = (low, middle[0], middle[1], sums[1])
         b_reads = _read_own(ring, group, way, 2 * layer, FORM)
         for part in gl.static_range(RESETS):
             b_product = _reset(sums[part], b_reads[part], s_reset_bias[part].index(0))
             _leave(p_product, b_product, i * FORM.E + _column(way, part, FORM), first, FORM)
-        _signal(p_counters + (1 + tile) * SPACING)
+        _signal(p_counters + (1 + tile) * SPACING, FORM)
         # While the others of the tile do the same.
         numbers = layer.to(gl.int64) * n_pairs * FORM.E  # type: ignore[attr-defined]  # a number of the language
         p_state = p_input if layer == 0 else p_states + (numbers - n_pairs * FORM.E)
@@ -285,7 +287,7 @@ def _consume(group, weights, biases, ring, memory, shape, FORM: gl.constexpr):
                 b_read = b_out.to(gl.float32) + gl.load(p_scale + columns) * b_skips[part].to(gl.float32)
                 p_read = p_reads + (layer & 1).to(gl.int64) * n_pairs * FORM.E
                 gl.store(p_read + (cells * FORM.D + columns), b_read.to(p_states.dtype.element_ty))
-        _signal(p_counters)
+        _signal(p_counters, FORM)
 
 
 @gluon.jit
@@ -453,7 +455,7 @@ def layers_launch(
     ]
     constants = Constants(
         D=features, E=pair, STAGES=form.stages, STEPS=steps, COLUMNS=columns, WIDTHS=widths, OUTPUTS=outputs,
-        OUTS=outs, BLOCKS=blocks, LAST=len(widths), **flags,
+        OUTS=outs, BLOCKS=blocks, LAST=len(widths), FENCES=form.fences, **flags,
     )  # fmt: skip
     return DescriptorLaunch(
         sys.modules[__name__], "layers_forward", (pairs // tile_pairs() * WAYS.value,), matrices, dtype, pairs, layers,

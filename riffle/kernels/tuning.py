@@ -247,6 +247,8 @@ class ResidentForm(NamedTuple):
     """Pairs up to which it is faster than a launch for each layer."""
     stages: int = 4
     """Places for pairs in shared memory."""
+    fences: bool = True
+    """Whether every thread waits until all see what it stored, before one of them tells the others; else that one."""
 
 
 RESIDENT_FORMS: dict[int, ResidentForm] = {}

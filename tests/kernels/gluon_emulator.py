@@ -196,7 +196,7 @@ def _store(pointer: Pointer, value: Tensor, mask: Tensor | None = None) -> None:
         _program().queue("stores").append(write)
 
 
-def _fence_stores() -> None:
+def _fence_stores(every: bool) -> None:
     queue = _program().queue("stores")
     while queue:
         queue.pop(0)()

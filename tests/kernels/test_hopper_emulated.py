@@ -370,11 +370,11 @@ def test_the_emulator_sees_programs_that_wait_for_nothing(monkeypatch: pytest.Mo
     shape: tuple[Any, ...] = (128, ((1, 256),), 2, DTYPE)
     flags: dict[str, Any] = {"SHUFFLE": 1, "SKIP": False, "SWAP": True}
     with monkeypatch.context() as patch:
-        patch.setitem(names, "_signal", lambda p_counter: names["_fence_stores"]())
+        patch.setitem(names, "_signal", lambda p_counter, form: names["_fence_stores"](True))
         with pytest.raises(Deadlock):
             list(resident(*shape, **flags))
     with monkeypatch.context() as patch:
-        patch.setitem(names, "_fence_stores", lambda: None)
+        patch.setitem(names, "_fence_stores", lambda every: None)
         with pytest.raises((AssertionError, Deadlock), match="a store that nobody is told of"):
             list(resident(*shape, **flags))
     monkeypatch.setitem(names, "_await", lambda p_counter, target: None)
