@@ -32,7 +32,7 @@ from riffle.kernels.layer_backward import SkipGradient, UnitGradients, backward_
 from riffle.kernels.layer_plan import LayerPlan, plan_layer, share_gradients
 from riffle.kernels.plan import plan_network
 from riffle.kernels.reference import NORMS, Norm
-from riffle.kernels.tuning import LayerForm, LayerRow, ProductForm, ResidentForm, RowForm, WideForm
+from riffle.kernels.tuning import LayerForm, LayerRow, ProductForm, RowForm, WideForm
 from riffle.shuffle import SHUFFLES
 
 DEVICE, DTYPE = torch.device("cuda", 0), torch.bfloat16
@@ -50,25 +50,10 @@ PRODUCT_TRIALS: dict[int, ProductForm] = {
 WIDE_TRIALS: dict[str, WideForm] = {
     "wide": WideForm(fewest=0),
     "wide-192": WideForm(fewest=0, columns=192, stages=4),
-    "wide-128": WideForm(fewest=0, columns=128, stages=4),
 }
 """Forms of the two products of 384 features, each with what follows it."""
-RESIDENT_TRIALS: dict[str, ResidentForm] = {
-    "resident": ResidentForm(most=2**11),
-    "resident-3": ResidentForm(most=2**11, stages=3),
-    "resident-lean": ResidentForm(most=2**11, fences=False),
-}
-"""Consecutive layers of few pairs in one launch."""
-ROW_TRIALS: dict[str, dict[str, RowForm]] = {
-    "shared": dict.fromkeys(("forward", "backward"), RowForm(32, 8, shared=True)),
-    "forward8": {"forward": RowForm(8, 8)},
-    "back16": {"backward": RowForm(16, 8)},
-    "back32-4": {"backward": RowForm(32, 4)},
-    "back32-16": {"backward": RowForm(32, 16)},
-    "back64": {"backward": RowForm(64, 16)},
-    "both": {"forward": RowForm(8, 8), "backward": RowForm(32, 16)},
-}
-"""How rows of few pairs are normalised otherwise: "shared" is what the table had before."""
+SHARED_ROWS = dict.fromkeys(("forward", "backward"), RowForm(32, 8, shared=True))
+"""How rows of few pairs were normalised before."""
 BEFORE = tuple(
     row._replace(form=row.form._replace(loop=False))
     for row in tuning.LAYER_ROWS
@@ -83,11 +68,10 @@ class Setting(NamedTuple):
     rows: tuple[LayerRow, ...] = tuning.LAYER_ROWS
     products: dict[int, ProductForm] = tuning.PRODUCT_FORMS
     wide: dict[int, tuple[WideForm, ...]] = tuning.WIDE_FORMS
-    resident: dict[int, ResidentForm] = tuning.RESIDENT_FORMS
+    resident: dict[int, int] = tuning.RESIDENT_PAIRS
     dependent: bool = tuning.DEPENDENT_LAUNCH
     gradient_pairs: int = tuning.GRADIENT_PAIRS
     few_rows: dict[str, RowForm] = tuning.FEW_ROWS
-    many_rows: dict[str, RowForm] = tuning.MANY_ROWS
 
 
 def _with_form(name: str, keep: bool, fewest: int, setting: Setting) -> Setting:
@@ -99,21 +83,13 @@ def _with_wide(form: WideForm, setting: Setting) -> Setting:
     return setting._replace(wide={384: (form,)})
 
 
-def _with_resident(form: ResidentForm, setting: Setting) -> Setting:
-    return setting._replace(resident={192: form})
-
-
-def _with_rows(name: str, setting: Setting) -> Setting:
-    return setting._replace(few_rows=setting.few_rows | ROW_TRIALS[name])
-
-
 CHANGES: dict[str, Callable[[Setting], Setting]] = {
     "before": lambda setting: Setting(BEFORE, {}, {}, {}, dependent=False),
     "library": lambda setting: Setting(),
     "other": lambda setting: Setting((), {}, {}, {}, dependent=False),
     "waiting": lambda setting: setting._replace(dependent=False),
     "products": lambda setting: setting._replace(products=setting.products | PRODUCT_TRIALS),
-    **{name: partial(_with_resident, form) for name, form in RESIDENT_TRIALS.items()},
+    "single": lambda setting: setting._replace(resident={}),
     "apart": lambda setting: setting._replace(wide={}),
     **{name: partial(_with_wide, form) for name, form in WIDE_TRIALS.items()},
     "loop": partial(_with_form, "loop", True, 2**13),
@@ -123,19 +99,17 @@ CHANGES: dict[str, Callable[[Setting], Setting]] = {
     ),
     "gradients17": lambda setting: setting._replace(gradient_pairs=2**17),
     "gradients15": lambda setting: setting._replace(gradient_pairs=2**15),
-    "many": lambda setting: setting._replace(many_rows=tuning.FEW_ROWS),
-    **{name: partial(_with_rows, name) for name in ROW_TRIALS},
+    "shared": lambda setting: setting._replace(few_rows=SHARED_ROWS),
 }
 """What a part of a setting's name does: forms by their names, for kept gates or for few pairs; "waiting" without
-launches that begin before the one before has ended; "resident" half blocks of few pairs as one launch each, in three
-forms; more or fewer pairs a product for the weights; "apart" the library's products of 384 features, and passes;
-"other" has no kernels for this chip at all; "many" normalises rows of many pairs like those of few."""
+launches that begin before the one before has ended; "single" without launches of several layers; more or fewer pairs a
+product for the weights; "apart" the library's products of 384 features, and passes; "other" has no kernels for this
+chip at all; in "shared" warps share the rows that they normalise."""
 CACHES = (
     tuning.find_layer_form,
     tuning.layer_form,
     tuning.product_form,
     tuning.wide_form,
-    tuning.resident_form,
     tuning.pass_blocks,
     plan_layer,
     residual.plan_layer,
@@ -150,8 +124,8 @@ def use(name: str) -> None:
         setting = CHANGES[change](setting)
     tuning.LAYER_ROWS, tuning.PRODUCT_FORMS = setting.rows, setting.products
     tuning.WIDE_FORMS, tuning.DEPENDENT_LAUNCH = setting.wide, setting.dependent
-    tuning.RESIDENT_FORMS = setting.resident
-    tuning.FEW_ROWS, tuning.MANY_ROWS = setting.few_rows, setting.many_rows
+    tuning.RESIDENT_PAIRS = setting.resident
+    tuning.FEW_ROWS = setting.few_rows
     layer_plan.GRADIENT_PAIRS = tuning.GRADIENT_PAIRS = setting.gradient_pairs
     for cache in CACHES:
         cache.cache_clear()
@@ -344,9 +318,9 @@ class Check(NamedTuple):
 def checks() -> list[Check]:
     """Of every form and change, those first that most rows need."""
     found = [
-        Check(f"library+{name}", 192, pairs, False, False, 0, blocks=blocks)
+        Check(setting, 192, pairs, False, False, 0, blocks=blocks)
         for pairs, blocks in ((2**11, 2), (2**7, 3), (2**9, 1), (2**10, 2))
-        for name in RESIDENT_TRIALS
+        for setting in ("library", "library+single")
     ]
     for shuffle in (1, -1, 0):
         for setting in ("library", "library+loop", "library+waiting", "before"):
@@ -370,10 +344,7 @@ def checks() -> list[Check]:
     found += [Check("library+products", features, 2**14, True, False, 1) for features in PRODUCT_TRIALS]
     for norm, setting in product(NORMS, ("library", "library+waiting", "library+waiting+shared")):
         found += [Check(setting, 192, RESIDUAL_PAIRS, True, False, shuffle, norm) for shuffle in (1, -1, 0)]
-    for name in ROW_TRIALS:
-        found.append(Check(f"library+{name}", 192, RESIDUAL_PAIRS, True, False, 1, "features"))
-    found += [Check(setting, 192, 2**14, True, False, 1, "features") for setting in ("library", "library+many")]
-    return found
+    return [*found, Check("library", 192, 2**14, True, False, 1, "features")]
 
 
 def run_checks(part: int, parts: int, text: str = "") -> None:

@@ -39,9 +39,8 @@ from riffle.kernels.units import KERNELS
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 MOST_SHARED = 227 * 1024
 """Bytes of shared memory that a program can have."""
-WIDE_FORMS = {384: [tuning.WideForm(0, columns, stages) for columns, stages in ((256, 3), (192, 4), (128, 4))]}
-RESIDENT_FORMS = {192: tuning.ResidentForm(most=2**11)}
-"""Compiled whether or not the table has them."""
+WIDE_FORMS = {width: [form._replace(fewest=0) for form in forms] for width, forms in tuning.WIDE_FORMS.items()}
+"""Those of the table, for any number of pairs."""
 
 
 class NoDevice:
@@ -122,8 +121,8 @@ def compile_only(
 def clear_caches() -> None:
     """After a change of the table."""
     for cache in (
-        tuning.find_layer_form, tuning.layer_form, tuning.product_form, tuning.wide_form, tuning.resident_form,
-        tuning.switch_blocks, plan_layer, residual.plan_layer,
+        tuning.find_layer_form, tuning.layer_form, tuning.product_form, tuning.wide_form, tuning.switch_blocks,
+        plan_layer, residual.plan_layer,
     ):  # fmt: skip
         cache.cache_clear()
 
@@ -244,11 +243,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--dropout", action="store_true")
     parser.add_argument("--waiting", action="store_true", help="without programmatic dependent launch")
     options = parser.parse_args(arguments)
-    widths = options.features or sorted(
-        {row.features for row in tuning.LAYER_ROWS} | {*tuning.PRODUCT_FORMS, *WIDE_FORMS}
-    )
     found: dict[str, dict[str, Any]] = {}
     table = tuning.LAYER_ROWS
+    widths = options.features or sorted({row.features for row in table} | {*tuning.PRODUCT_FORMS, *WIDE_FORMS})
     products = {features: form._replace(fewest=0) for features, form in tuning.PRODUCT_FORMS.items()}
     with ExitStack() as stack:
         replace(stack, tuning, LAYER_ROWS=table, PRODUCT_FORMS=products, WIDE_FORMS={})
@@ -279,9 +276,9 @@ def compile_gated(
             tuning.WIDE_FORMS = {} if wide is None else {features: (wide,)}
             clear_caches()
             run_layers(features, dtype, keep=bool(keep), skip=bool(skip), cells=cells, **common)
-    for skip in options.skip if 0 in options.keep and features in RESIDENT_FORMS else ():
+    for skip in options.skip if 0 in options.keep and features in tuning.RESIDENT_PAIRS else ():
         with ExitStack() as stack:
-            replace(stack, tuning, RESIDENT_FORMS=RESIDENT_FORMS, multiprocessors=lambda device: 132)
+            replace(stack, tuning, multiprocessors=lambda device: 132)
             clear_caches()
             run_joined_layers(features, dtype, skip=bool(skip))
 

@@ -33,11 +33,12 @@ from riffle.kernels.descriptors import Constants, DescriptorLaunch, Matrix
 from riffle.kernels.gated_switch import _copied, _destination, _tanh
 from riffle.kernels.hopper import ROWS, WARPS, _lines, _sums
 from riffle.kernels.hopper_wide import RESET_BF16, RESET_FP16, _allocate_biases, _bias, _store_bias, _wait, _zeros
-from riffle.kernels.tuning import ResidentForm
 
 mbarrier, tma = hopper.mbarrier, hopper.tma
 STEP = gl.constexpr(64)
 """Columns of the pairs that a place of the ring has."""
+STAGES = gl.constexpr(4)
+"""Places of the ring."""
 WAYS = gl.constexpr(8)
 """Programs of a tile, half of them for each cell."""
 GROUPS = gl.constexpr(2)
@@ -58,7 +59,7 @@ def layers_forward(
     Without a skip connection all layers but the first read ``states``, and ``d_reads`` describes these.
     """
     dtype: gl.constexpr = d_gates.dtype
-    s_ring = gl.allocate_shared_memory(dtype, [FORM.STAGES * GROUPS, ROWS, STEP], d_input.layout)
+    s_ring = gl.allocate_shared_memory(dtype, [STAGES * GROUPS, ROWS, STEP], d_input.layout)
     s_gates, s_candidate, s_reset_bias, s_update_bias, s_bias = (), (), (), (), ()
     for block in gl.static_range(len(FORM.BLOCKS)):
         s_gates += (gl.allocate_shared_memory(dtype, [FORM.STEPS, FORM.BLOCKS[block], STEP], d_gates.layout),)
@@ -69,10 +70,10 @@ def layers_forward(
         s_update_bias += (_allocate_biases(p_bias, 1, FORM.OUTS[part]),)
         s_bias += (_allocate_biases(p_bias, 1, FORM.OUTS[part]),)
     barriers: gl.constexpr = mbarrier.MBarrierLayout()
-    full = gl.allocate_shared_memory(gl.int64, [FORM.STAGES, 1], barriers)
-    empty = gl.allocate_shared_memory(gl.int64, [FORM.STAGES, 1], barriers)
+    full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], barriers)
+    empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], barriers)
     once = gl.allocate_shared_memory(gl.int64, [2, 1], barriers)
-    for stage in gl.static_range(FORM.STAGES):
+    for stage in gl.static_range(STAGES):
         mbarrier.init(full.index(stage), count=1)
         mbarrier.init(empty.index(stage), count=GROUPS)
     for number in gl.static_range(2):
@@ -187,7 +188,7 @@ def _ask(d_read, ring, row, column, way, OWN: gl.constexpr, turn, FORM: gl.const
 def _place(turn, position, FORM: gl.constexpr):
     """The place of the ring that a step of a product takes, and the parity of the rounds before."""
     use = turn * FORM.STEPS + position
-    return use % FORM.STAGES, use // FORM.STAGES & 1
+    return use % STAGES, use // STAGES & 1
 
 
 # Counters in memory
@@ -199,7 +200,7 @@ def _await(p_counter, target):
     count = _count(p_counter)
     while count < target:
         count = _count(p_counter)
-    _fence_copies()
+    _fence()
 
 
 @gluon.jit
@@ -211,26 +212,17 @@ def _count(p_counter):
 
 
 @gluon.jit
-def _fence_copies():
-    """Copies after this see what ordinary stores have made."""
+def _fence():
+    """What this thread has stored, or knows to be stored, can be copied."""
     gl.inline_asm_elementwise(
         "fence.proxy.async; mov.u32 $0, 0;", "=r", [], dtype=gl.int32, is_pure=False, pack=1
     )  # fmt: skip
 
 
 @gluon.jit
-def _fence_stores(ALL: gl.constexpr):
-    """What this thread has stored can be copied; where ``ALL``, whoever sees what it does next sees that as well."""
-    CODE: gl.constexpr = "fence.acq_rel.gpu; " if ALL else ""
-    gl.inline_asm_elementwise(
-        CODE + "fence.proxy.async; mov.u32 $0, 0;", "=r", [], dtype=gl.int32, is_pure=False, pack=1
-    )  # fmt: skip
-
-
-@gluon.jit
-def _signal(p_counter, FORM: gl.constexpr):
+def _signal(p_counter):
     """Count a group whose threads all have stored: whoever sees the count sees what was stored before the barrier."""
-    _fence_stores(FORM.FENCES)
+    _fence()
     gl.thread_barrier()
     gl.atomic_add(p_counter, 1, sem="release", scope="gpu")
 
@@ -264,7 +256,7 @@ def _consume(group, weights, biases, ring, memory, shape, FORM: gl.constexpr):
         for part in gl.static_range(RESETS):
             b_product = _reset(sums[part], b_reads[part], s_reset_bias[part].index(0))
             _leave(p_product, b_product, i * FORM.E + _column(way, part, FORM), first, FORM)
-        _signal(p_counters + (1 + tile) * SPACING, FORM)
+        _signal(p_counters + (1 + tile) * SPACING)
         # While the others of the tile do the same.
         numbers = layer.to(gl.int64) * n_pairs * FORM.E  # type: ignore[attr-defined]  # a number of the language
         p_state = p_input if layer == 0 else p_states + (numbers - n_pairs * FORM.E)
@@ -287,7 +279,7 @@ def _consume(group, weights, biases, ring, memory, shape, FORM: gl.constexpr):
                 b_read = b_out.to(gl.float32) + gl.load(p_scale + columns) * b_skips[part].to(gl.float32)
                 p_read = p_reads + (layer & 1).to(gl.int64) * n_pairs * FORM.E
                 gl.store(p_read + (cells * FORM.D + columns), b_read.to(p_states.dtype.element_ty))
-        _signal(p_counters, FORM)
+        _signal(p_counters)
 
 
 @gluon.jit
@@ -421,7 +413,6 @@ def counters(pairs: int) -> int:
 
 
 def layers_launch(
-    form: ResidentForm,
     pairs: int,
     features: int,
     groups: tuple[Any, ...],
@@ -454,8 +445,8 @@ def layers_launch(
         Matrix(pairs, 2 * pair, ROWS.value, STEP.value),
     ]
     constants = Constants(
-        D=features, E=pair, STAGES=form.stages, STEPS=steps, COLUMNS=columns, WIDTHS=widths, OUTPUTS=outputs,
-        OUTS=outs, BLOCKS=blocks, LAST=len(widths), FENCES=form.fences, **flags,
+        D=features, E=pair, STEPS=steps, COLUMNS=columns, WIDTHS=widths, OUTPUTS=outputs, OUTS=outs, BLOCKS=blocks,
+        LAST=len(widths), **flags,
     )  # fmt: skip
     return DescriptorLaunch(
         sys.modules[__name__], "layers_forward", (pairs // tile_pairs() * WAYS.value,), matrices, dtype, pairs, layers,

@@ -15,10 +15,10 @@ from riffle.kernels.tuning import (
     PASS_ROWS,
     Blocks,
     dependent_launch,
+    is_resident,
     layer_form,
     pass_blocks,
     product_form,
-    resident_form,
     summing_rows,
     switch_blocks,
     wide_form,
@@ -120,7 +120,6 @@ def plan_layer(
     update = (pairs, features, groups)
     layer = layer_form(pairs, features, dtype, device, keep=keep, skip=skip)
     product = product_form(pairs, features, dtype, device)
-    resident = None if keep or any(dropout) else resident_form(pairs, features, dtype, device)
     wide_forward, layer_forward, layers_forward, product_backward, sum_rows = None, None, None, None, 0
     if layer is not None:
         from riffle.kernels.hopper import layer_launch
@@ -128,10 +127,10 @@ def plan_layer(
         layer_forward = layer_launch(
             layer, device, *update, dtype, SKIP=skip, KEEP=keep, PDL=dependent and not first, **around
         )
-    if resident is not None:
+    if not keep and not any(dropout) and is_resident(pairs, features, dtype, device):
         from riffle.kernels.hopper_resident import layers_launch
 
-        make = partial(layers_launch, resident, *update, dtype, SHUFFLE=shuffle, SWAP=swap, SKIP=skip)
+        make = partial(layers_launch, *update, dtype, SHUFFLE=shuffle, SWAP=swap, SKIP=skip)
         layers_forward = Variants(("layers",), make)
     if wide is not None:
         from riffle.kernels.hopper_wide import candidates_launch, gates_launch

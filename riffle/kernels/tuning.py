@@ -235,24 +235,14 @@ class WideForm(NamedTuple):
 
 
 WIDE_FORMS: dict[int, tuple[WideForm, ...]] = {
-    384: (WideForm(fewest=2**12, columns=128, stages=4), WideForm(fewest=2**14)),
+    384: (WideForm(fewest=2**12, columns=192, stages=4), WideForm(fewest=2**14)),
 }
 """By features, the last one that has its fewest pairs (:mod:`riffle.kernels.hopper_wide`)."""
 
 
-class ResidentForm(NamedTuple):
-    """How the kernel that does consecutive layers of a unit cuts up its work."""
-
-    most: int
-    """Pairs up to which it is faster than a launch for each layer."""
-    stages: int = 4
-    """Places for pairs in shared memory."""
-    fences: bool = True
-    """Whether every thread waits until all see what it stored, before one of them tells the others; else that one."""
-
-
-RESIDENT_FORMS: dict[int, ResidentForm] = {}
-"""By features (:mod:`riffle.kernels.hopper_resident`); none, since it has not been timed."""
+RESIDENT_PAIRS: dict[int, int] = {192: 2**11}
+"""By features, pairs up to which consecutive layers of a unit are faster as one launch than as one each
+(:mod:`riffle.kernels.hopper_resident`)."""
 DEPENDENT_LAUNCH = True
 """Whether a kernel may begin while the one before it ends (programmatic dependent launch), where the chip can.
 
@@ -303,16 +293,14 @@ def wide_form(pairs: int, features: int, dtype: torch.dtype, device: torch.devic
     return forms[-1] if forms and dtype != torch.float32 and has_warpgroups(device) else None
 
 
-@lru_cache(maxsize=4096)
-def resident_form(pairs: int, features: int, dtype: torch.dtype, device: torch.device) -> ResidentForm | None:
-    """For consecutive layers of a unit in one launch; None where a launch for each is faster, or programs are too many.
+def is_resident(pairs: int, features: int, dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether consecutive layers of a unit are one launch: where that is faster, and all programs run at once.
 
-    A program has 128 pairs and an eighth of the weights, and all of them run at once.
+    Eight programs share 128 pairs, each on a multiprocessor of its own.
     """
-    form = RESIDENT_FORMS.get(features)
-    if form is None or pairs % 128 or pairs > form.most or dtype == torch.float32 or not has_warpgroups(device):
-        return None
-    return form if pairs // 16 <= multiprocessors(device) else None
+    if pairs % 128 or pairs > RESIDENT_PAIRS.get(features, 0) or dtype == torch.float32:
+        return False
+    return has_warpgroups(device) and pairs // 16 <= multiprocessors(device)
 
 
 def dependent_launch(device: torch.device) -> bool:

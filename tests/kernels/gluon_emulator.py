@@ -196,7 +196,7 @@ def _store(pointer: Pointer, value: Tensor, mask: Tensor | None = None) -> None:
         _program().queue("stores").append(write)
 
 
-def _fence_stores(every: bool) -> None:
+def _fence() -> None:
     queue = _program().queue("stores")
     while queue:
         queue.pop(0)()
@@ -377,7 +377,7 @@ class Emulated:
         self.names |= {"gl": _language, "tl": _language, "hopper": _hopper, "mbarrier": _mbarrier, "tma": _tma}
         self.names |= {"range": _range, "_tanh": lambda x, fast: torch.tanh(x), "_keep_rows": _keep_rows}
         self.names |= {"_follow": lambda pdl: None}
-        self.names |= {"_count": _count, "_fence_stores": _fence_stores, "_fence_copies": lambda: None}
+        self.names |= {"_count": _count, "_fence": _fence}
 
     def run(self, kernel: str, programs: int, *arguments: Any, together: bool = False) -> None:
         """All programs of a grid, one after the other or side by side."""

@@ -39,12 +39,12 @@ from riffle.kernels import (
 )
 from riffle.kernels.descriptors import TensorDescriptor
 from riffle.kernels.plan import NetworkPlan, plan_network
-from riffle.kernels.tuning import LayerForm, LayerRow, ProductForm, ResidentForm, WideForm
+from riffle.kernels.tuning import LayerForm, LayerRow, ProductForm, WideForm
 
 TIMES = load_script("compile_times")
 CACHES = (
-    tuning.find_layer_form, tuning.layer_form, tuning.product_form, tuning.wide_form, tuning.resident_form,
-    layer_plan.plan_layer, residual.plan_layer,
+    tuning.find_layer_form, tuning.layer_form, tuning.product_form, tuning.wide_form, layer_plan.plan_layer,
+    residual.plan_layer,
 )  # fmt: skip
 
 
@@ -103,7 +103,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[RecordedKernel]]:
     monkeypatch.setattr(tuning, "LAYER_ROWS", layers)
     monkeypatch.setattr(tuning, "PRODUCT_FORMS", {32: ProductForm(0, stages=2, step=32)})
     monkeypatch.setattr(tuning, "WIDE_FORMS", {384: (WideForm(fewest=0),)})
-    monkeypatch.setattr(tuning, "RESIDENT_FORMS", {128: ResidentForm(most=2**11)})
+    monkeypatch.setattr(tuning, "RESIDENT_PAIRS", {128: 2**11})
     monkeypatch.setattr(tuning, "has_warpgroups", lambda device: True)
     for module in (tuning, hopper, hopper_backward, hopper_wide):
         monkeypatch.setattr(module, "multiprocessors", lambda device: 132)

@@ -13,6 +13,7 @@ import pytest
 from benchmark_scripts import BENCHMARKS
 
 from riffle.kernels import TRITON_VERSION
+from riffle.kernels.tuning import WIDE_FORMS
 
 MOST_SHARED = 227 * 1024
 """Bytes of shared memory that a program can have."""
@@ -45,7 +46,7 @@ def test_kernels_of_the_gated_unit(features: int, keep: int, kernels: tuple[str,
     rows = compile_kernels(tmp_path, *options, "--kernels", *kernels)
     assert {row["kernel"] for row in rows} == set(kernels)
     columns = {row["COLUMNS"] for row in rows if row["kernel"] == "gates_forward"}
-    assert columns == ({128, 192, 256} if features == 384 else set())
+    assert columns == {form.columns for form in WIDE_FORMS.get(features, ())}
     for row in rows:
         assert row["HGMMA"] > 0
         assert row["spills"] == row["HMMA"] == 0

@@ -115,8 +115,8 @@ Table = Callable[..., None]
 def table(monkeypatch: pytest.MonkeyPatch) -> Iterator[Table]:
     """Sets what the table has, for all numbers of pairs, and few multiprocessors: programs take several tiles."""
     caches = (
-        tuning.find_layer_form, layer_form, product_form, tuning.wide_form, tuning.resident_form, plan_layer,
-        residual.plan_layer, plan_network,
+        tuning.find_layer_form, layer_form, product_form, tuning.wide_form, plan_layer, residual.plan_layer,
+        plan_network,
     )  # fmt: skip
 
     def clear() -> None:
@@ -410,12 +410,9 @@ def test_a_network_trains_as_with_the_other_kernels(features: int, table: Table)
 @pytest.mark.gpu
 @on_hopper
 @pytest.mark.parametrize(("shape", "blocks"), [((1, 4096), 2), ((8, 32), 3), ((1, 512), 1)], ids=str)
-def test_half_blocks_as_launches(
-    shape: tuple[int, int], blocks: int, table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_half_blocks_as_launches(shape: tuple[int, int], blocks: int, table: Table) -> None:
     """As exact as eager PyTorch, and the same bits in ten calls, plainly and in CUDA graphs."""
     table(list(LAYER_ROWS), products=False, multiprocessors=132)
-    monkeypatch.setattr(tuning, "RESIDENT_FORMS", {192: tuning.ResidentForm(most=2**11)})
     torch.manual_seed(0)
     options: dict[str, Any] = {"device": "cuda", "dtype": torch.bfloat16}
     ours, eager, exact = (

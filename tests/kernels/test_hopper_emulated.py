@@ -35,7 +35,7 @@ from riffle.kernels import (
 from riffle.kernels.descriptors import DescriptorLaunch
 from riffle.kernels.launches import Launch
 from riffle.kernels.plan import plan_network
-from riffle.kernels.tuning import LAYER_ROWS, PRODUCT_FORMS, LayerForm, LayerRow, ProductForm, ResidentForm, WideForm
+from riffle.kernels.tuning import LAYER_ROWS, PRODUCT_FORMS, LayerForm, LayerRow, ProductForm, WideForm
 
 DTYPE, CPU = torch.bfloat16, torch.device("cpu")
 SHUFFLES = {1: unriffle, -1: riffle, 0: lambda x_BND: x_BND}
@@ -215,9 +215,7 @@ def resident(
     gates_bias, candidates_bias, scale_D = sample(3 * pair), sample(2, features), torch.randn(features)
     lengths = tuple(length for _, length in bins)
     groups = layer_plan.group_numbers([count * length // 2 for count, length in bins], lengths, (0.0,) * len(bins))
-    launch = hopper_resident.layers_launch(
-        ResidentForm(most=pairs), pairs, features, groups, dtype, layers=layers, **flags
-    )
+    launch = hopper_resident.layers_launch(pairs, features, groups, dtype, layers=layers, **flags)
     states, reads, products = (
         torch.full((rows, features), float("nan"), dtype=dtype) for rows in (layers * cells, 2 * cells, 2 * cells)
     )
@@ -266,8 +264,7 @@ def emulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
     """Chooses these kernels for 32 features, and lets them and the others run on a CPU; names of those that ran."""
     others, names = Launch._run, set()
     caches = (
-        tuning.find_layer_form, tuning.layer_form, tuning.product_form, tuning.resident_form, layer_plan.plan_layer,
-        plan_network,
+        tuning.find_layer_form, tuning.layer_form, tuning.product_form, layer_plan.plan_layer, plan_network,
     )  # fmt: skip
 
     def run_others(launch: Launch, tensors: Sequence[Tensor | None]) -> None:
@@ -290,7 +287,7 @@ def emulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
     layers = tuple(LayerRow(32, keep, 0, LayerForm(groups=2, stages=2)) for keep in (False, True))
     monkeypatch.setattr(tuning, "LAYER_ROWS", layers)
     monkeypatch.setattr(tuning, "PRODUCT_FORMS", {32: ProductForm(0, stages=2, step=32)})
-    monkeypatch.setattr(tuning, "RESIDENT_FORMS", {128: ResidentForm(most=2**11)})
+    monkeypatch.setattr(tuning, "RESIDENT_PAIRS", {128: 2**11})
     for cache in caches:
         cache.cache_clear()
     yield names
@@ -374,11 +371,11 @@ def test_the_emulator_sees_programs_that_wait_for_nothing(monkeypatch: pytest.Mo
     shape: tuple[Any, ...] = (128, ((1, 256),), 2, DTYPE)
     flags: dict[str, Any] = {"SHUFFLE": 1, "SKIP": False, "SWAP": True}
     with monkeypatch.context() as patch:
-        patch.setitem(names, "_signal", lambda p_counter, form: names["_fence_stores"](True))
+        patch.setitem(names, "_signal", lambda p_counter: names["_fence"]())
         with pytest.raises(Deadlock):
             list(resident(*shape, **flags))
     with monkeypatch.context() as patch:
-        patch.setitem(names, "_fence_stores", lambda every: None)
+        patch.setitem(names, "_fence", lambda: None)
         with pytest.raises((AssertionError, Deadlock), match="a store that nobody is told of"):
             list(resident(*shape, **flags))
     monkeypatch.setitem(names, "_await", lambda p_counter, target: None)
