@@ -47,10 +47,7 @@ PRODUCT_TRIALS: dict[int, ProductForm] = {
     64: ProductForm(fewest=2**13, stages=4, step=64),
     128: ProductForm(fewest=2**13, stages=3, step=64),
 }
-WIDE_TRIALS: dict[str, WideForm] = {
-    "wide": WideForm(fewest=0),
-    "wide-192": WideForm(fewest=0, columns=192, stages=4),
-}
+WIDE_TRIALS: dict[str, WideForm] = {"wide": WideForm(fewest=0), "wide-192": WideForm(fewest=0, columns=192)}
 """Forms of the two products of 384 features, each with what follows it."""
 SHARED_ROWS = dict.fromkeys(("forward", "backward"), RowForm(32, 8, shared=True))
 """How rows of few pairs were normalised before."""

@@ -32,17 +32,13 @@ from triton.experimental.gluon.language.nvidia import hopper
 from riffle.kernels.descriptors import Constants, DescriptorLaunch, Matrix
 from riffle.kernels.gated_switch import _copied, _destination, _tanh
 from riffle.kernels.hopper import ROWS, WARPS, _lines, _sums
-from riffle.kernels.hopper_wide import RESET_BF16, RESET_FP16, _allocate_biases, _bias, _store_bias, _wait, _zeros
+from riffle.kernels.hopper_wide import GROUPS, STEP, _allocate_biases, _bias, _reset, _store_bias, _wait, _zeros
 
 mbarrier, tma = hopper.mbarrier, hopper.tma
-STEP = gl.constexpr(64)
-"""Columns of the pairs that a place of the ring has."""
 STAGES = gl.constexpr(4)
 """Places of the ring."""
 WAYS = gl.constexpr(8)
 """Programs of a tile, half of them for each cell."""
-GROUPS = gl.constexpr(2)
-"""Groups of warps of a program, each with ``ROWS`` pairs of the tile."""
 REGISTERS, PRODUCER = gl.constexpr(224), gl.constexpr(56)
 """Registers of a thread in the groups, and of one of the warp that copies."""
 SPACING = gl.constexpr(32)
@@ -304,9 +300,7 @@ def _multiply(parts, WIDTHS: gl.constexpr, ring, group, way, OWN: gl.constexpr, 
     s_ring, full, empty = ring
     PARTS: gl.constexpr = len(WIDTHS)
     LAST: gl.constexpr = FORM.LAST if OWN else 0
-    sums = ()
-    for part in gl.static_range(PARTS):
-        sums += (_zeros(WIDTHS[part]),)
+    sums = _zeros(WIDTHS)
     for position in range(FORM.STEPS):
         stage, parity = _place(turn, position, FORM)
         step = _step_of(position, way, FORM) if OWN else position
@@ -349,16 +343,6 @@ def _halves(b_all):
     low, high = gl.split(b_all.reshape([ROWS, 2, HALF]).permute(0, 2, 1))
     low = gl.convert_layout(low, _sums(HALF), assert_trivial=True)
     return low, gl.convert_layout(high, _sums(HALF), assert_trivial=True)
-
-
-@gluon.jit
-def _reset(b_sum, b_read, s_bias):
-    """r_i * a of a part's columns."""
-    b_bias = _bias(s_bias, b_sum.shape[1])
-    CODE: gl.constexpr = RESET_BF16 if b_read.dtype == gl.bfloat16 else RESET_FP16
-    return gl.inline_asm_elementwise(
-        CODE, "=r,f,f,f,f,r", [b_sum, b_bias, b_read], dtype=b_read.dtype, is_pure=True, pack=2
-    )
 
 
 @gluon.jit

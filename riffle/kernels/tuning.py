@@ -229,13 +229,11 @@ class WideForm(NamedTuple):
     fewest: int
     """Pairs from which on they are faster than the library's products and the passes after them."""
     columns: int = 256
-    """Gates of a tile: 256, 128, or 192 in two parts."""
-    stages: int = 3
-    """Places for them in shared memory."""
+    """Gates of a tile: 256, or 192 in two parts."""
 
 
 WIDE_FORMS: dict[int, tuple[WideForm, ...]] = {
-    384: (WideForm(fewest=2**12, columns=192, stages=4), WideForm(fewest=2**14)),
+    384: (WideForm(fewest=2**12, columns=192), WideForm(fewest=2**14)),
 }
 """By features, the last one that has its fewest pairs (:mod:`riffle.kernels.hopper_wide`)."""
 

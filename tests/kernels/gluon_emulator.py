@@ -352,6 +352,7 @@ _language = SimpleNamespace(
     arange=lambda start, end, layout=None: torch.arange(start, end), load=_load, store=_store,
     cdiv=lambda a, b: -(-a // b), sum=_sum, where=_where, join=lambda a, b: torch.stack((a, b), dim=-1),
     zeros=lambda shape, dtype, layout: torch.zeros([int(size) for size in shape], dtype=dtype),
+    full=lambda shape, value, dtype, layout: torch.full([int(size) for size in shape], value, dtype=dtype),
     minimum=_minimum, convert_layout=lambda block, layout, assert_trivial=False: block, warp_specialize=_specialize,
     inline_asm_elementwise=_reset, SliceLayout=lambda *a: None, BlockedLayout=lambda *a: None,
     SwizzledSharedLayout=lambda *a: None, split=lambda block: block.unbind(-1), atomic_add=_atomic_add,

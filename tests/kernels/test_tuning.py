@@ -11,7 +11,6 @@ from kernels.test_hopper import FORMS, PRODUCTS_TRIED, Table, table
 from riffle.kernels import TRITON_VERSION, layer_plan, tuning
 from riffle.kernels.plan import KEEP_INPUTS, KEEP_NOTHING, NetworkForm, plan_network
 from riffle.kernels.tuning import (
-    LAYER_ROWS,
     PRODUCT_FORMS,
     WIDE_FORMS,
     LayerForm,
@@ -74,7 +73,7 @@ def test_half_blocks_on_up_to_4096_cells_are_launches(
     keep: int, cells: int, dropout: float, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the table of the library: eleven layers each, the last one by itself, in inference alone."""
-    table(list(LAYER_ROWS), products=False, multiprocessors=132)
+    table([], products=False, multiprocessors=132)
     monkeypatch.setattr(tuning, "has_warpgroups", lambda device: True)
     units = ("0_forward", "0_reverse", "1_forward", "1_reverse", "last")
     flags = (True,) * len(units)
