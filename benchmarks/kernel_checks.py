@@ -24,6 +24,7 @@ import torch
 from residual_layer import ResidualLayer
 from torch import Tensor
 
+from riffle import ShuffleExchange
 from riffle.bench.measure import relative_error
 from riffle.kernels import layer_plan, reference, residual, tuning
 from riffle.kernels.launches import Kept, Workspace, forward_layer, unit_weights
@@ -46,22 +47,10 @@ PRODUCT_TRIALS: dict[int, ProductForm] = {
     64: ProductForm(fewest=2**13, stages=4, step=64),
     128: ProductForm(fewest=2**13, stages=3, step=64),
 }
-WIDE_TRIALS: dict[str, WideForm] = {
-    "wide": WideForm(fewest=0),
-    "wide-192": WideForm(fewest=0, columns=192, stages=4),
-    "wide-128": WideForm(fewest=0, columns=128, stages=4),
-}
+WIDE_TRIALS: dict[str, WideForm] = {"wide": WideForm(fewest=0), "wide-192": WideForm(fewest=0, columns=192)}
 """Forms of the two products of 384 features, each with what follows it."""
-ROW_TRIALS: dict[str, dict[str, RowForm]] = {
-    "shared": dict.fromkeys(("forward", "backward"), RowForm(32, 8, shared=True)),
-    "forward8": {"forward": RowForm(8, 8)},
-    "back16": {"backward": RowForm(16, 8)},
-    "back32-4": {"backward": RowForm(32, 4)},
-    "back32-16": {"backward": RowForm(32, 16)},
-    "back64": {"backward": RowForm(64, 16)},
-    "both": {"forward": RowForm(8, 8), "backward": RowForm(32, 16)},
-}
-"""How rows of few pairs are normalised otherwise: "shared" is what the table had before."""
+SHARED_ROWS = dict.fromkeys(("forward", "backward"), RowForm(32, 8, shared=True))
+"""How rows of few pairs were normalised before."""
 BEFORE = tuple(
     row._replace(form=row.form._replace(loop=False))
     for row in tuning.LAYER_ROWS
@@ -76,10 +65,10 @@ class Setting(NamedTuple):
     rows: tuple[LayerRow, ...] = tuning.LAYER_ROWS
     products: dict[int, ProductForm] = tuning.PRODUCT_FORMS
     wide: dict[int, tuple[WideForm, ...]] = tuning.WIDE_FORMS
+    resident: dict[int, int] = tuning.RESIDENT_PAIRS
     dependent: bool = tuning.DEPENDENT_LAUNCH
     gradient_pairs: int = tuning.GRADIENT_PAIRS
     few_rows: dict[str, RowForm] = tuning.FEW_ROWS
-    many_rows: dict[str, RowForm] = tuning.MANY_ROWS
 
 
 def _with_form(name: str, keep: bool, fewest: int, setting: Setting) -> Setting:
@@ -91,16 +80,13 @@ def _with_wide(form: WideForm, setting: Setting) -> Setting:
     return setting._replace(wide={384: (form,)})
 
 
-def _with_rows(name: str, setting: Setting) -> Setting:
-    return setting._replace(few_rows=setting.few_rows | ROW_TRIALS[name])
-
-
 CHANGES: dict[str, Callable[[Setting], Setting]] = {
-    "before": lambda setting: Setting(BEFORE, {}, {}, dependent=False),
+    "before": lambda setting: Setting(BEFORE, {}, {}, {}, dependent=False),
     "library": lambda setting: Setting(),
-    "other": lambda setting: Setting((), {}, {}, dependent=False),
+    "other": lambda setting: Setting((), {}, {}, {}, dependent=False),
     "waiting": lambda setting: setting._replace(dependent=False),
     "products": lambda setting: setting._replace(products=setting.products | PRODUCT_TRIALS),
+    "single": lambda setting: setting._replace(resident={}),
     "apart": lambda setting: setting._replace(wide={}),
     **{name: partial(_with_wide, form) for name, form in WIDE_TRIALS.items()},
     "loop": partial(_with_form, "loop", True, 2**13),
@@ -110,13 +96,12 @@ CHANGES: dict[str, Callable[[Setting], Setting]] = {
     ),
     "gradients17": lambda setting: setting._replace(gradient_pairs=2**17),
     "gradients15": lambda setting: setting._replace(gradient_pairs=2**15),
-    "many": lambda setting: setting._replace(many_rows=tuning.FEW_ROWS),
-    **{name: partial(_with_rows, name) for name in ROW_TRIALS},
+    "shared": lambda setting: setting._replace(few_rows=SHARED_ROWS),
 }
 """What a part of a setting's name does: forms by their names, for kept gates or for few pairs; "waiting" without
-launches that begin before the one before has ended; more or fewer pairs a product for the weights; "apart" the
-library's products of 384 features, and passes; "other" has no kernels for this chip at all; "many" normalises rows of
-many pairs like those of few."""
+launches that begin before the one before has ended; "single" without launches of several layers; more or fewer pairs a
+product for the weights; "apart" the library's products of 384 features, and passes; "other" has no kernels for this
+chip at all; in "shared" warps share the rows that they normalise."""
 CACHES = (
     tuning.find_layer_form,
     tuning.layer_form,
@@ -136,7 +121,8 @@ def use(name: str) -> None:
         setting = CHANGES[change](setting)
     tuning.LAYER_ROWS, tuning.PRODUCT_FORMS = setting.rows, setting.products
     tuning.WIDE_FORMS, tuning.DEPENDENT_LAUNCH = setting.wide, setting.dependent
-    tuning.FEW_ROWS, tuning.MANY_ROWS = setting.few_rows, setting.many_rows
+    tuning.RESIDENT_PAIRS = setting.resident
+    tuning.FEW_ROWS = setting.few_rows
     layer_plan.GRADIENT_PAIRS = tuning.GRADIENT_PAIRS = setting.gradient_pairs
     for cache in CACHES:
         cache.cache_clear()
@@ -239,6 +225,30 @@ def check_residual(setting: str, features: int, pairs: int, *, norm: Norm, shuff
     return compare(layer, [layer.out, *layer.backward(plan, layers=2)], shuffle)
 
 
+def check_network(setting: str, features: int, pairs: int, *, blocks: int) -> dict[str, Any]:
+    """A whole network in inference, launched and replayed as a CUDA graph: each of five calls with the definition."""
+    use(setting)
+    torch.manual_seed(0)
+    options: dict[str, Any] = {"device": DEVICE, "dtype": DTYPE}
+    ours, eager, exact = (
+        ShuffleExchange(features, blocks, backend=backend, **options) for backend in ("fused", "reference", "reference")
+    )
+    for net in (eager, exact):
+        net.load_state_dict(ours.state_dict())
+    exact.double()
+    x_BND = torch.rand(1, 2 * pairs, features, device=DEVICE).mul(2).sub(1).to(DTYPE)
+    actual = []
+    with torch.no_grad():
+        for _ in range(5):
+            actual.append(ours(x_BND).clone())
+            wait()
+        plain, truth = eager(x_BND), exact(x_BND.double())
+    errors, allowed = [relative_error(y_BND, truth) for y_BND in actual], max(2 * relative_error(plain, truth), 1e-6)
+    same = all(torch.equal(y_BND, actual[0]) for y_BND in actual)
+    passed = same and all(error <= allowed for error in errors)
+    return {"errors": errors, "allowed": [allowed] * len(errors), "same": same, "passed": passed}
+
+
 def compare(layer: Layer | ResidualLayer, actual: list[Tensor], shuffle: int) -> dict[str, Any]:
     """Output and gradients with those of the definition."""
     wait()
@@ -281,16 +291,22 @@ class Check(NamedTuple):
     shuffle: int
     norm: Norm | None = None
     """Of the residual unit; None for the gated one."""
+    blocks: int = 0
+    """Of a whole network that has so many; 0 for a layer."""
 
     @property
     def name(self) -> str:
         """In words."""
+        if self.blocks:
+            return f"{self.setting}: {self.features} maps, {self.pairs} pairs, network of {self.blocks}"
         unit = "" if self.norm is None else f"residual {self.norm} "
         flags = f"{unit}{'keep ' * self.keep}{'skip ' * self.skip}{self.shuffle:+d}"
         return f"{self.setting}: {self.features} maps, {self.pairs} pairs, {flags}"
 
     def run(self) -> dict[str, Any]:
         """Compare it."""
+        if self.blocks:
+            return check_network(*self[:3], blocks=self.blocks)
         if self.norm is not None:
             return check_residual(*self[:3], norm=self.norm, shuffle=self.shuffle)
         return check_layer(*self[:3], keep=self.keep, skip=self.skip, shuffle=self.shuffle)
@@ -298,7 +314,11 @@ class Check(NamedTuple):
 
 def checks() -> list[Check]:
     """Of every form and change, those first that most rows need."""
-    found = []
+    found = [
+        Check(setting, 192, pairs, False, False, 0, blocks=blocks)
+        for pairs, blocks in ((2**11, 2), (2**7, 3), (2**9, 1), (2**10, 2))
+        for setting in ("library", "library+single")
+    ]
     for shuffle in (1, -1, 0):
         for setting in ("library", "library+loop", "library+waiting", "before"):
             for skip in (True, False):
@@ -321,10 +341,7 @@ def checks() -> list[Check]:
     found += [Check("library+products", features, 2**14, True, False, 1) for features in PRODUCT_TRIALS]
     for norm, setting in product(NORMS, ("library", "library+waiting", "library+waiting+shared")):
         found += [Check(setting, 192, RESIDUAL_PAIRS, True, False, shuffle, norm) for shuffle in (1, -1, 0)]
-    for name in ROW_TRIALS:
-        found.append(Check(f"library+{name}", 192, RESIDUAL_PAIRS, True, False, 1, "features"))
-    found += [Check(setting, 192, 2**14, True, False, 1, "features") for setting in ("library", "library+many")]
-    return found
+    return [*found, Check("library", 192, 2**14, True, False, 1, "features")]
 
 
 def run_checks(part: int, parts: int, text: str = "") -> None:

@@ -30,7 +30,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
 from riffle.kernels import hopper, hopper_backward, hopper_wide, layer_backward, residual, tuning
-from riffle.kernels.launches import Kept, Launch, Workspace, forward_layer, unit_weights
+from riffle.kernels.launches import Kept, Launch, Workspace, forward_layer, forward_layers, unit_weights
 from riffle.kernels.layer_backward import SkipGradient, UnitGradients, backward_layer
 from riffle.kernels.layer_plan import plan_layer, share_gradients
 from riffle.kernels.reference import Norm
@@ -39,8 +39,8 @@ from riffle.kernels.units import KERNELS
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 MOST_SHARED = 227 * 1024
 """Bytes of shared memory that a program can have."""
-WIDE_FORMS = {384: [tuning.WideForm(0, columns, stages) for columns, stages in ((256, 3), (192, 4), (128, 4))]}
-"""Compiled whether or not the table has them."""
+WIDE_FORMS = {width: [form._replace(fewest=0) for form in forms] for width, forms in tuning.WIDE_FORMS.items()}
+"""Those of the table, for any number of pairs."""
 
 
 class NoDevice:
@@ -175,6 +175,26 @@ def run_layers(
                     )  # fmt: skip
 
 
+def run_joined_layers(features: int, dtype: torch.dtype, *, skip: bool, cells: int = 256, layers: int = 2) -> None:
+    """Layers of a unit as one launch."""
+    plan = plan_layer(
+        (1,), (cells,), (0.0,), features, dtype, torch.device("cpu"),
+        shuffle=1, swap=True, keep=False, skip=skip, first=False,
+    )  # fmt: skip
+    pair = 2 * features
+
+    def zeros(*shape: int, kind: torch.dtype = dtype) -> Tensor:
+        return torch.zeros(*shape, dtype=kind)
+
+    scale = zeros(features, kind=torch.float32)
+    weights = unit_weights(zeros(3 * pair, pair), zeros(3 * pair), zeros(2, features, pair), zeros(2, features), scale)
+    x, out = zeros(cells, features), zeros(layers, cells, features)
+    forward_layers(
+        plan, x, x if skip else None, out if skip else None, weights, Workspace(x),
+        counters=zeros(64, kind=torch.int32), out_LCD=out,
+    )  # fmt: skip
+
+
 def run_residual_layers(
     features: int, dtype: torch.dtype, norm: Norm, *, keep: bool, cells: int = 512, dropout: float = 0.0, bins: int = 1
 ) -> None:
@@ -223,11 +243,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--dropout", action="store_true")
     parser.add_argument("--waiting", action="store_true", help="without programmatic dependent launch")
     options = parser.parse_args(arguments)
-    widths = options.features or sorted(
-        {row.features for row in tuning.LAYER_ROWS} | {*tuning.PRODUCT_FORMS, *WIDE_FORMS}
-    )
     found: dict[str, dict[str, Any]] = {}
     table = tuning.LAYER_ROWS
+    widths = options.features or sorted({row.features for row in table} | {*tuning.PRODUCT_FORMS, *WIDE_FORMS})
     products = {features: form._replace(fewest=0) for features, form in tuning.PRODUCT_FORMS.items()}
     with ExitStack() as stack:
         replace(stack, tuning, LAYER_ROWS=table, PRODUCT_FORMS=products, WIDE_FORMS={})
@@ -258,6 +276,11 @@ def compile_gated(
             tuning.WIDE_FORMS = {} if wide is None else {features: (wide,)}
             clear_caches()
             run_layers(features, dtype, keep=bool(keep), skip=bool(skip), cells=cells, **common)
+    for skip in options.skip if 0 in options.keep and features in tuning.RESIDENT_PAIRS else ():
+        with ExitStack() as stack:
+            replace(stack, tuning, multiprocessors=lambda device: 132)
+            clear_caches()
+            run_joined_layers(features, dtype, skip=bool(skip))
 
 
 def compile_residual(

@@ -31,7 +31,6 @@ from kernel_checks import (
     DEVICE,
     DTYPE,
     RESIDUAL_PAIRS,
-    ROW_TRIALS,
     WIDE_TRIALS,
     Layer,
     check_all,
@@ -159,11 +158,11 @@ def rows() -> Iterator[Row]:
     yield Row("step-1k", settings, time_network, (own_1k, GRAPHS))
     yield Row("step-4k", ("before", "library", "library+gradients17"), time_network, (own_4k, GRAPHS))
     yield Row("step-256", ("before", "library", "library+gradients17", "before"), time_network, (own_256, GRAPHS), 1.0)
-    for cells in (4 * K, K, 2 * K, 8 * K):
-        call = Workload(f"own-call-{cells}", "plain forward", 192, 2, (cells,))
-        settings = (
-            ("before", "library", "library+waiting") if cells == 4 * K else ("before", "library", "library+ways4")
-        )
+    calls = {
+        cells: Workload(f"own-call-{cells}", "plain forward", 192, 2, (cells,)) for cells in (4 * K, K, 2 * K, 8 * K)
+    }
+    for cells, call in calls.items():
+        settings = ("before", "library+single", "library") if cells <= 4 * K else ("before", "library", "library+ways4")
         yield Row(f"call-{cells}", settings, time_network, (call, GRAPHS), 1.0)
     for pairs, skip in ((2**13, False), (2**13, True), (2**15, False), (2**16, False), (2**16, True)):
         name = f"layer 192, {pairs} pairs, kept{', skip' * skip}"
@@ -174,8 +173,9 @@ def rows() -> Iterator[Row]:
     yield Row("step-bins", ("before", "library"), time_network, (bins, "fused-keep"), 3.0)
     backward_2m = Workload("backward-2m", "forward and backward", 96, 1, (2 * M,))
     yield Row("backward-2m-kept", ("before", "library"), time_network, (backward_2m, "fused-keep"), 3.0)
-    for name, workload in (("host-256", own_256), ("host-1k", own_1k)):
-        yield Row(name, ("library",), profile_step, (workload, "riffle"), 2.0)
+    for name, workload in (("host-256", own_256), ("host-1k", own_1k), ("host-call-4096", calls[4 * K])):
+        settings = ("library+single", "library") if "call" in name else ("library",)
+        yield Row(name, settings, profile_step, (workload, "riffle"), 2.0)
     own_256k = Workload("own-backward-256k", "plain forward and backward", 192, 2, (256 * K,))
     yield Row("backward-256k", ("before", "library"), time_network, (own_256k, "riffle"), 3.0)
     settings = ("library+loads", "library", "library+loads")
@@ -201,19 +201,14 @@ def rows() -> Iterator[Row]:
 
 def residual_rows() -> Iterator[Row]:
     """Of the residual unit: a training step of small bins, whose layers have few pairs, and such layers."""
-    before, forms = "library+waiting+shared", [f"library+{name}" for name in ROW_TRIALS]
+    settings = ("library+waiting+shared", "library+waiting", "library")
     step = Workload("residual-step", "training step", 192, 1, (8, 16, 32, 64), batch=64, graph=True, unit="residual")
-    yield Row("residual-step", (before, "library+waiting", "library", before), time_network, (step, "fused-keep"), 3.0)
+    yield Row("residual-step", (*settings, settings[0]), time_network, (step, "fused-keep"), 3.0)
     gated = Workload("step", "training step", 192, 1, (8, 16, 32, 64), batch=64, graph=True)
     yield Row("gated beside residual-step", ("library",), time_network, (gated, "fused-keep"), 3.0)
     for norm, back in product(NORMS, (False, True)):
-        tried = [form for form in forms if ("back" in form) == back or "shared" in form] if norm == "features" else []
-        settings = (before, "library+waiting", "library", *tried)
         name = f"residual layer 192, {RESIDUAL_PAIRS} pairs, {norm}{', back' * back}"
         yield Row(name, settings, time_residual_layer, (192, RESIDUAL_PAIRS, norm, back), 0.5)
-    name, arguments = f"residual layer 192, {2**14} pairs, features, back", (192, 2**14, "features", True)
-    yield Row(name, ("library", "library+many"), time_residual_layer, arguments, 0.5)
-    yield Row("residual-step, forms", tuple(forms), time_network, (step, "fused-keep"), 3.0)
 
 
 def measure(row: Row, settings: tuple[str, ...], bad: set[str], deadline: float) -> Iterator[dict[str, Any]]:

@@ -120,6 +120,11 @@ class Memory(NamedTuple):
 @lru_cache(maxsize=4096)
 def describe(address: int, dtype: torch.dtype, rows: int, columns: int, *block: int) -> TensorDescriptor:
     """The descriptor of a matrix, for copies of blocks."""
+    return TensorDescriptor(Memory(address, dtype), [rows, columns], [columns, 1], list(block), _layout(dtype, *block))
+
+
+@lru_cache(maxsize=256)
+def _layout(dtype: torch.dtype, *block: int) -> gl.NVMMASharedLayout:
+    """The layout of such blocks; to find it takes longer than all else that a descriptor needs."""
     element = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}[dtype]
-    layout = gl.NVMMASharedLayout.get_default_for(list(block), element)
-    return TensorDescriptor(Memory(address, dtype), [rows, columns], [columns, 1], list(block), layout)
+    return gl.NVMMASharedLayout.get_default_for(list(block), element)

@@ -32,10 +32,14 @@ from riffle.kernels.tuning import WideForm, multiprocessors
 mbarrier, tma = hopper.mbarrier, hopper.tma
 STEP = gl.constexpr(64)
 """Columns of the pairs that a place of the ring has."""
-CANDIDATE_STAGES = 3
-"""Places of the ring of candidates."""
-PART_A, PART_B = gl.constexpr(128), gl.constexpr(64)
-"""Columns of the parts of a tile that has 192, half of a cell's features: blocks are powers of two wide."""
+GROUPS = gl.constexpr(2)
+"""Groups of warps of a program, each with ``ROWS`` pairs of the tile."""
+REGISTERS = gl.constexpr(240)
+"""Of a thread in the groups."""
+PARTS = {256: (256,), 192: (128, 64)}
+"""Columns of a tile as blocks, which are powers of two wide."""
+STAGES = {256: 3, 192: 4}
+"""Places of the ring that such tiles of gates leave room for."""
 
 
 @gluon.jit(do_not_specialize=["n_pairs"])
@@ -45,11 +49,11 @@ def gates_forward(d_read, d_weight, d_beside, d_product, d_gates, p_gates_bias, 
     The columns of a tile are one part or two. What is copied of them has ``BOX`` columns, those of the last part.
     """
     dtype: gl.constexpr = d_read.dtype
-    s_read = gl.allocate_shared_memory(dtype, [FORM.STAGES * FORM.GROUPS, ROWS, STEP], d_read.layout)
+    s_read = gl.allocate_shared_memory(dtype, [FORM.STAGES * GROUPS, ROWS, STEP], d_read.layout)
     s_weight, s_beside, s_bias = (), (), ()
-    for part in gl.static_range(FORM.PARTS):
+    for part in gl.static_range(len(FORM.WIDTHS)):
         s_weight += (gl.allocate_shared_memory(dtype, [FORM.STAGES, FORM.WIDTHS[part], STEP], d_weight.layout),)
-        s_beside += (gl.allocate_shared_memory(dtype, [FORM.GROUPS, ROWS, FORM.WIDTHS[part]], d_beside.layout),)
+        s_beside += (gl.allocate_shared_memory(dtype, [GROUPS, ROWS, FORM.WIDTHS[part]], d_beside.layout),)
         s_bias += (_allocate_biases(p_gates_bias, FORM.RESETS, FORM.WIDTHS[part]),)
     full, empty, ready, free, known = _barriers(FORM)
     ring, beside = (s_read, s_weight, full, empty), (s_beside, ready, free)
@@ -58,7 +62,7 @@ def gates_forward(d_read, d_weight, d_beside, d_product, d_gates, p_gates_bias, 
         (_consume, (0, leaving, ring, beside, n_pairs, FORM)),
         (_consume, (1, leaving, ring, beside, n_pairs, FORM)),
         (_produce, (d_read, d_weight, d_beside, ring, beside, n_pairs, FORM)),
-    ], [4, 1], [FORM.REGISTERS, PRODUCER])  # fmt: skip
+    ], [4, 1], [REGISTERS, PRODUCER])  # fmt: skip
 
 
 @gluon.jit
@@ -99,12 +103,12 @@ def _barriers(FORM: gl.constexpr):
     barriers: gl.constexpr = mbarrier.MBarrierLayout()
     full = gl.allocate_shared_memory(gl.int64, [FORM.STAGES, 1], barriers)
     empty = gl.allocate_shared_memory(gl.int64, [FORM.STAGES, 1], barriers)
-    ready = gl.allocate_shared_memory(gl.int64, [FORM.GROUPS, 1], barriers)
-    free = gl.allocate_shared_memory(gl.int64, [FORM.GROUPS, 1], barriers)
+    ready = gl.allocate_shared_memory(gl.int64, [GROUPS, 1], barriers)
+    free = gl.allocate_shared_memory(gl.int64, [GROUPS, 1], barriers)
     for stage in gl.static_range(FORM.STAGES):
         mbarrier.init(full.index(stage), count=1)
-        mbarrier.init(empty.index(stage), count=FORM.GROUPS)
-    for group in gl.static_range(FORM.GROUPS):
+        mbarrier.init(empty.index(stage), count=GROUPS)
+    for group in gl.static_range(GROUPS):
         mbarrier.init(ready.index(group), count=1)
         mbarrier.init(free.index(group), count=1)
     known = gl.allocate_shared_memory(gl.int64, [1, 1], barriers)
@@ -115,7 +119,7 @@ def _barriers(FORM: gl.constexpr):
 @gluon.jit
 def _tiles(n_pairs, FORM: gl.constexpr):
     """How many tiles there are; those of the same pairs follow each other."""
-    return gl.cdiv(n_pairs, FORM.GROUPS * ROWS) * FORM.BLOCKS
+    return gl.cdiv(n_pairs, GROUPS * ROWS) * FORM.BLOCKS
 
 
 @gluon.jit
@@ -128,21 +132,21 @@ def _produce(d_read, d_weight, d_beside, ring, beside, n_pairs, FORM: gl.constex
     _follow(FORM.PDL)
     turn = 0
     for tile in range(gl.program_id(0), _tiles(n_pairs, FORM), gl.num_programs(0)):
-        row, block = tile // FORM.BLOCKS * (FORM.GROUPS * ROWS), tile % FORM.BLOCKS
+        row, block = tile // FORM.BLOCKS * (GROUPS * ROWS), tile % FORM.BLOCKS
         for step in range(FORM.STEPS):
             stage = step % FORM.STAGES
             mbarrier.wait(empty.index(stage), (_round(turn, step, FORM) & 1) ^ 1)
             bar = full.index(stage)
-            mbarrier.expect(bar, FORM.GROUPS * d_read.block_type.nbytes + WEIGHTS)
+            mbarrier.expect(bar, GROUPS * d_read.block_type.nbytes + WEIGHTS)
             column = step * STEP
             for box in gl.static_range(FORM.COLUMNS // FORM.BOX):
                 at = [block * FORM.COLUMNS + box * FORM.BOX, column]
                 tma.async_copy_global_to_shared(d_weight, at, bar, _box(s_weight, stage, box, 0, FORM))
-            for group in gl.static_range(FORM.GROUPS):
-                place = s_read.index(stage * FORM.GROUPS + group)
+            for group in gl.static_range(GROUPS):
+                place = s_read.index(stage * GROUPS + group)
                 tma.async_copy_global_to_shared(d_read, [row + group * ROWS, column], bar, place)
             if step == FORM.STAGES:
-                for group in gl.static_range(FORM.GROUPS):
+                for group in gl.static_range(GROUPS):
                     mbarrier.wait(free.index(group), turn & 1)
                     mbarrier.expect(ready.index(group), FORM.COLUMNS // FORM.BOX * d_beside.block_type.nbytes)
                     for box in gl.static_range(FORM.COLUMNS // FORM.BOX):
@@ -172,15 +176,13 @@ def _consume(group, leaving, ring, beside, n_pairs, FORM: gl.constexpr):
     empty = ring[3]
     s_beside, ready, free = beside
     if group == 0:
-        _store_reset_biases(s_bias, p_gates_bias, FORM)
+        for place in gl.static_range(FORM.RESETS):
+            _store_biases(s_bias, place, p_gates_bias + place * FORM.COLUMNS, 0.5, FORM.WIDTHS)
         mbarrier.arrive(known.index(0), count=1)
     turn = 0
     for tile in range(gl.program_id(0), _tiles(n_pairs, FORM), gl.num_programs(0)):
-        row, block = tile // FORM.BLOCKS * (FORM.GROUPS * ROWS) + group * ROWS, tile % FORM.BLOCKS
-        sums = ()
-        for part in gl.static_range(FORM.PARTS):
-            sums += (_zeros(FORM.WIDTHS[part]),)
-        sums = _multiply(sums, ring, group, turn, 0, FORM)
+        row, block = tile // FORM.BLOCKS * (GROUPS * ROWS) + group * ROWS, tile % FORM.BLOCKS
+        sums = _multiply(_zeros(FORM.WIDTHS), ring, group, turn, 0, FORM)
         # What the tile before left has gone by now.
         tma.store_wait(0)
         mbarrier.arrive(free.index(group), count=1)
@@ -192,12 +194,13 @@ def _consume(group, leaving, ring, beside, n_pairs, FORM: gl.constexpr):
         mbarrier.wait(known.index(0), 0)
         mbarrier.wait(ready.index(group), turn & 1)
         if block < FORM.RESETS:
-            for part in gl.static_range(FORM.PARTS):
+            for part in gl.static_range(len(FORM.WIDTHS)):
                 s_out = s_beside[part].index(group)
-                s_out.store(_reset(sums[part], s_out, s_bias[part].index(block)))
+                b_read = s_out.load(_sums(FORM.WIDTHS[part]))
+                s_out.store(_reset(sums[part], b_read, s_bias[part].index(block)))
             _leave(d_product, s_beside, group, row, block, FORM)
         else:
-            for part in gl.static_range(FORM.PARTS):
+            for part in gl.static_range(len(FORM.WIDTHS)):
                 s_beside[part].index(group).store(sums[part].to(d_gates.dtype))
             _leave(d_gates, s_beside, group, row, block, FORM)
         turn += 1  # noqa: SIM113  # the language has no enumerate
@@ -214,18 +217,19 @@ def _leave(d_out, s_beside, group, row, block, FORM: gl.constexpr):
 
 
 @gluon.jit
-def _zeros(WIDTH: gl.constexpr):
-    """What sums begin with."""
-    return gl.zeros((ROWS, WIDTH), gl.float32, _sums(WIDTH))
+def _zeros(WIDTHS: gl.constexpr):
+    """What the sums of parts begin with."""
+    sums = ()
+    for part in gl.static_range(len(WIDTHS)):
+        sums += (gl.full([ROWS, WIDTHS[part]], 0, gl.float32, _sums(WIDTHS[part])),)
+    return sums
 
 
 @gluon.jit
-def _store_reset_biases(s_bias, p_gates_bias, FORM: gl.constexpr):
-    """One group does it for both, while the first weights and pairs are on their way."""
-    for block in gl.static_range(FORM.RESETS):
-        for part in gl.static_range(FORM.PARTS):
-            p_bias = p_gates_bias + block * FORM.COLUMNS + part * FORM.WIDTHS[0]
-            _store_bias(s_bias[part].index(block), p_bias, 0.5, FORM.WIDTHS[part])
+def _store_biases(s_bias, place, p_bias, scale: gl.constexpr, WIDTHS: gl.constexpr):
+    """Those of a tile's columns; one group does it for both, while the first weights and pairs are on their way."""
+    for part in gl.static_range(len(WIDTHS)):
+        _store_bias(s_bias[part].index(place), p_bias + part * WIDTHS[0], scale, WIDTHS[part])
 
 
 @gluon.jit
@@ -234,11 +238,11 @@ def _multiply(sums, ring, group, turn, step, FORM: gl.constexpr):
     s_read, s_weight, full, _ = ring
     stage = step % FORM.STAGES
     mbarrier.wait(full.index(stage), _round(turn, step, FORM) & 1)
-    left, started = s_read.index(stage * FORM.GROUPS + group), ()
-    for part in gl.static_range(FORM.PARTS):
+    left, started = s_read.index(stage * GROUPS + group), ()
+    for part in gl.static_range(len(FORM.WIDTHS)):
         right = s_weight[part].index(stage).permute((1, 0))
         started += (hopper.warpgroup_mma(left, right, sums[part], use_acc=step > 0, is_async=True),)
-    return _wait(FORM.PARTS, started)
+    return _wait(len(FORM.WIDTHS), started)
 
 
 @gluon.jit
@@ -249,9 +253,8 @@ def _wait(outstanding: gl.constexpr, started):
 
 
 @gluon.jit
-def _reset(b_sum, s_read, s_bias):
+def _reset(b_sum, b_read, s_bias):
     """r_i * a of a part's columns."""
-    b_read = s_read.load(_sums(b_sum.shape[1]))
     b_bias = _bias(s_bias, b_sum.shape[1])
     CODE: gl.constexpr = RESET_BF16 if b_read.dtype == gl.bfloat16 else RESET_FP16
     return gl.inline_asm_elementwise(
@@ -283,126 +286,114 @@ def candidates_forward(
 ):  # fmt: skip
     """Candidates, update, dropout and shuffle, from r_i * a and the update gates.
 
-    A tile has half of the features of one cell, in two parts: A, of 128 columns, and B, of 64.
+    A tile has half of the features of one cell, in two parts.
     """
     dtype: gl.constexpr = d_product.dtype
-    s_product = gl.allocate_shared_memory(dtype, [FORM.STAGES * FORM.GROUPS, ROWS, STEP], d_product.layout)
-    s_weight_a = gl.allocate_shared_memory(dtype, [FORM.STAGES, PART_A, STEP], d_weight_a.layout)
-    s_weight_b = gl.allocate_shared_memory(dtype, [FORM.STAGES, PART_B, STEP], d_weight_b.layout)
-    s_gates_a = gl.allocate_shared_memory(dtype, [FORM.GROUPS, ROWS, PART_A], d_gates_a.layout)
-    s_gates_b = gl.allocate_shared_memory(dtype, [FORM.GROUPS, ROWS, PART_B], d_gates_b.layout)
-    s_state_a = gl.allocate_shared_memory(dtype, [FORM.GROUPS, ROWS, PART_A], d_state_a.layout)
-    s_state_b = gl.allocate_shared_memory(dtype, [FORM.GROUPS, ROWS, PART_B], d_state_b.layout)
+    d_weight, d_gates, d_state = (d_weight_a, d_weight_b), (d_gates_a, d_gates_b), (d_state_a, d_state_b)
+    s_product = gl.allocate_shared_memory(dtype, [FORM.STAGES * GROUPS, ROWS, STEP], d_product.layout)
+    s_weight, s_gates, s_state, s_bias = (), (), (), ()
+    for part in gl.static_range(2):
+        s_weight += (gl.allocate_shared_memory(dtype, [FORM.STAGES, FORM.WIDTHS[part], STEP], d_weight[part].layout),)
+        s_gates += (gl.allocate_shared_memory(dtype, [GROUPS, ROWS, FORM.WIDTHS[part]], d_gates[part].layout),)
+        s_state += (gl.allocate_shared_memory(dtype, [GROUPS, ROWS, FORM.WIDTHS[part]], d_state[part].layout),)
+        s_bias += (_allocate_biases(p_bias, 2 * FORM.BLOCKS, FORM.WIDTHS[part]),)
     full, empty, ready, free, known = _barriers(FORM)
-    s_bias_a = _allocate_biases(p_bias, 2 * FORM.BLOCKS, PART_A)
-    s_bias_b = _allocate_biases(p_bias, 2 * FORM.BLOCKS, PART_B)
-    ring = (s_product, s_weight_a, s_weight_b, full, empty)
-    beside = (s_gates_a, s_gates_b, s_state_a, s_state_b, ready, free)
-    out = (p_out, p_seed, s_bias_a, s_bias_b, starts, lengths, rates, known, p_gates_bias, p_bias)
-    coming = (d_product, d_weight_a, d_weight_b, d_gates_a, d_gates_b, d_state_a, d_state_b)
+    ring, beside = (s_product, s_weight, full, empty), (s_gates, s_state, ready, free)
+    out = (p_out, p_seed, s_bias, starts, lengths, rates, known, p_gates_bias, p_bias)
+    coming = (d_product, d_weight, d_gates, d_state)
     gl.warp_specialize([
         (_consume_candidates, (0, out, ring, beside, n_pairs, FORM)),
         (_consume_candidates, (1, out, ring, beside, n_pairs, FORM)),
         (_produce_candidates, (coming, ring, beside, n_pairs, FORM)),
-    ], [4, 1], [FORM.REGISTERS, PRODUCER])  # fmt: skip
+    ], [4, 1], [REGISTERS, PRODUCER])  # fmt: skip
 
 
 @gluon.jit
 def _produce_candidates(coming, ring, beside, n_pairs, FORM: gl.constexpr):
     """Ask for what tile after tile needs, each when its place is free."""
-    d_product, d_weight_a, d_weight_b, d_gates_a, d_gates_b, d_state_a, d_state_b = coming
-    s_product, s_weight_a, s_weight_b, full, empty = ring
-    s_gates_a, s_gates_b, s_state_a, s_state_b, ready, free = beside
-    WEIGHTS: gl.constexpr = d_weight_a.block_type.nbytes + d_weight_b.block_type.nbytes
-    BESIDE: gl.constexpr = 2 * (d_gates_a.block_type.nbytes + d_gates_b.block_type.nbytes)
+    d_product, d_weight, d_gates, d_state = coming
+    s_product, s_weight, full, empty = ring
+    s_gates, s_state, ready, free = beside
+    WEIGHTS: gl.constexpr = d_weight[0].block_type.nbytes + d_weight[1].block_type.nbytes
+    BESIDE: gl.constexpr = 2 * (d_gates[0].block_type.nbytes + d_gates[1].block_type.nbytes)
     _follow(FORM.PDL)
     turn = 0
     for tile in range(gl.program_id(0), _tiles(n_pairs, FORM), gl.num_programs(0)):
-        row, block = tile // FORM.BLOCKS * (FORM.GROUPS * ROWS), tile % FORM.BLOCKS
+        row, block = tile // FORM.BLOCKS * (GROUPS * ROWS), tile % FORM.BLOCKS
         i, half = block // 2, block % 2
         first = block * (FORM.D // 2)
         for step in range(FORM.STEPS):
             stage = step % FORM.STAGES
             mbarrier.wait(empty.index(stage), (_round(turn, step, FORM) & 1) ^ 1)
             bar = full.index(stage)
-            mbarrier.expect(bar, FORM.GROUPS * d_product.block_type.nbytes + WEIGHTS)
+            mbarrier.expect(bar, GROUPS * d_product.block_type.nbytes + WEIGHTS)
             column = step * STEP
-            tma.async_copy_global_to_shared(d_weight_a, [first, column], bar, s_weight_a.index(stage))
-            tma.async_copy_global_to_shared(d_weight_b, [first + PART_A, column], bar, s_weight_b.index(stage))
-            for group in gl.static_range(FORM.GROUPS):
-                place = s_product.index(stage * FORM.GROUPS + group)
+            for part in gl.static_range(2):
+                at = [first + part * FORM.WIDTHS[0], column]
+                tma.async_copy_global_to_shared(d_weight[part], at, bar, s_weight[part].index(stage))
+            for group in gl.static_range(GROUPS):
+                place = s_product.index(stage * GROUPS + group)
                 at = [row + group * ROWS, i * FORM.E + column]
                 tma.async_copy_global_to_shared(d_product, at, bar, place)
             if step == FORM.STAGES:
                 update = 2 * FORM.E + first
                 # Half of the features of swapHalf(s).
                 copied = (i ^ half if FORM.SWAP else i) * FORM.D + half * (FORM.D // 2)
-                for group in gl.static_range(FORM.GROUPS):
+                for group in gl.static_range(GROUPS):
                     top, bar = row + group * ROWS, ready.index(group)
                     mbarrier.wait(free.index(group), (turn & 1) ^ 1)
                     mbarrier.expect(bar, BESIDE)
-                    tma.async_copy_global_to_shared(d_gates_a, [top, update], bar, s_gates_a.index(group))
-                    tma.async_copy_global_to_shared(d_gates_b, [top, update + PART_A], bar, s_gates_b.index(group))
-                    tma.async_copy_global_to_shared(d_state_a, [top, copied], bar, s_state_a.index(group))
-                    tma.async_copy_global_to_shared(d_state_b, [top, copied + PART_A], bar, s_state_b.index(group))
+                    for part in gl.static_range(2):
+                        at = [top, update + part * FORM.WIDTHS[0]]
+                        tma.async_copy_global_to_shared(d_gates[part], at, bar, s_gates[part].index(group))
+                    for part in gl.static_range(2):
+                        at = [top, copied + part * FORM.WIDTHS[0]]
+                        tma.async_copy_global_to_shared(d_state[part], at, bar, s_state[part].index(group))
         turn += 1  # noqa: SIM113  # the language has no enumerate
 
 
 @gluon.jit
 def _consume_candidates(group, out, ring, beside, n_pairs, FORM: gl.constexpr):
     """The product on a group's pairs, and what follows it, tile after tile."""
-    s_product, s_weight_a, s_weight_b, full, empty = ring
-    s_gates_a, s_gates_b, s_state_a, s_state_b, ready, free = beside
-    _, _, s_bias_a, s_bias_b, _, _, _, known, p_gates_bias, p_bias = out
+    empty = ring[3]
+    s_gates, s_state, ready, free = beside
+    _, _, s_bias, _, _, _, known, p_gates_bias, p_bias = out
     if group == 0:
-        _store_biases(s_bias_a, s_bias_b, p_gates_bias, p_bias, FORM)
+        # Halves of those of the update gates, then those of the candidates.
+        for place in gl.static_range(FORM.BLOCKS):
+            p_update = p_gates_bias + 2 * FORM.E + place * (FORM.D // 2)
+            _store_biases(s_bias, place, p_update, 0.5, FORM.WIDTHS)
+            _store_biases(s_bias, FORM.BLOCKS + place, p_bias + place * (FORM.D // 2), 1.0, FORM.WIDTHS)
         mbarrier.arrive(known.index(0), count=1)
     turn = 0
     for tile in range(gl.program_id(0), _tiles(n_pairs, FORM), gl.num_programs(0)):
-        first, block = (tile // FORM.BLOCKS * FORM.GROUPS + group).to(gl.int64) * ROWS, tile % FORM.BLOCKS
-        sums_a = gl.zeros((ROWS, PART_A), gl.float32, _sums(PART_A))
-        sums_b = gl.zeros((ROWS, PART_B), gl.float32, _sums(PART_B))
+        first, block = (tile // FORM.BLOCKS * GROUPS + group).to(gl.int64) * ROWS, tile % FORM.BLOCKS
+        sums = _zeros(FORM.WIDTHS)
         for step in range(FORM.STEPS):
-            stage = step % FORM.STAGES
-            mbarrier.wait(full.index(stage), _round(turn, step, FORM) & 1)
-            left = s_product.index(stage * FORM.GROUPS + group)
-            right_a, right_b = s_weight_a.index(stage).permute((1, 0)), s_weight_b.index(stage).permute((1, 0))
-            started_a = hopper.warpgroup_mma(left, right_a, sums_a, use_acc=step > 0, is_async=True)
-            started_b = hopper.warpgroup_mma(left, right_b, sums_b, use_acc=step > 0, is_async=True)
-            sums_a, sums_b = hopper.warpgroup_mma_wait(2, deps=(started_a, started_b))
+            sums = _multiply(sums, ring, group, turn, step, FORM)
             if step > 0:
                 mbarrier.arrive(empty.index((step - 1) % FORM.STAGES), count=1)
-        b_sum_a, b_sum_b = hopper.warpgroup_mma_wait(0, deps=(sums_a, sums_b))
+        sums = _wait(0, sums)
         mbarrier.arrive(empty.index((FORM.STEPS - 1) % FORM.STAGES), count=1)
         mbarrier.wait(known.index(0), 0)
         mbarrier.wait(ready.index(group), turn & 1)
         here = (first, block, gl.minimum(n_pairs - first, ROWS).to(gl.int32))
-        _finish(b_sum_a, s_gates_a.index(group), s_state_a.index(group), s_bias_a, here, 0, out, FORM)
-        _finish(b_sum_b, s_gates_b.index(group), s_state_b.index(group), s_bias_b, here, PART_A, out, FORM)
+        for part in gl.static_range(2):
+            _finish(part, sums[part], s_gates[part].index(group), s_state[part].index(group), here, out, FORM)
         hopper.fence_async_shared()
         mbarrier.arrive(free.index(group), count=1)
         turn += 1  # noqa: SIM113  # the language has no enumerate
 
 
 @gluon.jit
-def _store_biases(s_bias_a, s_bias_b, p_gates_bias, p_bias, FORM: gl.constexpr):
-    """Halves of those of the update gates, then those of the candidates."""
-    for block in gl.static_range(FORM.BLOCKS):
-        p_update, p_candidate = p_gates_bias + 2 * FORM.E + block * (FORM.D // 2), p_bias + block * (FORM.D // 2)
-        _store_bias(s_bias_a.index(block), p_update, 0.5, PART_A)
-        _store_bias(s_bias_b.index(block), p_update + PART_A, 0.5, PART_B)
-        _store_bias(s_bias_a.index(FORM.BLOCKS + block), p_candidate, 1.0, PART_A)
-        _store_bias(s_bias_b.index(FORM.BLOCKS + block), p_candidate + PART_A, 1.0, PART_B)
-
-
-@gluon.jit
-def _finish(b_sum, s_gates, s_state, s_bias, here, column: gl.constexpr, out, FORM: gl.constexpr):
+def _finish(part: gl.constexpr, b_sum, s_gates, s_state, here, out, FORM: gl.constexpr):
     """A part of the outputs to where the shuffle wants them: it goes there by the place of what was copied."""
-    p_out, p_seed, _, _, starts, lengths, rates, _, _, _ = out
+    p_out, p_seed, biases, starts, lengths, rates, _, _, _ = out
     first, block, inside = here
+    s_bias = biases[part]
     WIDTH: gl.constexpr = b_sum.shape[1]
     layout: gl.constexpr = _sums(WIDTH)
-    i, begin = block // 2, block % 2 * (FORM.D // 2) + column
+    i, begin = block // 2, block % 2 * (FORM.D // 2) + part * FORM.WIDTHS[0]
     b_update = 0.5 * s_gates.load(layout).to(gl.float32) + _bias(s_bias.index(block), WIDTH)
     b_update = 0.5 * _tanh(b_update, True) + 0.5
     b_candidate = _tanh(b_sum + _bias(s_bias.index(FORM.BLOCKS + block), WIDTH), True)
@@ -429,14 +420,14 @@ def gates_launch(
     and the gates' bias.
     """
     pair = 2 * features
-    steps, blocks = pair // STEP.value, 3 * pair // form.columns
-    assert steps % form.stages == 0 < steps // form.stages - 1
+    steps, blocks, stages = pair // STEP.value, 3 * pair // form.columns, STAGES[form.columns]
+    assert steps % stages == 0 < steps // stages - 1
     assert pair % form.columns == 0
-    widths = (PART_A.value, PART_B.value) if form.columns == 192 else (form.columns,)
+    widths = PARTS[form.columns]
     wide = [Matrix(pairs, width, ROWS.value, widths[-1]) for width in (pair, 2 * pair, 3 * pair)]
     constants = Constants(
-        E=pair, GROUPS=2, STAGES=form.stages, STEPS=steps, COLUMNS=form.columns, PARTS=len(widths), WIDTHS=widths,
-        BOX=widths[-1], BLOCKS=blocks, RESETS=2 * pair // form.columns, REGISTERS=240, PDL=pdl,
+        E=pair, STAGES=stages, STEPS=steps, COLUMNS=form.columns, WIDTHS=widths, BOX=widths[-1], BLOCKS=blocks,
+        RESETS=2 * pair // form.columns, PDL=pdl,
     )  # fmt: skip
     programs = min(-(-pairs // (2 * ROWS.value)) * blocks, multiprocessors(device))
     return DescriptorLaunch(
@@ -459,16 +450,14 @@ def candidates_launch(
     It takes products r_i * a, the weights of the candidates twice, gates twice and pairs twice, then the biases of
     gates and candidates, the output and the seed.
     """
-    pair, steps, parts = 2 * features, 2 * features // STEP.value, (PART_A.value, PART_B.value)
-    assert features == 2 * sum(parts)
+    pair, steps, parts = 2 * features, 2 * features // STEP.value, PARTS[features // 2]
     matrices = [
         Matrix(pairs, 2 * pair, ROWS.value, STEP.value),
         *(Matrix(pair, pair, part, STEP.value) for part in parts),
         *(Matrix(pairs, width, ROWS.value, part) for width in (3 * pair, pair) for part in parts),
     ]
-    constants = Constants(
-        D=features, E=pair, GROUPS=2, STAGES=CANDIDATE_STAGES, STEPS=steps, BLOCKS=4, REGISTERS=240, **flags
-    )  # fmt: skip
+    # Update gates and copied values take the room of a fourth place.
+    constants = Constants(D=features, E=pair, STAGES=3, STEPS=steps, WIDTHS=parts, BLOCKS=4, **flags)
     programs = min(-(-pairs // (2 * ROWS.value)) * 4, multiprocessors(device))
     return DescriptorLaunch(
         sys.modules[__name__], "candidates_forward", (programs,), matrices, dtype, pairs, *groups,

@@ -303,6 +303,42 @@ def forward_layer(
     return out_CD
 
 
+def forward_layers(
+    plan: LayerPlan,
+    x_CD: Tensor,
+    skip_CD: Tensor | None,
+    skips_LCD: Tensor | None,
+    weights: UnitWeights,
+    workspace: Workspace,
+    *,
+    counters: Tensor,
+    out_LCD: Tensor,
+) -> None:
+    """Consecutive layers of one unit in one launch, as :func:`forward_layer` does each; nothing is kept.
+
+    Args:
+        plan: Of each of the layers.
+        x_CD: The cells of all groups, one after the other.
+        skip_CD: The cells that the first layer's skip connection adds, unscaled; None for none.
+        skips_LCD: Those that the others' add; as many as there are layers, so that nobody reads the last ones.
+        weights: The unit's parameters.
+        workspace: Of this call.
+        counters: Zeros, :func:`riffle.kernels.hopper_resident.counters` of them.
+        out_LCD: Takes what each layer makes.
+    """
+    assert plan.layers_forward is not None
+    pairs, features = plan.pairs, plan.features
+    read_PE = _add_skip(plan, x_CD.view(pairs, 2 * features), skip_CD, weights, workspace)
+    product_P2E = workspace("product", pairs, 2, 2 * features)
+    reads, scale = None, None
+    if skip_CD is not None:
+        reads, scale = workspace("reads", 2 * pairs, 2 * features), weights.skip_scale
+    plan.layers_forward[len(out_LCD),](
+        weights.gates, weights.gates, weights.candidates, read_PE, out_LCD if reads is None else reads, product_P2E,
+        weights.gates_bias, weights.candidates_bias, x_CD, out_LCD, reads, skips_LCD, scale, product_P2E, counters,
+    )  # fmt: skip
+
+
 def _add_skip(
     plan: LayerPlan, state_PE: Tensor, skip_CD: Tensor | None, weights: UnitWeights, workspace: Workspace
 ) -> Tensor:

@@ -15,6 +15,7 @@ from riffle.kernels.tuning import (
     PASS_ROWS,
     Blocks,
     dependent_launch,
+    is_resident,
     layer_form,
     pass_blocks,
     product_form,
@@ -24,14 +25,14 @@ from riffle.kernels.tuning import (
 )
 
 
-class Variants(dict[tuple[bool, ...], Launch]):
-    """The launches of a kernel by some of its flags, each put together when it is first used."""
+class Variants(dict[tuple[int, ...], Launch]):
+    """The launches of a kernel by some of its flags or numbers, each put together when it is first used."""
 
     def __init__(self, flags: Sequence[str], make: Callable[..., Launch]) -> None:
         super().__init__()
         self.flags, self.make = flags, make
 
-    def __missing__(self, values: tuple[bool, ...]) -> Launch:
+    def __missing__(self, values: tuple[int, ...]) -> Launch:
         self[values] = launch = self.make(**dict(zip(self.flags, values, strict=True)))
         return launch
 
@@ -55,6 +56,9 @@ class LayerPlan(NamedTuple):
     better."""
     layer_forward: Launch | None
     """The whole layer in one; None where the chip cannot or others serve better."""
+    layers_forward: Variants | None
+    """So many layers like this one, each of what the one before made, by that number; None where the chip cannot or
+    a launch for each serves better."""
     update_backward: Variants
     """By ``OUT``, ``MORE`` and ``PDL``."""
     reset_backward: Variants
@@ -116,13 +120,18 @@ def plan_layer(
     update = (pairs, features, groups)
     layer = layer_form(pairs, features, dtype, device, keep=keep, skip=skip)
     product = product_form(pairs, features, dtype, device)
-    wide_forward, layer_forward, product_backward, sum_rows = None, None, None, 0
+    wide_forward, layer_forward, layers_forward, product_backward, sum_rows = None, None, None, None, 0
     if layer is not None:
         from riffle.kernels.hopper import layer_launch
 
         layer_forward = layer_launch(
             layer, device, *update, dtype, SKIP=skip, KEEP=keep, PDL=dependent and not first, **around
         )
+    if not keep and not any(dropout) and is_resident(pairs, features, dtype, device):
+        from riffle.kernels.hopper_resident import layers_launch
+
+        make = partial(layers_launch, *update, dtype, SHUFFLE=shuffle, SWAP=swap, SKIP=skip)
+        layers_forward = Variants(("layers",), make)
     if wide is not None:
         from riffle.kernels.hopper_wide import candidates_launch, gates_launch
 
@@ -147,6 +156,7 @@ def plan_layer(
         switch_forward=None if blocks is None else _switch(blocks, *update, **flags),
         wide_forward=wide_forward,
         layer_forward=layer_forward,
+        layers_forward=layers_forward,
         update_backward=Variants(
             ("OUT", "MORE", "PDL"), partial(one_pass, "update_backward", *update, **update_summing)
         ),

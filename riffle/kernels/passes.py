@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from riffle.kernels.launches import Kept, Workspace, aligned
+from riffle.kernels.launches import Kept, Workspace, aligned, forward_layers
 from riffle.kernels.layer_backward import SkipGradient
 from riffle.kernels.merge import INPUT, OUTPUT, Copy, Piece
 from riffle.kernels.plan import KEEP_GATES, NetworkPlan
@@ -57,8 +57,13 @@ def forward(
         cells = Cells(saved.inputs[0], plan.regions, _saved_regions(plan, saved) if plan.keep else ())
         workspace = Workspace(cells.enter(plan, xs_BND))
         seeds, kept = _seeds(plan, seed), _kept(plan, saved)
+        counters = _counters(plan, x_BND)
         for index, layer in enumerate(plan.layers):
             step = layer.step
+            if layer.run != 1:
+                if layer.run:
+                    _forward_run(plan, index, cells, weights[layer.unit], workspace, next(counters))
+                continue
             cells.copy(step.before)
             # Where the result is all that its region holds, the layer can allocate it when it is needed.
             target = step.target.region
@@ -74,6 +79,40 @@ def forward(
                 del out_CD
                 cells.release(layer.last, reuse=not plan.large)
         return cells.leave(plan), saved
+
+
+def _forward_run(
+    plan: NetworkPlan, first: int, cells: Cells, weights: Any, workspace: Workspace, counters: Tensor
+) -> None:
+    """Consecutive layers in one launch."""
+    layer = plan.layers[first]
+    run = plan.layers[first : first + layer.run]
+    cells.copy(layer.step.before)
+    x_CD = cells.rows(layer.step.source)
+    out_LCD = x_CD.new_empty(layer.run, *x_CD.shape)
+    skips_LCD = None
+    if layer.skips is not None:
+        # What such layers made lies one after the other.
+        made_CD = cells.rows(plan.layers[layer.skips].step.target)
+        skips_LCD = made_CD.as_strided(out_LCD.shape, out_LCD.stride())
+    forward_layers(
+        layer.plan, x_CD, cells.join(layer.skip), skips_LCD, weights, workspace, counters=counters, out_LCD=out_LCD
+    )
+    for each, out_CD in zip(run, out_LCD.unbind(), strict=True):
+        cells.regions[each.step.target.region] = out_CD
+    cells.copy(run[-1].step.after)
+    for each in run:
+        cells.release(each.last)
+
+
+def _counters(plan: NetworkPlan, x: Tensor) -> Iterator[Tensor]:
+    """For each launch of several layers, what it counts in: all zeros of a call together."""
+    pairs = [layer.plan.pairs for layer in plan.layers if layer.run > 1]
+    if not pairs:
+        return iter(())
+    from riffle.kernels.hopper_resident import counters
+
+    return iter(x.new_zeros(len(pairs), counters(max(pairs)), dtype=torch.int32).unbind())
 
 
 def backward(

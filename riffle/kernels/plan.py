@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from riffle.kernels.merge import INPUT, MergedLayer, Piece, Step, adjacent, merge, place
+from riffle.kernels.merge import INPUT, OUTPUT, MergedLayer, Piece, Step, adjacent, merge, place
 from riffle.shuffle import Layer, Pad, Sharing, bits, padded_length, schedule
 
 if TYPE_CHECKING:
@@ -59,6 +59,10 @@ class LayerStep(NamedTuple):
     """The first pair of this layer among those of all layers."""
     last: tuple[int, ...]
     """The regions that nobody reads after this layer."""
+    run: int = 1
+    """Layers from this one on that are one launch; 0 where an earlier layer's launch does this one."""
+    skips: int | None = None
+    """Where such layers have skip connections: the layer whose output is the first that those after the first add."""
 
 
 class BackwardStep(NamedTuple):
@@ -179,6 +183,8 @@ def plan_network(
         last = tuple(region for region, reader in last_reader.items() if reader == index)
         layers.append(LayerStep(plan, unit, step, tuple(skips[index]), pairs, last))
         pairs += plan.pairs
+    if keep == KEEP_NOTHING:
+        layers = join_layers(layers, merged, placed.regions)
     large = sum(sizes) * features * dtype.itemsize >= LARGE_BYTES
     back, back_regions = _plan_backward(merged, spans, sizes, layers)
     return NetworkPlan(
@@ -203,6 +209,50 @@ def plan_network(
         backward_regions=back_regions,
         pairs=pairs,
     )
+
+
+def join_layers(layers: Sequence[LayerStep], merged: Sequence[MergedLayer], regions: Sequence[int]) -> list[LayerStep]:
+    """The same layers, those joined that one launch does.
+
+    They have a unit, groups, a shuffle and a plan with such a launch in common, and each reads what the one before
+    made. Their skip connections, if any, add what such layers made one after the other.
+    """
+
+    def kind(index: int) -> tuple[object, ...]:
+        layer = merged[index]
+        return layer.unit, layer.first, layer.end, layer.shuffle, bool(layers[index].skip)
+
+    def joins(index: int) -> bool:
+        """Whether a launch of several layers can do it: its output is all that a region holds, and not the caller's."""
+        plan, target = layers[index].plan, layers[index].step.target
+        alone = target.region != OUTPUT and target.rows == regions[target.region]
+        return alone and getattr(plan, "layers_forward", None) is not None
+
+    def follows(index: int) -> bool:
+        before, step = layers[index - 1].step, layers[index].step
+        return kind(index) == kind(index - 1) and not (before.after or step.before) and before.target == step.source
+
+    def added(begin: int, end: int) -> int | None:
+        """The layer with which those joined layers begin whose outputs all skip connections but the first one add."""
+        made = [layer.step.target for layer in layers]
+        pieces = [layers[index].skip for index in range(begin + 1, end)]
+        for source, count in runs.items():
+            if count >= end - begin and pieces == [(piece,) for piece in made[source : source + len(pieces)]]:
+                return source
+        return None
+
+    joined, begin, runs = list(layers), 0, dict[int, int]()
+    while begin < len(layers):
+        end = begin + 1
+        while end < len(layers) and joins(begin) and joins(end) and follows(end):
+            end += 1
+        skips = added(begin, end) if layers[begin].skip else None
+        if end - begin > 1 and (skips is not None or not layers[begin].skip):
+            runs[begin] = end - begin
+            joined[begin] = layers[begin]._replace(run=end - begin, skips=skips)
+            joined[begin + 1 : end] = [layer._replace(run=0) for layer in layers[begin + 1 : end]]
+        begin = end
+    return joined
 
 
 def what_to_keep(

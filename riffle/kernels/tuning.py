@@ -229,15 +229,18 @@ class WideForm(NamedTuple):
     fewest: int
     """Pairs from which on they are faster than the library's products and the passes after them."""
     columns: int = 256
-    """Gates of a tile: 256, 128, or 192 in two parts."""
-    stages: int = 3
-    """Places for them in shared memory."""
+    """Gates of a tile: 256, or 192 in two parts."""
 
 
 WIDE_FORMS: dict[int, tuple[WideForm, ...]] = {
-    384: (WideForm(fewest=2**12, columns=128, stages=4), WideForm(fewest=2**14)),
+    384: (WideForm(fewest=2**12, columns=192), WideForm(fewest=2**14)),
 }
 """By features, the last one that has its fewest pairs (:mod:`riffle.kernels.hopper_wide`)."""
+
+
+RESIDENT_PAIRS: dict[int, int] = {192: 2**11}
+"""By features, pairs up to which consecutive layers of a unit are faster as one launch than as one each
+(:mod:`riffle.kernels.hopper_resident`)."""
 DEPENDENT_LAUNCH = True
 """Whether a kernel may begin while the one before it ends (programmatic dependent launch), where the chip can.
 
@@ -286,6 +289,16 @@ def wide_form(pairs: int, features: int, dtype: torch.dtype, device: torch.devic
     """For products with what follows them in one launch each; None where the library's are faster."""
     forms = [form for form in WIDE_FORMS.get(features, ()) if form.fewest <= pairs]
     return forms[-1] if forms and dtype != torch.float32 and has_warpgroups(device) else None
+
+
+def is_resident(pairs: int, features: int, dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether consecutive layers of a unit are one launch: where that is faster, and all programs run at once.
+
+    Eight programs share 128 pairs, each on a multiprocessor of its own.
+    """
+    if pairs % 128 or pairs > RESIDENT_PAIRS.get(features, 0) or dtype == torch.float32:
+        return False
+    return has_warpgroups(device) and pairs // 16 <= multiprocessors(device)
 
 
 def dependent_launch(device: torch.device) -> bool:

@@ -24,8 +24,8 @@ SAME_KERNELS = {"other", "gradients15", "gradients17"}
 
 @pytest.fixture
 def trials(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    names = ("LAYER_ROWS", "PRODUCT_FORMS", "WIDE_FORMS", "DEPENDENT_LAUNCH", "GRADIENT_PAIRS")
-    for name in (*names, "FEW_ROWS", "MANY_ROWS"):
+    names = ("LAYER_ROWS", "PRODUCT_FORMS", "WIDE_FORMS", "RESIDENT_PAIRS", "DEPENDENT_LAUNCH", "GRADIENT_PAIRS")
+    for name in (*names, "FEW_ROWS"):
         monkeypatch.setattr(tuning, name, getattr(tuning, name))
     monkeypatch.setattr(layer_plan, "GRADIENT_PAIRS", tuning.GRADIENT_PAIRS)
     yield load_script("kernel_trials")
@@ -50,7 +50,10 @@ def test_every_setting_is_known_and_checked(trials: Any) -> None:
     options = {"dtype": torch.bfloat16, "features": 192}
     assert tuning.find_layer_form(2**11, keep=False, **options) is None
     assert tuning.find_layer_form(2**14, keep=True, skip=True, **options) is None
+    trials.use("library+single")
+    assert tuning.RESIDENT_PAIRS == {}
     trials.use("library+loop")
+    assert tuning.RESIDENT_PAIRS == {192: 2**11}
     form = checks.LAYER_TRIALS["loop"][1]
     assert tuning.find_layer_form(2**19, keep=True, **options) == form
     trials.use("library")
@@ -63,7 +66,7 @@ def test_every_setting_is_known_and_checked(trials: Any) -> None:
 @pytest.mark.parametrize("norm", NORMS)
 def test_the_residual_layer_that_is_timed_is_that_of_the_definition(trials: Any, norm: str) -> None:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    for setting in ("library", "library+waiting+shared", "library+forward8+back16"):
+    for setting in ("library", "library+waiting+shared"):
         trials.use(setting)
         layer = trials.ResidualLayer(8, 64, norm=norm, dtype=torch.float32, device=device)
         plan = layer.plan(shuffle=1)

@@ -3,14 +3,16 @@
 What it checks: addresses, the order of tiles, which place of a ring is filled, awaited and left when, how many bytes a
 barrier waits for. What is asynchronous happens as late as the code allows: a product reads shared memory when it is
 waited for, a copy to global memory when the store is. So a place that is left too early gives wrong numbers, and one
-that is never left a :class:`Deadlock`. What it does not check: layouts, registers, the limits of the copy engine, and
-races between warps of one group.
+that is never left a :class:`Deadlock`. Programs run one after the other, or where all are launched at once side by
+side; then others see what a group has stored when the group says so. What it does not check: layouts, registers, the
+limits of the copy engine, and races between warps of one group.
 """
 
 from __future__ import annotations
 
 import contextvars
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
@@ -44,7 +46,7 @@ class Descriptor:
     def __init__(self, tensor: Tensor, rows: int, columns: int, block: tuple[int, int]) -> None:
         self.matrix, self.block, self.layout = tensor.view(rows, columns), block, None
         self.dtype = tensor.dtype
-        self.block_type = SimpleNamespace(nbytes=block[0] * block[1] * tensor.element_size())
+        self.block_type = SimpleNamespace(nbytes=block[0] * block[1] * tensor.element_size(), shape=block)
 
     def read(self, row: int, column: int) -> Tensor:
         """A block, with zeros for rows that do not exist."""
@@ -128,11 +130,18 @@ class Product:
         self.result = self.compute()
 
 
-class Program:
-    """One program of a grid."""
+class Grid:
+    """Programs that run side by side."""
 
-    def __init__(self, number: int, programs: int) -> None:
-        self.number, self.programs, self.failed = number, programs, False
+    def __init__(self) -> None:
+        self.lock, self.failed = threading.Lock(), False
+
+
+class Program:
+    """One program of a grid; ``grid`` where all run side by side."""
+
+    def __init__(self, number: int, programs: int, grid: Grid | None = None) -> None:
+        self.number, self.programs, self.failed, self.grid = number, programs, False, grid
         self.condition = threading.Condition()
         self.group = threading.local()
 
@@ -158,7 +167,9 @@ def _range(*bounds: Any) -> Iterator[Tensor]:
     return (torch.tensor(number) for number in range(*(int(bound) for bound in bounds)))
 
 
-def _load(pointer: Pointer, mask: Tensor | None = None, other: float = 0.0) -> Tensor:
+def _load(
+    pointer: Pointer, mask: Tensor | None = None, other: float = 0.0, cache_modifier: str | None = None
+) -> Tensor:
     offset = pointer.offset if isinstance(pointer.offset, Tensor) else torch.tensor(pointer.offset)
     if mask is None:
         return pointer.tensor[offset]
@@ -174,7 +185,41 @@ def _store(pointer: Pointer, value: Tensor, mask: Tensor | None = None) -> None:
     value, inside = torch.broadcast_to(value, offset.shape), torch.ones(offset.shape, dtype=torch.bool)
     if mask is not None:
         inside = torch.broadcast_to(mask, offset.shape)
-    pointer.tensor[offset[inside]] = value[inside]
+    targets, values = offset[inside], value[inside]
+
+    def write() -> None:
+        pointer.tensor[targets] = values
+
+    if _program().grid is None:
+        write()
+    else:
+        _program().queue("stores").append(write)
+
+
+def _fence() -> None:
+    queue = _program().queue("stores")
+    while queue:
+        queue.pop(0)()
+
+
+def _atomic_add(pointer: Pointer, value: int, sem: str, scope: str) -> None:
+    grid = _program().grid
+    assert grid is not None, "programs that wait for each other are launched at once"
+    with grid.lock:
+        pointer.tensor[pointer.offset] += value
+
+
+def _count(pointer: Pointer) -> int:
+    """A counter; who reads the same number for long waits for nothing."""
+    program, number = _program(), int(pointer.tensor[pointer.offset])
+    key, state = (int(pointer.offset), number), vars(program.group)
+    if state.get("count") != key:
+        program.group.count, program.group.since = key, time.monotonic()
+    elif program.grid.failed or time.monotonic() > state["since"] + PATIENCE:
+        raise Deadlock(f"a counter stays at {number}")
+    else:
+        time.sleep(0.001)
+    return number
 
 
 def _allocate(dtype: torch.dtype, shape: list[int], layout: None) -> Shared:
@@ -194,9 +239,12 @@ def _specialize(functions: list[tuple[Callable[..., Any], tuple[Any, ...]]], war
             function(*arguments)
             assert not program.queue("products"), "a product that nobody waits for"
             assert not program.queue("copies"), "a copy that nobody waits for"
+            assert not program.queue("stores"), "a store that nobody is told of"
         except BaseException as error:
             errors.append(error)
             program.failed = True
+            if program.grid is not None:
+                program.grid.failed = True
             with program.condition:
                 program.condition.notify_all()
 
@@ -304,9 +352,11 @@ _language = SimpleNamespace(
     arange=lambda start, end, layout=None: torch.arange(start, end), load=_load, store=_store,
     cdiv=lambda a, b: -(-a // b), sum=_sum, where=_where, join=lambda a, b: torch.stack((a, b), dim=-1),
     zeros=lambda shape, dtype, layout: torch.zeros([int(size) for size in shape], dtype=dtype),
+    full=lambda shape, value, dtype, layout: torch.full([int(size) for size in shape], value, dtype=dtype),
     minimum=_minimum, convert_layout=lambda block, layout, assert_trivial=False: block, warp_specialize=_specialize,
     inline_asm_elementwise=_reset, SliceLayout=lambda *a: None, BlockedLayout=lambda *a: None,
-    SwizzledSharedLayout=lambda *a: None,
+    SwizzledSharedLayout=lambda *a: None, split=lambda block: block.unbind(-1), atomic_add=_atomic_add,
+    thread_barrier=lambda: None,
 )  # fmt: skip
 _LAYOUTS = ("_sums", "_operand", "_lines", "_spread")
 
@@ -328,9 +378,33 @@ class Emulated:
         self.names |= {"gl": _language, "tl": _language, "hopper": _hopper, "mbarrier": _mbarrier, "tma": _tma}
         self.names |= {"range": _range, "_tanh": lambda x, fast: torch.tanh(x), "_keep_rows": _keep_rows}
         self.names |= {"_follow": lambda pdl: None}
+        self.names |= {"_count": _count, "_fence": _fence}
 
-    def run(self, kernel: str, programs: int, *arguments: Any) -> None:
-        """All programs of a grid, one after the other."""
+    def run(self, kernel: str, programs: int, *arguments: Any, together: bool = False) -> None:
+        """All programs of a grid, one after the other or side by side."""
+        if together:
+            self._run_together(kernel, programs, *arguments)
+            return
         for number in range(programs):
             _context.set(Program(number, programs))
             self.names[kernel](*arguments)
+
+    def _run_together(self, kernel: str, programs: int, *arguments: Any) -> None:
+        grid, errors = Grid(), list[BaseException]()
+
+        def run(number: int) -> None:
+            _context.set(Program(number, programs, grid))
+            torch.set_grad_enabled(False)  # of this thread alone
+            try:
+                self.names[kernel](*arguments)
+            except BaseException as error:
+                errors.append(error)
+                grid.failed = True
+
+        threads = [threading.Thread(target=run, args=(number,)) for number in range(programs)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if errors:
+            raise next((error for error in errors if not isinstance(error, Deadlock)), errors[0])

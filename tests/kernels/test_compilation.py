@@ -28,6 +28,7 @@ from riffle.kernels import (
     gated_switch,
     hopper,
     hopper_backward,
+    hopper_resident,
     hopper_wide,
     layer_backward,
     layer_plan,
@@ -78,7 +79,7 @@ def signature(*arguments: Any, **constants: Any) -> tuple[Any, ...]:
 
 @pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[RecordedKernel]]:
-    """All kernels record, those for compute capability 9.0 as well, which serve 32 or 384 features here."""
+    """All kernels record, those for compute capability 9.0 as well, which serve 32, 128 or 384 features here."""
     modules: dict[ModuleType, tuple[str, ...]] = {
         gated_switch: (
             "skip_forward", "reset_forward", "update_forward", "switch_forward", "update_backward", "reset_backward",
@@ -91,6 +92,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[RecordedKernel]]:
         hopper: ("layer_forward",),
         hopper_backward: ("product_backward",),
         hopper_wide: ("gates_forward", "candidates_forward"),
+        hopper_resident: ("layers_forward",),
     }  # fmt: skip
     kernels = []
     for module, names in modules.items():
@@ -101,6 +103,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[RecordedKernel]]:
     monkeypatch.setattr(tuning, "LAYER_ROWS", layers)
     monkeypatch.setattr(tuning, "PRODUCT_FORMS", {32: ProductForm(0, stages=2, step=32)})
     monkeypatch.setattr(tuning, "WIDE_FORMS", {384: (WideForm(fewest=0),)})
+    monkeypatch.setattr(tuning, "RESIDENT_PAIRS", {128: 2**11})
     monkeypatch.setattr(tuning, "has_warpgroups", lambda device: True)
     for module in (tuning, hopper, hopper_backward, hopper_wide):
         monkeypatch.setattr(module, "multiprocessors", lambda device: 132)
@@ -137,6 +140,7 @@ class NotedOperators(TorchDispatchMode):
     [
         {"features": 32, "blocks": 3},
         {"features": 32, "blocks": 2, "dropout": 0.1},
+        {"features": 128, "blocks": 2},
         {"features": 384, "dropout": 0.1},
         {"features": 12, "blocks": 2, "pad": "even"},
         {"features": 8, "unit": "residual", "norm": "features"},
@@ -166,7 +170,8 @@ def test_all_that_is_launched_is_compiled_before(
     features = options["features"]
     lengths = ((16, 8), (16, 6), (30,)) if options.get("pad") == "even" else ((16, 8), (16, 5), (32,))
     for shapes in lengths:
-        xs = [torch.rand(3, length, features, dtype=dtype) for length in shapes]
+        batch = 16 if features == 128 else 3
+        xs = [torch.rand(batch, length, features, dtype=dtype) for length in shapes]
         for mode in (torch.enable_grad, torch.no_grad):
             for kernel in recorded:
                 kernel.compiled, kernel.launched = [], []
@@ -178,6 +183,8 @@ def test_all_that_is_launched_is_compiled_before(
             for kernel in recorded:
                 assert set(kernel.compiled) == set(kernel.launched), kernel.name
                 assert len(kernel.compiled) <= len(kernel.launched), kernel.name
+    joined = next(kernel for kernel in recorded if kernel.name == "layers_forward")
+    assert bool(joined.launched) == (features == 128 and dtype == torch.bfloat16)
     assert not operators & COMPUTING
 
 

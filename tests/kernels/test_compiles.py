@@ -13,6 +13,7 @@ import pytest
 from benchmark_scripts import BENCHMARKS
 
 from riffle.kernels import TRITON_VERSION
+from riffle.kernels.tuning import WIDE_FORMS
 
 MOST_SHARED = 227 * 1024
 """Bytes of shared memory that a program can have."""
@@ -33,7 +34,11 @@ def compile_kernels(cache: Path, *options: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(
     ("features", "keep", "kernels"),
-    [(96, 1, ("layer_forward", "product_backward")), (384, 0, ("gates_forward", "candidates_forward"))],
+    [
+        (96, 1, ("layer_forward", "product_backward")),
+        (192, 0, ("layers_forward",)),
+        (384, 0, ("gates_forward", "candidates_forward")),
+    ],
 )
 def test_kernels_of_the_gated_unit(features: int, keep: int, kernels: tuple[str, ...], tmp_path: Path) -> None:
     """A width each, for the time it takes; benchmarks/kernel_resources.py has them all."""
@@ -41,7 +46,7 @@ def test_kernels_of_the_gated_unit(features: int, keep: int, kernels: tuple[str,
     rows = compile_kernels(tmp_path, *options, "--kernels", *kernels)
     assert {row["kernel"] for row in rows} == set(kernels)
     columns = {row["COLUMNS"] for row in rows if row["kernel"] == "gates_forward"}
-    assert columns == ({128, 192, 256} if features == 384 else set())
+    assert columns == {form.columns for form in WIDE_FORMS.get(features, ())}
     for row in rows:
         assert row["HGMMA"] > 0
         assert row["spills"] == row["HMMA"] == 0

@@ -409,6 +409,28 @@ def test_a_network_trains_as_with_the_other_kernels(features: int, table: Table)
 
 @pytest.mark.gpu
 @on_hopper
+@pytest.mark.parametrize(("shape", "blocks"), [((1, 4096), 2), ((8, 32), 3), ((1, 512), 1)], ids=str)
+def test_half_blocks_as_launches(shape: tuple[int, int], blocks: int, table: Table) -> None:
+    """As exact as eager PyTorch, and the same bits in ten calls, plainly and in CUDA graphs."""
+    table(list(LAYER_ROWS), products=False, multiprocessors=132)
+    torch.manual_seed(0)
+    options: dict[str, Any] = {"device": "cuda", "dtype": torch.bfloat16}
+    ours, eager, exact = (
+        ShuffleExchange(192, blocks, backend=backend, **options) for backend in ("fused", "reference", "reference")
+    )
+    for net in (eager, exact):
+        net.load_state_dict(ours.state_dict())
+    exact.double()
+    x_BND = torch.rand(*shape, 192, device="cuda").mul(2).sub(1).bfloat16()
+    with torch.no_grad():
+        found = [ours(x_BND).clone() for _ in range(10)]
+        plain, truth = eager(x_BND).double(), exact(x_BND.double())
+    assert all(torch.equal(y_BND, found[0]) for y_BND in found)
+    assert (found[0].double() - truth).norm() <= 2 * (plain - truth).norm()
+
+
+@pytest.mark.gpu
+@on_hopper
 @pytest.mark.parametrize("features", [96, 192])
 @pytest.mark.parametrize("recompute", [False, True])
 def test_dependent_launches_change_no_bit(

@@ -23,7 +23,15 @@ from benchmark_scripts import load_script
 
 from kernels.gluon_emulator import Deadlock, Descriptor, Emulated, Pointer
 from riffle import ShuffleExchange
-from riffle.kernels import gated_switch, hopper, hopper_backward, hopper_wide, layer_backward, layer_plan
+from riffle.kernels import (
+    gated_switch,
+    hopper,
+    hopper_backward,
+    hopper_resident,
+    hopper_wide,
+    layer_backward,
+    layer_plan,
+)
 from riffle.kernels.descriptors import DescriptorLaunch
 from riffle.kernels.launches import Launch
 from riffle.kernels.plan import plan_network
@@ -32,6 +40,7 @@ from riffle.kernels.tuning import LAYER_ROWS, PRODUCT_FORMS, LayerForm, LayerRow
 DTYPE, CPU = torch.bfloat16, torch.device("cpu")
 SHUFFLES = {1: unriffle, -1: riffle, 0: lambda x_BND: x_BND}
 KERNELS = {module: Emulated(gated_switch, module) for module in (hopper, hopper_backward, hopper_wide)}
+KERNELS[hopper_resident] = Emulated(gated_switch, hopper_wide, hopper_resident)
 TRIALS = load_script("kernel_checks")
 FORMS = list(dict.fromkeys([*((row.features, row.form) for row in LAYER_ROWS), *TRIALS.LAYER_TRIALS.values()]))
 """All that the table has, and what is tried."""
@@ -57,7 +66,9 @@ def run(launch: DescriptorLaunch, *tensors: Tensor | None) -> None:
     ]
     pointers = [None if tensor is None else Pointer(tensor.view(-1)) for tensor in tensors[len(matrices) :]]
     form = SimpleNamespace(**launch.constants["FORM"])
-    KERNELS[launch.kernels].run(launch.kernel, launch.grid[0], *described, *pointers, *launch.numbers, form)
+    together = launch.constants.get("launch_cooperative_grid", False)
+    arguments = (*described, *pointers, *launch.numbers, form)
+    KERNELS[launch.kernels].run(launch.kernel, launch.grid[0], *arguments, together=together)
 
 
 def forward(
@@ -191,6 +202,60 @@ def test_wide_forward(form: WideForm, dtype: torch.dtype) -> None:
         assert (actual - exact).abs().max() < 0.05
 
 
+def resident(
+    features: int, bins: tuple[tuple[int, int], ...], layers: int, dtype: torch.dtype, **flags: Any
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """What each of some layers makes in one launch, and the definition in float64 of what came before."""
+    torch.manual_seed(0)
+    sample = partial(draw, dtype=dtype)
+    pair, cells = 2 * features, sum(count * length for count, length in bins)
+    pairs = cells // 2
+    x_CD, skips = sample(cells, features).clamp(-1, 1), sample(layers + 1, cells, features).clamp(-1, 1)
+    gates, candidates = sample(3 * pair, pair, scale=pair**-0.5), sample(2, features, pair, scale=pair**-0.5)
+    gates_bias, candidates_bias, scale_D = sample(3 * pair), sample(2, features), torch.randn(features)
+    lengths = tuple(length for _, length in bins)
+    groups = layer_plan.group_numbers([count * length // 2 for count, length in bins], lengths, (0.0,) * len(bins))
+    launch = hopper_resident.layers_launch(pairs, features, groups, dtype, layers=layers, **flags)
+    states, reads, products = (
+        torch.full((rows, features), float("nan"), dtype=dtype) for rows in (layers * cells, 2 * cells, 2 * cells)
+    )
+    counters = torch.zeros(hopper_resident.counters(pairs), dtype=torch.int32)
+    read = (x_CD + scale_D * skips[0]).to(dtype) if flags["SKIP"] else x_CD
+    more = (reads, skips[1:], scale_D) if flags["SKIP"] else (None, None, None)
+    run(
+        launch, gates, gates, candidates, read, reads if flags["SKIP"] else states, products, gates_bias,
+        candidates_bias, x_CD, states, *more, products, counters,
+    )  # fmt: skip
+    weights = SwitchWeights(*(tensor.double() for tensor in (gates, gates_bias, candidates, candidates_bias)))
+    for out_CD, skip_CD in zip(states.view(layers, cells, features), skips, strict=False):
+        added = (skip_CD.double() * scale_D.double()).view(pairs, pair) if flags["SKIP"] else None
+        y_PE = reference.gated_switch(x_CD.double().view(pairs, pair), weights, added, swap=flags["SWAP"])
+        parts = y_PE.view(cells, features).split([count * length for count, length in bins])
+        shuffled = [
+            SHUFFLES[flags["SHUFFLE"]](part.view(*shape, -1)).reshape(part.shape)
+            for part, shape in zip(parts, bins, strict=True)
+        ]
+        yield out_CD.double(), torch.cat(shuffled)
+        x_CD = out_CD
+
+
+@pytest.mark.parametrize(
+    ("features", "bins", "shuffle", "swap", "skip", "dtype"),
+    [
+        (192, ((1, 512),), 1, True, False, torch.bfloat16),
+        (192, ((2, 192), (2, 64)), -1, True, True, torch.float16),
+        (128, ((1, 256),), -1, False, False, torch.bfloat16),
+    ],
+    ids=str,
+)
+def test_layers_forward(
+    features: int, bins: tuple[tuple[int, int], ...], shuffle: int, swap: bool, skip: bool, dtype: torch.dtype
+) -> None:
+    """Three layers in one launch, two tiles of pairs, programs side by side that wait for each other."""
+    for actual, exact in resident(features, bins, 3, dtype, SHUFFLE=shuffle, SWAP=swap, SKIP=skip):
+        assert (actual - exact).abs().max() < 0.05
+
+
 # Through the library: launches, buffers and sums
 
 
@@ -198,7 +263,9 @@ def test_wide_forward(form: WideForm, dtype: torch.dtype) -> None:
 def emulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
     """Chooses these kernels for 32 features, and lets them and the others run on a CPU; names of those that ran."""
     others, names = Launch._run, set()
-    caches = (tuning.find_layer_form, tuning.layer_form, tuning.product_form, layer_plan.plan_layer, plan_network)
+    caches = (
+        tuning.find_layer_form, tuning.layer_form, tuning.product_form, layer_plan.plan_layer, plan_network,
+    )  # fmt: skip
 
     def run_others(launch: Launch, tensors: Sequence[Tensor | None]) -> None:
         # Triton's interpreter has no assembly, and runs one launch after the other.
@@ -220,6 +287,7 @@ def emulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
     layers = tuple(LayerRow(32, keep, 0, LayerForm(groups=2, stages=2)) for keep in (False, True))
     monkeypatch.setattr(tuning, "LAYER_ROWS", layers)
     monkeypatch.setattr(tuning, "PRODUCT_FORMS", {32: ProductForm(0, stages=2, step=32)})
+    monkeypatch.setattr(tuning, "RESIDENT_PAIRS", {128: 2**11})
     for cache in caches:
         cache.cache_clear()
     yield names
@@ -254,6 +322,29 @@ def test_a_network_has_the_gradients_of_the_definition(blocks: int, recompute: b
         assert (actual - truth).norm() <= 2 * (plain - truth).norm() + 1e-6 * truth.norm(), name
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the other launches run by Triton's interpreter")
+@pytest.mark.parametrize(("blocks", "shapes"), [(1, ((8, 32),)), (3, ((16, 16),)), (2, ((8, 32), (32, 8)))], ids=str)
+def test_a_network_whose_half_blocks_are_launches(
+    blocks: int, shapes: tuple[tuple[int, int], ...], emulated: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Skip connections of layers that are joined add what such layers made; the last layer is a launch of its own."""
+    monkeypatch.setattr(tuning, "multiprocessors", lambda device: 16)
+    torch.manual_seed(0)
+    ours, eager, exact = (
+        ShuffleExchange(128, blocks, backend=backend, dtype=torch.float16)
+        for backend in ("fused", "reference", "reference")
+    )
+    for net in (eager, exact):
+        net.load_state_dict(ours.state_dict())
+    exact.double()
+    xs_BND = [torch.rand(*shape, 128).mul(2).sub(1).half() for shape in shapes]
+    with torch.no_grad():
+        actual, plain = (torch.cat([y.flatten() for y in net.forward_batches(xs_BND)]) for net in (ours, eager))
+        truth = torch.cat([y.flatten() for y in exact.forward_batches([x.double() for x in xs_BND])])
+    assert emulated == {"layers_forward"}
+    assert (actual.double() - truth).norm() <= 2 * (plain.double() - truth).norm()
+
+
 # The emulator itself
 
 
@@ -271,3 +362,21 @@ def test_the_emulator_sees_a_place_that_is_left_too_early(monkeypatch: pytest.Mo
     monkeypatch.setitem(names, "tma", SimpleNamespace(**early))
     with pytest.raises(AssertionError, match="a copy that nobody waits for"):
         list(backward(PRODUCT_FORMS[96], 96, 640, ADD=True, MORE=False, PRODUCT=True, SKIP=False, COPY=False))
+
+
+def test_the_emulator_sees_programs_that_wait_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counts that nobody gives, stores that nobody is told of, and numbers that are read before they are there."""
+    names = KERNELS[hopper_resident].names
+    monkeypatch.setattr("kernels.gluon_emulator.PATIENCE", 0.5)
+    shape: tuple[Any, ...] = (128, ((1, 256),), 2, DTYPE)
+    flags: dict[str, Any] = {"SHUFFLE": 1, "SKIP": False, "SWAP": True}
+    with monkeypatch.context() as patch:
+        patch.setitem(names, "_signal", lambda p_counter: names["_fence"]())
+        with pytest.raises(Deadlock):
+            list(resident(*shape, **flags))
+    with monkeypatch.context() as patch:
+        patch.setitem(names, "_fence", lambda: None)
+        with pytest.raises((AssertionError, Deadlock), match="a store that nobody is told of"):
+            list(resident(*shape, **flags))
+    monkeypatch.setitem(names, "_await", lambda p_counter, target: None)
+    assert any((actual - exact).isnan().any() for actual, exact in resident(*shape, **flags))

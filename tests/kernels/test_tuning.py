@@ -9,7 +9,16 @@ pytest.importorskip("triton", reason="Triton has no build for this platform")
 
 from kernels.test_hopper import FORMS, PRODUCTS_TRIED, Table, table
 from riffle.kernels import TRITON_VERSION, layer_plan, tuning
-from riffle.kernels.tuning import PRODUCT_FORMS, WIDE_FORMS, LayerForm, LayerRow, ProductForm, layer_form, product_form
+from riffle.kernels.plan import KEEP_INPUTS, KEEP_NOTHING, NetworkForm, plan_network
+from riffle.kernels.tuning import (
+    PRODUCT_FORMS,
+    WIDE_FORMS,
+    LayerForm,
+    LayerRow,
+    ProductForm,
+    layer_form,
+    product_form,
+)
 
 __all__ = ["table"]  # the fixture that sets the table
 
@@ -43,6 +52,37 @@ def test_the_last_wide_form_with_its_fewest_pairs_is_taken(table: Table, monkeyp
         assert tuning.wide_form(pairs, 384, torch.bfloat16, torch.device("cpu")) is expected
     assert tuning.wide_form(many.fewest, 384, torch.float32, torch.device("cpu")) is None
     assert tuning.wide_form(many.fewest, 192, torch.bfloat16, torch.device("cpu")) is None
+
+
+def test_layers_are_joined_where_all_programs_run_at_once(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight programs for 128 pairs, at most one on a multiprocessor."""
+    device = torch.device("cpu")
+    monkeypatch.setattr(tuning, "has_warpgroups", lambda device: True)
+    for forms, multiprocessors, most in (({}, 132, 0), ({192: 1024}, 132, 1024), ({192: 1024}, 40, 640)):
+        table([], products=False, multiprocessors=multiprocessors)
+        monkeypatch.setattr(tuning, "RESIDENT_PAIRS", forms)
+        for pairs in (64, 128, 640, 768, 1000, 1024, 1152, 2048):
+            assert tuning.is_resident(pairs, 192, torch.bfloat16, device) == (pairs % 128 == 0 and pairs <= most)
+            assert not tuning.is_resident(pairs, 192, torch.float32, device)
+            assert not tuning.is_resident(pairs, 96, torch.bfloat16, device)
+
+
+@pytest.mark.skipif(TRITON_VERSION < (3, 6), reason="needs Triton 3.6")
+@pytest.mark.parametrize(("keep", "cells", "dropout"), [(0, 4096, 0.0), (0, 4096, 0.1), (0, 8192, 0.0), (1, 4096, 0.0)])
+def test_half_blocks_on_up_to_4096_cells_are_launches(
+    keep: int, cells: int, dropout: float, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the table of the library: eleven layers each, the last one by itself, in inference alone."""
+    table([], products=False, multiprocessors=132)
+    monkeypatch.setattr(tuning, "has_warpgroups", lambda device: True)
+    units = ("0_forward", "0_reverse", "1_forward", "1_reverse", "last")
+    flags = (True,) * len(units)
+    form = NetworkForm(2, "block", benes=True, skips=True, units=units, swaps=flags, scaled=flags)
+    dtype, kept = torch.bfloat16, KEEP_INPUTS if keep else KEEP_NOTHING
+    plan = plan_network((1,), (cells,), 192, dtype, torch.device("cpu"), form, dtype, dropout, kept)
+    runs = [layer.run for layer in plan.layers]
+    joined = not keep and not dropout and cells == 4096
+    assert runs == ([11, *[0] * 10] * 4 + [1] if joined else [1] * len(runs))
 
 
 @pytest.mark.parametrize(("features", "form"), FORMS, ids=str)
