@@ -18,7 +18,7 @@ import torch
 
 from riffle.cost import LAYER_NUMBERS, ONE_LAUNCH_NUMBERS
 from riffle.files import read_json
-from riffle.kernels.tuning import L2_CACHE_BYTES, PRODUCT_FORMS, find_layer_form, switch_blocks
+from riffle.kernels.tuning import L2_CACHE_BYTES, PRODUCT_FORMS, WIDE_FORMS, find_layer_form, switch_blocks
 from riffle.plots import INK, PALETTE, WIRE, new_figure, save_figure, style, style_axes
 from riffle.quantities import format_length
 from riffle.shuffle import bits, schedule
@@ -48,7 +48,7 @@ X_TICKS, Y_TICKS = (60, 100, 200, 400, 800), (100, 150, 200, 300, 400, 600, 800,
 LEFT = 40
 MARKERS = {False: "o", True: "s"}
 """By whether gates are kept."""
-LABELS = {"lambada": ((12, -4), "left"), "infer-2m": ((-4, -25), "left")}
+LABELS = {"lambada": ((12, -16), "left"), "infer-2m": ((-8, 6), "right"), "infer-128k": ((0, 12), "right")}
 LABELS |= dict.fromkeys(TRAINING, ((10, -4), "left"))
 """Where a point's name stands, in points from it, and its alignment: above it unless something else is there."""
 PANELS = {"inference": INFERENCE, "forward and backward": TRAINING}
@@ -101,7 +101,8 @@ def measured_point(name: str, row: dict[str, Any], form: str, *, keep: bool, may
     cells = length * batch
     one = may_be_one and find_layer_form(cells // 2, features, torch.bfloat16, keep=keep) is not None
     layers = schedule(bits(length), row["blocks"])
-    forward = LAYER_NUMBERS if switch_blocks(cells, features, torch.bfloat16) else LIBRARY_NUMBERS
+    two = switch_blocks(cells, features, torch.bfloat16) or (may_be_one and not keep and features in WIDE_FORMS)
+    forward = LAYER_NUMBERS if two else LIBRARY_NUMBERS
     if one:
         forward = ONE_LAUNCH_NUMBERS + (KEPT_NUMBERS if keep else 0)
     units = len(layers) * forward

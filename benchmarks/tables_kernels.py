@@ -14,7 +14,6 @@ from riffle.quantities import DASH, format_milliseconds, format_share
 
 RESULTS = ONE_LAUNCH.parent
 COUNTERS, COUNTERS_2 = RESULTS / "kernel-counters.json", RESULTS / "kernel-counters-2.json"
-KERNEL_TRIALS = RESULTS / "kernel-trials.json"
 
 
 class Goal(NamedTuple):
@@ -63,15 +62,14 @@ def goals(path: Path = ONE_LAUNCH) -> str:
         times = [format_milliseconds(entry["milliseconds"]), record["runs"][entry["run"]]["command"].split()[-1]]
         shares = [format_share(share) for share in (goal.share, reached)]
         lines.append([title, *shares, *times, _verdict(reached >= goal.share)])
-    call = read_json(OWN_LOOP)["own-loop"]["own-call-4k"]
-    trials = read_json(KERNEL_TRIALS)
-    (step,) = [row for row in trials["rows"] if (row["row"], row["setting"]) == ("step-bins", "library+dependent")]
-    for title, most, found, commit in (
-        (call["title"], CALL_GOAL, call["forms"]["riffle-graphs"]["milliseconds"], read_json(OWN_LOOP)["commit"]),
-        ("training step, 192 maps, 1 block, bins to 64, batch 64", STEP_GOAL, step["milliseconds"], trials["commit"]),
+    own = read_json(OWN_LOOP)
+    for row, form, most, runs in (
+        (own["own-loop"]["own-call-4k"], "riffle-graphs", CALL_GOAL, own["runs"]),
+        (record["rows"]["step"], "fused-keep", STEP_GOAL, record["runs"]),
     ):
-        cells = [format_milliseconds(most), DASH, format_milliseconds(found), commit[:7]]
-        lines.append([title, *cells, _verdict(found <= most)])
+        entry = row["forms"][form]
+        times = [format_milliseconds(entry["milliseconds"]), runs[entry["run"]]["command"].split()[-1]]
+        lines.append([row["title"], format_milliseconds(most), DASH, *times, _verdict(entry["milliseconds"] <= most)])
     return table(["work", "goal", "reached", "time", "commit", ""], lines)
 
 
