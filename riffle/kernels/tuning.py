@@ -5,6 +5,7 @@ Chosen on an H200 in bfloat16 from some thirty forms at 64 to 384 features (docs
 
 from __future__ import annotations
 
+import os
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -241,6 +242,8 @@ WIDE_FORMS: dict[int, tuple[WideForm, ...]] = {
 RESIDENT_PAIRS: dict[int, int] = {192: 2**11}
 """By features, pairs up to which consecutive layers of a unit are faster as one launch than as one each
 (:mod:`riffle.kernels.hopper_resident`)."""
+MPS_SHARE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+"""The variable that says which part of a GPU's multiprocessors a process may take."""
 DEPENDENT_LAUNCH = True
 """Whether a kernel may begin while the one before it ends (programmatic dependent launch), where the chip can.
 
@@ -294,9 +297,11 @@ def wide_form(pairs: int, features: int, dtype: torch.dtype, device: torch.devic
 def is_resident(pairs: int, features: int, dtype: torch.dtype, device: torch.device) -> bool:
     """Whether consecutive layers of a unit are one launch: where that is faster, and all programs run at once.
 
-    Eight programs share 128 pairs, each on a multiprocessor of its own.
+    Eight programs share 128 pairs, each on a multiprocessor of its own, of which a share of the chip under NVIDIA's MPS
+    has too few.
     """
-    if pairs % 128 or pairs > RESIDENT_PAIRS.get(features, 0) or dtype == torch.float32:
+    shared = os.environ.get(MPS_SHARE, "100") != "100"
+    if shared or pairs % 128 or pairs > RESIDENT_PAIRS.get(features, 0) or dtype == torch.float32:
         return False
     return has_warpgroups(device) and pairs // 16 <= multiprocessors(device)
 

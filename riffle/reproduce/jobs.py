@@ -20,14 +20,13 @@ import torch
 from riffle.config import ModelConfig, run_config_from_dict, training_differences
 from riffle.environment import environment
 from riffle.files import write_json
+from riffle.kernels.tuning import MPS_SHARE
 from riffle.quantities import quote
 from riffle.reproduce.results import read_result
 from riffle.reproduce.specs import RunSpec
 from riffle.train.loop import Interrupted, train
 from riffle.train.run import Run, read_metrics
 
-MPS_SHARE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
-"""The variable that says which part of a GPU's multiprocessors a process may take."""
 CHECKED_PRODUCTS = ((8192, 128, 384), (24576, 128, 128), (3840, 768, 384), (2048, 256, 768))
 """Rows, terms of a sum and columns of products that were wrong where a run had 48 multiprocessors of an H200."""
 MAX_EVALUATIONS, MAX_LOG_LINES = 160, 40

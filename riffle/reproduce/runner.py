@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from riffle.files import read_json, write_json
-from riffle.reproduce.jobs import MPS_SHARE, RunJob, RunUpdate, run_in_subprocess
+from riffle.kernels.tuning import MPS_SHARE
+from riffle.reproduce.jobs import RunJob, RunUpdate, run_in_subprocess
 
 POLL_SECONDS = 0.2
 """How often signals and the time limit are checked."""

@@ -65,6 +65,9 @@ def test_layers_are_joined_where_all_programs_run_at_once(table: Table, monkeypa
             assert tuning.is_resident(pairs, 192, torch.bfloat16, device) == (pairs % 128 == 0 and pairs <= most)
             assert not tuning.is_resident(pairs, 192, torch.float32, device)
             assert not tuning.is_resident(pairs, 96, torch.bfloat16, device)
+    for share in ("25", "100"):
+        monkeypatch.setenv(tuning.MPS_SHARE, share)
+        assert tuning.is_resident(640, 192, torch.bfloat16, device) == (share == "100"), "a quarter has too few"
 
 
 @pytest.mark.skipif(TRITON_VERSION < (3, 6), reason="needs Triton 3.6")

@@ -19,8 +19,9 @@ from riffle.cli.reproduce_runs import RunProgress
 from riffle.config import DataConfig, ModelConfig, RunConfig, TrainConfig
 from riffle.environment import device_name
 from riffle.files import FolderInUse, FolderLock, read_json
+from riffle.kernels.tuning import MPS_SHARE
 from riffle.reproduce import runner
-from riffle.reproduce.jobs import MPS_SHARE, RunJob, RunUpdate, check_products, pending_jobs, run_job, thin_metrics
+from riffle.reproduce.jobs import RunJob, RunUpdate, check_products, pending_jobs, run_job, thin_metrics
 from riffle.reproduce.results import read_result
 from riffle.reproduce.runner import MPS_CONTROL, multi_process_service, run_jobs
 from riffle.reproduce.specs import RunSpec
