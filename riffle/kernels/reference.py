@@ -80,6 +80,7 @@ def read_gates(read_PE: Tensor, weights: SwitchWeights) -> Gates:
     # overwrites the one before the others are read, which in bfloat16 gave wrong gradients.
     reset_PE2, update_PE = gates.split((2 * features_E, features_E), dim=-1)
     reset_P2E, update_PE = reset_PE2.unflatten(-1, (2, features_E)).sigmoid(), update_PE.sigmoid()
+    del gates, reset_PE2  # or they would stay in memory to the end, as much again as the gates
     kept_P2E = reset_P2E * read_PE.unsqueeze(-2)
     candidate_PE = _pairwise_linear(kept_P2E, weights.candidates_weight, weights.candidates_bias).tanh()
     return Gates(reset_P2E, update_PE, candidate_PE)

@@ -277,11 +277,13 @@ def in_place_layer(layers: Sequence[ScheduledLayer], switch: SwitchLayer) -> Run
     The buffer of its skip connection takes that input, where a later layer needs it.
     """
     buffers = skip_buffers(layers)
+    kept: list[Tensor] = []
 
     def run_layer(index: int, layer: Any, state_BND: Tensor, skip_BND: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        keep_BND = None
-        if index in buffers:
-            keep_BND = torch.empty_like(state_BND) if skip_BND is None else skip_BND
+        if index in buffers and not kept:
+            # All at once: one by one they would lie between the chunks of layers, with gaps that no chunk fits into.
+            kept.extend(torch.empty_like(state_BND) for _ in set(buffers.values()))
+        keep_BND = kept[buffers[index]] if index in buffers else None
         overwrite_layer(state_BND, layer.bit, layer.unit, switch, skip_BND, keep_BND)
         return state_BND, keep_BND
 
@@ -311,6 +313,7 @@ def overwrite_layer(
         if keep_HL2D is not None:
             keep_HL2D.copy_(state_HL2D)
         state_HL2D.copy_(out_P2D.view(state_HL2D.shape))
+        del out_P2D  # or it would stay in memory while the next chunk runs
 
 
 def chunks(x_BND: Tensor, bit: int) -> Iterator[Tensor]:
