@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 
@@ -54,10 +55,33 @@ def encoder_flops(length: int, features: int, layers: int) -> int:
 
 # Bytes
 
-SLACK = 1.1
-"""What fits has to fit with this much to spare: the allocator rounds up and leaves gaps."""
+SLACK = 1.2
+"""What fits has to fit with this much to spare: the allocator leaves gaps between tensors of different sizes."""
+FIXED_BYTES = 32 * 2**20
+"""And with this much beside it: the workspace of a library of matrix products, or the rest of a segment of 20 MiB, in
+which the allocator places tensors below 10 MiB."""
 Shape = tuple[int, int]
 """Sequences, and cells of each."""
+
+
+class EagerBuffers(NamedTuple):
+    """Buffers of a unit in plain PyTorch: in 16 bits, and in more."""
+
+    computed: tuple[int, int]
+    """Without gradients, at the moment when most are held: the pairs side by side and what is computed from them."""
+    kept: tuple[int, int]
+    """What autograd keeps of a layer."""
+
+
+EAGER_GATED = EagerBuffers(computed=(9, 6), kept=(8, 8))
+"""The gated units. In 16 bits nothing is overwritten."""
+EAGER_UNITS = {
+    "swap-gate": EagerBuffers(computed=(13, 10), kept=(12, 12)),
+    "two-fc": EagerBuffers(computed=(5, 5), kept=(3, 3)),
+    "two-fc-gate": EagerBuffers(computed=(6, 6), kept=(6, 6)),
+    "residual": EagerBuffers(computed=(19, 9), kept=(15, 9)),  # it normalises in float32
+}
+"""The others."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +106,11 @@ class MemoryModel:
     """To which length sequences are padded."""
     warpgroups: bool = False
     """Whether the device can run a layer as one launch."""
+    unit: str = "gated"
+    pairwise: bool = True
+    """Whether pairs go through a unit in chunks; False where it normalises over all of a sequence."""
+    autocast: bool = False
+    """Whether plain PyTorch computes in another dtype than that of the cells."""
 
     def bytes(self, batch: int, cells: int) -> int:
         """What ``batch`` sequences of ``cells`` cells need, their input included; an estimate."""
@@ -96,8 +125,8 @@ class MemoryModel:
         >>> net.largest_length(6e9, [(1, 2**22)])
         524288
         """
-        k = bits(max(cells for _, cells in shapes)) - 1
-        while k > 0 and SLACK * sum(self.bytes(batch, min(cells, 2**k)) for batch, cells in shapes) > free:
+        k, room = bits(max(cells for _, cells in shapes)) - 1, (free - FIXED_BYTES) / SLACK
+        while k > 0 and sum(self.bytes(batch, min(cells, 2**k)) for batch, cells in shapes) > room:
             k -= 1
         return 2**k if k > 0 else None
 
@@ -126,15 +155,18 @@ class MemoryModel:
             # the library computes their product. Skip connections keep a block's inputs and read a sum of two buffers.
             forming = 6 if switch_blocks(rows, self.features, self.dtype) is None else 4
             return skipped + (3 if joined else 2) + forming
+        eager, wide = EAGER_UNITS.get(self.unit, EAGER_GATED), self.dtype.itemsize > 2
         if self.training:
-            # What autograd keeps: input, gates, what the candidates read, candidates and the swapped pair.
-            return 8 * layers + skipped * max(0, self.blocks - 2) + 8
+            # What autograd keeps: of the gated units input, gates, what the candidates read, candidates and the swapped
+            # pair. Beside it there are the input, gradients, and what one layer at a time needs.
+            kept = eager.kept[wide]
+            return kept * layers + skipped * max(0, self.blocks - 2) + max(kept, 8)
         # The input, a copy that the layers overwrite, and what a unit computes for a chunk of pairs at a time; for all
-        # pairs at other lengths than powers of two.
-        pairs = max(1, rows // 2)
-        chunk = 1.0 if self.pad == "even" else min(1.0, CHUNK_PAIRS.get(self.device, CHUNK_PAIRS_DEVICE) / pairs)
-        unit = (6 if self.dtype.itemsize > 2 else 11) + joined  # in 16 bits nothing is overwritten
-        return 2 + skipped + chunk * unit
+        # pairs at other lengths than powers of two. A skip connection is gathered, scaled and added.
+        whole = self.pad == "even" or not self.pairwise
+        chunk = CHUNK_PAIRS.get(self.device, CHUNK_PAIRS_DEVICE) / max(1, rows // 2)
+        computed = eager.computed[wide] + self.autocast + 3 * joined
+        return 2 + skipped + computed * (1.0 if whole else min(1.0, chunk))
 
 
 def out_of_memory_message(model: MemoryModel, shapes: Sequence[Shape], free: int) -> str:

@@ -340,6 +340,9 @@ def memory_model(network: ShuffleExchange, x_BND: Tensor, training: bool) -> Mem
         device=x_BND.device.type,
         pad=network.pad,
         warpgroups=network.unit in GATED_UNITS and has_warpgroups(x_BND.device),
+        unit=network.unit,
+        pairwise=network.pairwise,
+        autocast=not fused and compute_dtype(x_BND) != x_BND.dtype,
     )
 
 

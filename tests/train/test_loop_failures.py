@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from riffle.cost import FIXED_BYTES
 from riffle.nn import execute
 from riffle.nn.switch import SwitchUnit
 from riffle.train import loop
@@ -133,7 +134,7 @@ def run_out_of_memory(*arguments: object) -> None:
 @pytest.mark.parametrize("where", ["forward", "backward"])
 def test_a_step_that_does_not_fit(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (execute, loop):
-        monkeypatch.setattr(module, "free_bytes", lambda device: 20_000)
+        monkeypatch.setattr(module, "free_bytes", lambda device: FIXED_BYTES + 20_000)
     if where == "forward":
         monkeypatch.setattr(SwitchUnit, "pairs", run_out_of_memory)
     else:
