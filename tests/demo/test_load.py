@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from urllib.request import ProxyHandler, Request, build_opener
@@ -41,14 +40,11 @@ def expected() -> dict[str, dict[str, object]]:
     return {text: asdict(solve("sort", text.split(), run)) for text in set(TEXTS)}
 
 
-def flood(server: Server, expected: dict[str, dict[str, object]]) -> float:
-    start = time.monotonic()
+def flood(server: Server, expected: dict[str, dict[str, object]]) -> None:
     with ThreadPoolExecutor(THREADS) as pool:
         answers = list(pool.map(lambda text: ask(server, text), TEXTS))
-    taken = time.monotonic() - start
     for text, answer in zip(TEXTS, answers, strict=True):
         assert answer == expected[text], "not what riffle solve answers"
-    return taken
 
 
 def test_a_flood_is_answered(server: Server, expected: dict[str, dict[str, object]]) -> None:
@@ -57,9 +53,9 @@ def test_a_flood_is_answered(server: Server, expected: dict[str, dict[str, objec
     assert 2 * REQUESTS > SESSIONS, "the first two floods do not fill the memory of visitors"
     for count in range(FLOODS):
         before = server.memory()
-        taken = flood(server, expected)
+        flood(server, expected)
         grown = server.memory() - before
-        print(f"{REQUESTS} requests in {taken:.1f} s, {before / 2**20:.0f} MiB {grown / 2**20:+.1f}")
+        print(f"{REQUESTS} requests, {before / 2**20:.0f} MiB {grown / 2**20:+.1f}")
         if count >= 2 and grown < GROWTH:
             return
     pytest.fail("the server grows with every flood")
@@ -70,12 +66,7 @@ def test_mistakes_over_the_api(server: Server) -> None:
 
 
 @pytest.mark.parametrize("length", [16, 512])
-def test_an_answer_takes_less_than_a_second(server: Server, length: int) -> None:
-    text = " ".join(str(i % 11 + 1) for i in range(length))
-    taken = []
-    for _ in range(5):
-        start = time.monotonic()
-        ask(server, text)
-        taken.append(time.monotonic() - start)
-    print(f"length {length}: {sorted(taken)[2]:.3f} s")
-    assert sorted(taken)[2] < 1
+def test_an_answer_over_the_api(server: Server, length: int) -> None:
+    symbols = [str(i % 11 + 1) for i in range(length)]
+    expected = asdict(solve("sort", symbols, LoadedRun(SHIPPED / "sort")))
+    assert ask(server, " ".join(symbols)) == expected, "not what riffle solve answers"

@@ -77,12 +77,10 @@ def test_a_rank_that_hangs_is_reported(undisturbed: Path, tmp_path: Path) -> Non
         pid = processes.ranks[1].pid
         assert pid is not None
         os.kill(pid, signal.SIGSTOP)
-        begun = time.monotonic()
         assert processes.pipes[0].poll(PATIENCE)
         lost = processes.pipes[0].recv()
     assert isinstance(lost, RankLost)
     assert "another rank hangs, it has not answered within the --timeout" in str(lost)
-    assert 3.5 < time.monotonic() - begun < 20
     together(2, train, folder, CONFIG)
     assert_same_run(undisturbed, folder)
 
