@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextvars
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
@@ -248,7 +248,11 @@ def _specialize(functions: list[tuple[Callable[..., Any], tuple[Any, ...]]], war
             with program.condition:
                 program.condition.notify_all()
 
-    threads = [threading.Thread(target=run, args=pair) for pair in functions]
+    _run_threads([threading.Thread(target=run, args=pair) for pair in functions], errors)
+
+
+def _run_threads(threads: Sequence[threading.Thread], errors: Sequence[BaseException]) -> None:
+    """Until all have ended; then raise one of the errors that they left, rather the cause than who waited in vain."""
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -401,10 +405,4 @@ class Emulated:
                 errors.append(error)
                 grid.failed = True
 
-        threads = [threading.Thread(target=run, args=(number,)) for number in range(programs)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if errors:
-            raise next((error for error in errors if not isinstance(error, Deadlock)), errors[0])
+        _run_threads([threading.Thread(target=run, args=(number,)) for number in range(programs)], errors)
