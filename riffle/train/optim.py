@@ -53,9 +53,9 @@ def make_optimizer(model: nn.Module, train: TrainConfig, learning_rate: Tensor) 
     return torch.optim.AdamW(groups, lr=learning_rate, betas=(0.9, 0.999), eps=1e-5, fused=True, capturable=on_gpu)
 
 
-def gradients(model: nn.Module) -> list[Tensor]:
-    """The gradients of all parameters that have one."""
-    return [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+def gradients(parameters: Iterable[Tensor]) -> list[Tensor]:
+    """The gradients of those parameters that have one."""
+    return [parameter.grad for parameter in parameters if parameter.grad is not None]
 
 
 @torch.no_grad()
@@ -64,17 +64,19 @@ def clip_and_perturb(model: nn.Module, train: TrainConfig, learning_rate: Tensor
     if train.clip:
         nn.utils.clip_grad_norm_(model.parameters(), train.clip)
     if train.gradient_noise:
-        clipped = gradients(model)
-        # From the generator that is equal on all ranks: noise of their own would make their weights differ.
-        noise = [nn.init.trunc_normal_(torch.empty_like(gradient), generator=generator) for gradient in clipped]
-        torch._foreach_mul_(noise, learning_rate * train.gradient_noise)
-        torch._foreach_add_(clipped, noise)
+        clipped = gradients(model.parameters())
+        sizes = [gradient.numel() for gradient in clipped]
+        # From the generator that is equal on all ranks: noise of their own would make their weights differ. For all
+        # weights at once, since it takes five launches.
+        noise = nn.init.trunc_normal_(clipped[0].new_empty(sum(sizes)), generator=generator)
+        parts = (noise * (learning_rate * train.gradient_noise)).split(sizes)
+        torch._foreach_add_(clipped, [part.view_as(each) for part, each in zip(parts, clipped, strict=True)])
 
 
 class ForeachOptimizer(Optimizer):
-    """The base of AdaMax and RAdam: updates all weights of a group at once and reads no number on the host.
+    """The base of AdaMax and RAdam: updates all weights at once and reads no number on the host.
 
-    The learning rate is a tensor that the caller changes in place.
+    The learning rate is a tensor that the caller changes in place, the same for all groups of weights.
     """
 
     buffers: ClassVar[tuple[str, ...]]
@@ -84,22 +86,21 @@ class ForeachOptimizer(Optimizer):
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
         """Update all weights that have a gradient."""
         assert closure is None, "a closure is for optimisers that evaluate the loss themselves"
-        for group in self.param_groups:
-            weights = [weight for weight in group["params"] if weight.grad is not None]
-            for weight in weights:
-                if not self.state[weight]:
-                    buffers = {name: torch.zeros_like(weight) for name in self.buffers}
-                    self.state[weight] = {"count": torch.zeros((), device=weight.device), **buffers}
-            if weights:
-                self.update(weights, [weight.grad for weight in weights], group)
-                torch._foreach_add_(self.buffer("count", weights), 1)
+        weights = [weight for group in self.param_groups for weight in group["params"] if weight.grad is not None]
+        for weight in weights:
+            if not self.state[weight]:
+                buffers = {name: torch.zeros_like(weight) for name in self.buffers}
+                self.state[weight] = {"count": torch.zeros((), device=weight.device), **buffers}
+        if weights:
+            self.update(weights, self.state[weights[0]]["count"], self.param_groups[0]["lr"])
+            torch._foreach_add_(self.buffer("count", weights), 1)
 
     def buffer(self, name: str, weights: list[Tensor]) -> list[Tensor]:
         """A state tensor of each weight."""
         return [self.state[weight][name] for weight in weights]
 
-    def update(self, weights: list[Tensor], gradients: list[Tensor], group: dict[str, Any]) -> None:
-        """Update the weights of a group, after ``count`` earlier steps."""
+    def update(self, weights: list[Tensor], count: Tensor, rate: Tensor) -> None:
+        """Update all weights, after ``count`` earlier steps."""
         raise NotImplementedError
 
 
@@ -130,14 +131,13 @@ class AdaMax(ForeachOptimizer):
     def __init__(self, params: Iterable[Any], lr: Tensor) -> None:
         super().__init__(params, {"lr": lr})
 
-    def update(self, weights: list[Tensor], gradients: list[Tensor], group: dict[str, Any]) -> None:
-        count = self.state[weights[0]]["count"]
+    def update(self, weights: list[Tensor], count: Tensor, rate: Tensor) -> None:
         means, norms = self.buffer("mean", weights), self.buffer("norm", weights)
         keep = 1 - (NORM_DECAY * 0.5 ** (count / NORM_DECAY_HALF_LIFE)).clamp(min=MIN_NORM_DECAY)
 
         limits = torch._foreach_mul(norms, ADAMAX_CLIP)
         torch._foreach_add_(limits, ADAMAX_CLIP_FLOOR)
-        clipped = torch._foreach_minimum(gradients, list(limits))
+        clipped = torch._foreach_minimum(gradients(weights), list(limits))
         torch._foreach_neg_(limits)
         torch._foreach_maximum_(clipped, list(limits))
         torch._foreach_mul_(means, ADAMAX_BETA)
@@ -146,7 +146,7 @@ class AdaMax(ForeachOptimizer):
         torch._foreach_abs_(clipped)
         torch._foreach_maximum_(norms, clipped)
         changes = torch._foreach_div(means, torch._foreach_add(norms, ADAMAX_EPSILON))
-        torch._foreach_mul_(changes, group["lr"])
+        torch._foreach_mul_(changes, rate)
         torch._foreach_sub_(weights, changes)
 
 
@@ -181,28 +181,33 @@ class RAdam(ForeachOptimizer):
     def __init__(self, params: Iterable[Any], lr: Tensor) -> None:
         super().__init__(params, {"lr": lr, "weight_decay": 0.0, "sparse": False})
 
-    def update(self, weights: list[Tensor], gradients: list[Tensor], group: dict[str, Any]) -> None:
-        count = self.state[weights[0]]["count"] + 1
-        means, squares = self.buffer("mean", weights), self.buffer("square", weights)
+    def update(self, weights: list[Tensor], count: Tensor, rate: Tensor) -> None:
+        count = count + 1
         power = RADAM_BETA_SQUARE**count
         rho = RADAM_RHO - 2 * count * power / (1 - power)
         reliable = rho >= RADAM_MIN_RHO
-        ratio = (rho - 4) * (rho - 2) * RADAM_RHO / ((RADAM_RHO - 4) * (RADAM_RHO - 2) * rho)
+        ratio = (rho - 4) * (rho - 2) * (RADAM_RHO / ((RADAM_RHO - 4) * (RADAM_RHO - 2))) / rho
         factor = torch.where(reliable, ratio.clamp(min=0).sqrt(), 1.0) / (1 - RADAM_BETA**count)
 
+        sparse = {weight for group in self.param_groups if group["sparse"] for weight in group["params"]}
+        weights = sorted(weights, key=lambda weight: weight in sparse)
+        normalised = sum(weight not in sparse for weight in weights)
+        changes, squares, means = gradients(weights), self.buffer("square", weights), self.buffer("mean", weights)
         torch._foreach_mul_(squares, RADAM_BETA_SQUARE)
-        torch._foreach_addcmul_(squares, gradients, gradients, 1 - RADAM_BETA_SQUARE)
+        torch._foreach_addcmul_(squares, changes, changes, 1 - RADAM_BETA_SQUARE)
         scales = torch._foreach_div(squares, 1 - power)
         torch._foreach_sqrt_(scales)
         torch._foreach_add_(scales, RADAM_EPSILON)
-        if group["sparse"]:
-            torch._foreach_lerp_(means, gradients, 1 - RADAM_BETA)
-            directions = [torch.where(reliable, mean / scale, mean) for mean, scale in zip(means, scales, strict=True)]
-        else:
-            torch._foreach_lerp_(means, torch._foreach_div(gradients, scales), 1 - RADAM_BETA)
-            directions = means
-        torch._foreach_mul_(weights, 1 - group["lr"] * group["weight_decay"])
-        torch._foreach_sub_(weights, torch._foreach_mul(directions, group["lr"] * factor))
+        if normalised:
+            changes[:normalised] = torch._foreach_div(changes[:normalised], scales[:normalised])
+        torch._foreach_lerp_(means, changes, 1 - RADAM_BETA)
+        of_sparse = zip(means[normalised:], scales[normalised:], strict=True)
+        directions = means[:normalised] + [torch.where(reliable, mean / scale, mean) for mean, scale in of_sparse]
+        for group in self.param_groups:
+            decayed = [weight for weight in group["params"] if weight.grad is not None]
+            if group["weight_decay"] and decayed:
+                torch._foreach_mul_(decayed, 1 - rate * group["weight_decay"])
+        torch._foreach_sub_(weights, torch._foreach_mul(directions, rate * factor))
 
 
 MUON_MOMENTUM = 0.95
@@ -267,9 +272,9 @@ class Muon(torch.optim.AdamW):
                 # Adam expects a step count wherever there is state.
                 self.state[weight] = {"mean": torch.zeros_like(weight), "step": torch.zeros((), device=weight.device)}
         means = [self.state[weight]["mean"] for weight in weights]
-        gradients = [weight.grad for weight in weights if weight.grad is not None]
-        torch._foreach_lerp_(means, gradients, 1 - MUON_MOMENTUM)
-        directions = [_matrices(each) for each in torch._foreach_lerp(gradients, means, MUON_MOMENTUM)]
+        changes = gradients(weights)
+        torch._foreach_lerp_(means, changes, 1 - MUON_MOMENTUM)
+        directions = [_matrices(each) for each in torch._foreach_lerp(changes, means, MUON_MOMENTUM)]
         for shape in sorted({each.shape[1:] for each in directions}):
             indices = [index for index, each in enumerate(directions) if each.shape[1:] == shape]
             stacked_KRC = torch.cat([directions[index] for index in indices])
