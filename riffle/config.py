@@ -67,6 +67,8 @@ class ModelConfig:
     """Attention heads; by default one for every 64 features."""
     positions: Literal["none", "sinusoidal", "rotary", "alibi", "relative"] = "rotary"
     """Position codes of a transformer."""
+    post_norm: bool = False
+    """Whether a transformer normalises sums, with ReLU, as first published, and not what each sublayer reads."""
     halting: bool = False
     """Whether a Universal Transformer uses adaptive computation time: each position decides when it halts."""
 

@@ -77,12 +77,13 @@ MODELS: dict[str, ModelEntry] = {
     "universal-transformer": ModelEntry(UniversalTransformer, ("layers", "heads", "halting"), _universal),
     "transformer": ModelEntry(
         Transformer,
-        ("layers", "heads", "positions", "reads_first"),
+        ("layers", "heads", "positions", "reads_first", "post_norm"),
         lambda config, task: {
             "layers": config.layers or 6,
             "heads": config.heads,
             "positions": config.positions,
             "reads_first": config.reads_first,
+            "post_norm": config.post_norm,
         },
     ),
     "lstm": ModelEntry(Recurrent, ("layers", "reads_first"), _recurrent),

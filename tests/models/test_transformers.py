@@ -92,6 +92,16 @@ def test_batches_of_several_lengths_are_what_each_is_alone(
         torch.testing.assert_close(scores_BNC, model(symbols_BN))
 
 
+def test_post_norm_normalises_every_sum() -> None:
+    model = Transformer(5, 4, 16, layers=2, heads=2, positions="relative", post_norm=True).double().eval()
+    x_BND = model.embed(torch.tensor([[1, 2, 3, 4]]))
+    for layer in model.layers:
+        x_BND = layer.attention_norm(x_BND + layer.attention(x_BND))
+        inward, _, _, outward = layer.feed_forward
+        x_BND = layer.feed_forward_norm(x_BND + outward(inward(x_BND).relu()))
+    torch.testing.assert_close(model(torch.tensor([[1, 2, 3, 4]])), model.output(x_BND))
+
+
 def test_it_answers_at_blanks_after_the_input() -> None:
     model = Transformer(5, 4, 16, layers=2, reads_first=True).double()
     symbols_BN = torch.randint(1, 5, (2, 6))

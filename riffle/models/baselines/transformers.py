@@ -1,4 +1,5 @@
-"""A transformer encoder as one would build it today: pre-norm, rotary or other positions, FlashAttention on a GPU.
+"""A transformer encoder as one would build it today: pre-norm, rotary or other positions, FlashAttention on a GPU; or
+as it was first built, normalised after every sum.
 
 Its layer, the position codes and the scaled embedding serve the Universal Transformer, too.
 """
@@ -8,7 +9,8 @@ Its layer, the position codes and the scaled embedding serve the Universal Trans
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -183,9 +185,10 @@ def position_code(positions_N: Tensor, features: int) -> Tensor:
 
 
 class TransformerLayer(nn.Module):
-    """A pre-norm transformer layer: attention, with ``cross`` attention to a memory too, then a feed-forward layer.
+    """A transformer layer: attention, with ``cross`` attention to a memory too, then a feed-forward layer.
 
-    ``dropout`` is the rate of what each of them adds, ``inner_dropout`` that inside them.
+    Each adds to what it reads, normalised (pre-norm), or with ``post_norm`` the sum is normalised. ``dropout`` is the
+    rate of what each of them adds, ``inner_dropout`` that inside them.
     """
 
     def __init__(
@@ -198,11 +201,13 @@ class TransformerLayer(nn.Module):
         epsilon: float = 1e-5,
         positions: Positions = "none",
         cross: bool = False,
+        post_norm: bool = False,
         dropout: float = 0.0,
         inner_dropout: float = 0.0,
         **factory: Any,
     ) -> None:
         super().__init__()
+        self.post_norm = post_norm
         self.attention_norm = nn.LayerNorm(features, eps=epsilon, **factory)
         self.attention = Attention(features, heads, dropout=inner_dropout, positions=positions, **factory)
         self.cross_norm = nn.LayerNorm(features, eps=epsilon, **factory) if cross else None
@@ -213,10 +218,15 @@ class TransformerLayer(nn.Module):
 
     def forward(self, x_BND: Tensor, memory_BMD: Tensor | None = None, *, inside_BN: Tensor | None = None) -> Tensor:
         """Map a sequence to a sequence, in which positions attend to those that are ``inside_BN``."""
-        x_BND = x_BND + self.dropout(self.attention(self.attention_norm(x_BND), inside_BM=inside_BN))
+        x_BND = self._add(x_BND, self.attention_norm, partial(self.attention, inside_BM=inside_BN))
         if self.cross is not None and self.cross_norm is not None:
-            x_BND = x_BND + self.dropout(self.cross(self.cross_norm(x_BND), memory_BMD))
-        return x_BND + self.dropout(self.feed_forward(self.feed_forward_norm(x_BND)))
+            x_BND = self._add(x_BND, self.cross_norm, partial(self.cross, memory_BMD=memory_BMD))
+        return self._add(x_BND, self.feed_forward_norm, self.feed_forward)
+
+    def _add(self, x_BND: Tensor, norm: nn.Module, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        if self.post_norm:
+            return norm(x_BND + self.dropout(sublayer(x_BND)))
+        return x_BND + self.dropout(sublayer(norm(x_BND)))
 
 
 class Transformer(BaselineModel, tags=["transformer"]):
@@ -230,6 +240,8 @@ class Transformer(BaselineModel, tags=["transformer"]):
         positions: Position codes: "rotary", "alibi" or "relative" of every layer's :class:`Attention`, "sinusoidal" for
             sines and cosines that are added to the symbols, or "none".
         reads_first: Whether it answers at as many blanks after the input instead of at the symbols themselves.
+        post_norm: Whether sums are normalised, with ReLU in the feed-forward layers (Vaswani et al., 2017), in place of
+            what each sublayer reads, with GELU.
         dropout: Dropout rate of what each sublayer adds.
 
     Examples::
@@ -249,6 +261,7 @@ class Transformer(BaselineModel, tags=["transformer"]):
         heads: int | None = None,
         positions: Positions = "rotary",
         reads_first: bool = False,
+        post_norm: bool = False,
         dropout: float = 0.0,
         device: Any = None,
         dtype: Any = None,
@@ -262,11 +275,12 @@ class Transformer(BaselineModel, tags=["transformer"]):
         heads = heads or choose_heads(features)
         self.positions, self.reads_first = positions, reads_first
         self.embedding = ScaledEmbedding(symbols, features, **factory)
+        activation = nn.ReLU() if post_norm else nn.GELU()
+        options = {"positions": positions, "post_norm": post_norm, "dropout": dropout, **factory}
         self.layers = nn.ModuleList(
-            TransformerLayer(features, 4 * features, heads, nn.GELU(), positions=positions, dropout=dropout, **factory)
-            for _ in range(layers)
+            TransformerLayer(features, 4 * features, heads, activation, **options) for _ in range(layers)
         )
-        self.norm = nn.LayerNorm(features, **factory)
+        self.norm = nn.Identity() if post_norm else nn.LayerNorm(features, **factory)
         self.output = nn.Linear(features, classes, **factory)
 
     def forward_cells(self, x_BND: Tensor) -> Tensor:

@@ -66,9 +66,9 @@ CHECKED = ("parity", "reverse-bits", "bucket-sort")
 """Tasks on which baselines check that training and test are as they were there."""
 BASELINES = {"lstm": "LSTM", "transformer": "Transformer"}
 BASELINE_STEPS = {"lstm": 20_000, "transformer": 10_000}
-"""Their steps; one run of each is a check, not a comparison."""
-CODES = ("rotary", "alibi", "relative")
-"""Position codes of the transformer, of which the published one has the best for each task."""
+"""Their steps; a run or three of each are a check, not a comparison."""
+CODES = ("rotary", "alibi", "relative", "relative, post-norm")
+"""Position codes of the transformer, of which the published one has the best for each task, and its normalisation."""
 CHECKS = ("lstm", *(f"transformer, {code}" for code in CODES))
 """Columns of the baselines."""
 NEAR = 0.1
@@ -138,21 +138,27 @@ def _spec(task: str, unit: str) -> RunSpec:
 def _baseline_spec(task: str, variant: str) -> RunSpec:
     """A baseline, trained without padding, and in float32: bfloat16 does not count to 500.
 
-    Both read before they answer at blanks, as theirs do, and have the size of theirs. As many inputs of the transformer
-    are structured as of our network; the LSTM learns from uniform ones at a constant rate, as theirs did.
+    Both read before they answer at blanks, as theirs do, and have the size of theirs. As many inputs of the pre-norm
+    transformer are structured as of our network; the LSTM and the post-norm transformer, which is theirs, learn from
+    uniform ones at a constant rate, as theirs did.
     """
     kind, _, code = variant.partition(", ")
+    code, _, norm = code.partition(", ")
+    as_theirs = kind == "lstm" or norm == "post-norm"
     config = chomsky(task)
     config = with_model(with_train(config, precision="fp32", steps=BASELINE_STEPS[kind]), kind)
     if kind == "lstm":
         config = with_model_fields(config, features=256, layers=1, reads_first=True, dropout=0.0)
-        config = with_train(config, learning_rate=0.0016, schedule="constant", weight_decay=0.0)
+        config = with_train(config, learning_rate=0.0016)
     else:
         config = with_model_fields(config, features=64, layers=5, heads=8, positions=code, reads_first=True)
-        config = with_train(config, learning_rate=0.0008)
-    structure = 0.0 if kind == "lstm" else config.data.structure
+        config = with_train(with_model_fields(config, post_norm=as_theirs), learning_rate=0.0008)
+    if as_theirs:
+        config = with_train(config, schedule="constant", weight_decay=0.0)
+    structure = 0.0 if as_theirs else config.data.structure
     config = replace(config, data=DataConfig(bins=UNPADDED, batch=16, shorter=0.0, full=1.0, structure=structure))
-    return RunSpec(folder="chomsky", group=f"{task}, {variant}", config=config, measure=score_lengths, runs=1)
+    runs = 3 if norm else 1
+    return RunSpec(folder="chomsky", group=f"{task}, {variant}", config=config, measure=score_lengths, runs=runs)
 
 
 def _shrink(spec: RunSpec) -> RunSpec:
