@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from riffle.kernels import tuning
 from riffle.kernels.launches import Kept, Workspace, aligned, forward_layers
 from riffle.kernels.layer_backward import SkipGradient
 from riffle.kernels.merge import INPUT, OUTPUT, Copy, Piece
@@ -143,10 +144,12 @@ def backward(
             inputs.enter(plan, xs_BND)
         grads = Cells(saved.inputs[0], plan.backward_regions)
         shapes = zip(plan.batches, plan.lengths, strict=True)
-        workspace = Workspace(grads.enter(plan, split_batches(grad_CD, list(shapes))), _side_stream(plan, grad_CD))
+        workspace = Workspace(grads.enter(plan, split_batches(grad_CD, list(shapes))), _side_streams(plan, grad_CD))
         seeds, kept = _seeds(plan, seed), _kept(plan, saved)
         sizes = gradient_sizes(plan.features, plan.kind, plan.scaled)
-        grad_parameters = grad_CD.new_zeros(sum(sizes), dtype=torch.float32)
+        fills = all(kernels.fills(layer.plan) for layer in plan.layers) and all(used for used, _ in plan.used)
+        allocate = grad_CD.new_empty if fills else grad_CD.new_zeros
+        grad_parameters = allocate(sum(sizes), dtype=torch.float32)
         gradients = _unit_gradients(plan, grad_parameters)
         grad_skips: dict[int, Tensor] = {}
         carried_CD: Tensor | None = None
@@ -365,11 +368,11 @@ def _unit_gradients(plan: NetworkPlan, flat: Tensor) -> list[Any]:
     return units
 
 
-def _side_stream(plan: NetworkPlan, x: Tensor) -> torch.cuda.Stream | None:
+def _side_streams(plan: NetworkPlan, x: Tensor) -> list[torch.cuda.Stream]:
     """In a graph of small work, products beside the other launches fill the gaps between them."""
     if plan.small and x.is_cuda and torch.cuda.is_current_stream_capturing():
-        return torch.cuda.Stream(x.device)
-    return None
+        return [torch.cuda.Stream(x.device) for _ in range(tuning.SIDE_STREAMS)]
+    return []
 
 
 def _seeds(plan: NetworkPlan, seed: Tensor | None) -> Sequence[Tensor | None]:
