@@ -45,6 +45,7 @@ class Setting(NamedTuple):
     back: tuning.ResidualBackward = tuning.RESIDUAL_BACKWARD
     rows: dict[str, RowForm] = tuning.FEW_ROWS
     streams: int = tuning.SIDE_STREAMS
+    few_copies: bool = tuning.FEW_COPIES
     priority: int = tuning.CAPTURE_PRIORITY
     gradient_pairs: int = tuning.GRADIENT_PAIRS
 
@@ -66,6 +67,7 @@ CHANGES: dict[str, Callable[[Setting], Setting]] = {
     "stages2": partial(_with_rows, stages=2),
     "stages3": partial(_with_rows, stages=3),
     "back16": partial(_with_rows, tile=16),
+    "copies": lambda setting: setting._replace(few_copies=False),
     "streams2": lambda setting: setting._replace(streams=2),
     "streams3": lambda setting: setting._replace(streams=3),
     "priority": lambda setting: setting._replace(priority=-1),
@@ -73,12 +75,12 @@ CHANGES: dict[str, Callable[[Setting], Setting]] = {
     "gradients14": lambda setting: setting._replace(gradient_pairs=2**14),
 }
 """What a part of a form's name does, see :class:`tuning.ResidualBackward`, :class:`tuning.RowForm` and the constants.
-"adds" is as it was before. Streams, priority and pairs of a product concern the gated unit as well."""
+"adds+copies" is as it was before. Copies, streams, priority and pairs of a product concern the gated unit as well."""
 FORMS = (
-    "adds", "library", "early", "early+streams3", "apart", "stages2", "stages3", "priority", "early+streams3+priority",
-    "gradients13", "early+streams3+stages2", "early+streams3+stages2+apart",
+    "adds+copies", "copies", "library", "early", "early+streams3", "apart", "stages2", "stages3", "priority",
+    "early+streams3+priority", "gradients13", "early+streams3+stages2", "early+streams3+stages2+apart",
 )  # fmt: skip
-GATED = ("library", "streams3", "priority", "streams3+priority", "gradients13")
+GATED = ("library", "copies", "streams3", "priority", "streams3+priority", "gradients13")
 """Forms by which the gated unit is timed, where they are asked for; the first one always."""
 
 
@@ -89,6 +91,7 @@ def use(name: str) -> None:
         setting = CHANGES[change](setting)
     tuning.RESIDUAL_BACKWARD, tuning.FEW_ROWS = setting.back, setting.rows
     tuning.SIDE_STREAMS, tuning.CAPTURE_PRIORITY = setting.streams, setting.priority
+    tuning.FEW_COPIES = setting.few_copies
     layer_plan.GRADIENT_PAIRS = tuning.GRADIENT_PAIRS = setting.gradient_pairs
     for cache in CACHES:
         cache.cache_clear()

@@ -159,6 +159,8 @@ class ResidualBackward(NamedTuple):
 RESIDUAL_BACKWARD = ResidualBackward()
 SIDE_STREAMS = 1
 """Streams for the gradients of weights in a graph of small work."""
+FEW_COPIES = True
+"""Whether, in small work, cells go at once to where their first layer finds them, and several copies are one launch."""
 CAPTURE_PRIORITY = 0
 """Of the stream that becomes a graph; below 0 its launches go before those of the streams beside it."""
 

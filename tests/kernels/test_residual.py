@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import warnings
 
@@ -15,12 +16,12 @@ pytest.importorskip("triton", reason="Triton has no build for this platform")
 
 from benchmark_scripts import load_script
 
-from riffle.kernels import operator, residual, tuning
+from riffle.kernels import layer_plan, operator, residual, tuning
 from riffle.kernels.launches import Launch, Workspace
 from riffle.kernels.layer_plan import GradientShare
 from riffle.kernels.plan import plan_network
 from riffle.kernels.reference import NORMS
-from riffle.kernels.tuning import Blocks
+from riffle.kernels.tuning import Blocks, ResidualBackward
 
 from .test_fused import DEVICE, DTYPES, GPU, assert_as_accurate
 
@@ -129,6 +130,61 @@ def test_launches_that_wait_for_another_stream_are_ordinary(monkeypatch: pytest.
     forward = [("features_forward", True), ("residual_forward", True)]
     backward = [("residual_backward", False), ("features_backward", True)]
     assert launched == [*forward, *backward, ("residual_backward", True), ("features_backward", True)]
+
+
+class Beside(Workspace):
+    """As with streams beside the one of the layers, all of which are the same here."""
+
+    def __init__(self, cells: Tensor) -> None:
+        super().__init__(cells, sides=("side",))
+
+    def take_set(self, share: GradientShare) -> str:
+        return f" {share.number % 2}"
+
+    def aside(self, name: str, number: int = 0) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    def beside(self, share: GradientShare) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+
+@pytest.mark.parametrize("layers", [1, 3])
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize(
+    "back",
+    [ResidualBackward(fills=False), ResidualBackward(early=True), ResidualBackward(early=True, apart=True)],
+    ids=["adds", "early", "apart"],
+)
+def test_forms_of_the_way_back(back: ResidualBackward, norm: str, layers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of three layers, two share products, so that one fills the gradients and the other adds to them."""
+    monkeypatch.setattr(tuning, "RESIDUAL_BACKWARD", back)
+    monkeypatch.setattr(tuning, "FEW_ROWS", {way: form._replace(stages=2) for way, form in tuning.FEW_ROWS.items()})
+    monkeypatch.setattr(layer_plan, "GRADIENT_PAIRS", 128)
+    clear_plans()
+    layer = load_script("kernel_trials").ResidualLayer(
+        8, 64, norm=norm, dtype=torch.float32, device=torch.device(DEVICE)
+    )
+    layer.workspace = Beside(layer.x)
+    plan = layer.plan(shuffle=1)
+    layer.forward(plan)
+    actual = [layer.out, *layer.backward(plan, layers=layers)]
+    clear_plans()
+    for ours, theirs in zip(actual, layer.definition(torch.float64, 1), strict=True):
+        assert (ours.double() - theirs).norm() <= 1e-4 * theirs.norm()
+
+
+def test_copies_that_are_few_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    shapes = ((1, 8), (0, 16), (2, 4), (2, 8), (3, 2), (1, 3))
+    torch.manual_seed(2)
+    xs_BND, grads_BND = ([torch.randn(*shape, 4, device=DEVICE) for shape in shapes] for _ in range(2))
+    net, found = network("features", 4, blocks=2), []
+    for few in (False, True):
+        monkeypatch.setattr(tuning, "FEW_COPIES", few)
+        net.zero_grad()
+        found.append(results(net, xs_BND, grads_BND))
+    assert found[0].keys() == found[1].keys()
+    for name, expected in found[0].items():
+        torch.testing.assert_close(found[1][name], expected, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(
