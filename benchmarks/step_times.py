@@ -46,6 +46,7 @@ class Setting(NamedTuple):
     rows: dict[str, RowForm] = tuning.FEW_ROWS
     streams: int = tuning.SIDE_STREAMS
     few_copies: bool = tuning.FEW_COPIES
+    cast_pieces: int = tuning.CAST_PIECES
     priority: int = tuning.CAPTURE_PRIORITY
     gradient_pairs: int = tuning.GRADIENT_PAIRS
 
@@ -68,6 +69,7 @@ CHANGES: dict[str, Callable[[Setting], Setting]] = {
     "stages3": partial(_with_rows, stages=3),
     "back16": partial(_with_rows, tile=16),
     "copies": lambda setting: setting._replace(few_copies=False),
+    "pieces": lambda setting: setting._replace(cast_pieces=64),
     "streams2": lambda setting: setting._replace(streams=2),
     "streams3": lambda setting: setting._replace(streams=3),
     "priority": lambda setting: setting._replace(priority=-1),
@@ -75,12 +77,13 @@ CHANGES: dict[str, Callable[[Setting], Setting]] = {
     "gradients14": lambda setting: setting._replace(gradient_pairs=2**14),
 }
 """What a part of a form's name does, see :class:`tuning.ResidualBackward`, :class:`tuning.RowForm` and the constants.
-"adds+copies" is as it was before. Copies, streams, priority and pairs of a product concern the gated unit as well."""
+"adds+copies" is as it was before. What comes after "back16" concerns the gated unit as well."""
 FORMS = (
     "adds+copies", "copies", "library", "early", "early+streams3", "apart", "stages2", "stages3", "priority",
-    "early+streams3+priority", "gradients13", "early+streams3+stages2", "early+streams3+stages2+apart",
+    "pieces", "early+streams3+priority", "gradients13", "early+streams3+stages2", "early+streams3+stages2+apart",
+    "early+streams3+stages2+pieces",
 )  # fmt: skip
-GATED = ("library", "copies", "streams3", "priority", "streams3+priority", "gradients13")
+GATED = ("library", "copies", "pieces", "streams3", "priority", "streams3+priority", "gradients13")
 """Forms by which the gated unit is timed, where they are asked for; the first one always."""
 
 
@@ -91,7 +94,7 @@ def use(name: str) -> None:
         setting = CHANGES[change](setting)
     tuning.RESIDUAL_BACKWARD, tuning.FEW_ROWS = setting.back, setting.rows
     tuning.SIDE_STREAMS, tuning.CAPTURE_PRIORITY = setting.streams, setting.priority
-    tuning.FEW_COPIES = setting.few_copies
+    tuning.FEW_COPIES, tuning.CAST_PIECES = setting.few_copies, setting.cast_pieces
     layer_plan.GRADIENT_PAIRS = tuning.GRADIENT_PAIRS = setting.gradient_pairs
     for cache in CACHES:
         cache.cache_clear()
@@ -187,7 +190,7 @@ def main() -> None:
     parser.add_argument("result", metavar="RESULT.json")
     parser.add_argument("--forms", nargs="*", default=list(FORMS), help="names of changes, joined by +")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--replays", type=int, default=400, help="of each in a round")
+    parser.add_argument("--replays", type=int, default=200, help="of each in a round")
     parser.add_argument("--seconds", type=float, default=55.0, help="after which no further round begins")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--profile", action="store_true")

@@ -396,10 +396,25 @@ def unit_weights(plan: NetworkPlan, parameters: Sequence[Tensor], cast: Tensor |
         ]
         if copy:
             with torch.no_grad():
-                torch._foreach_copy_(parts, weights)
+                torch._foreach_copy_(*_cast_pieces(parts, weights))
         weights = parts
     make = KERNELS[plan.kind].weights
     return Weights([make(*weights[4 * unit : 4 * unit + 4], scale) for unit, scale in enumerate(scales)], cast)
+
+
+def _cast_pieces(parts: list[Tensor], weights: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+    """The same numbers in pieces, where a graph will copy them, and the host's time is spent once."""
+    pieces = tuning.CAST_PIECES
+    if not (pieces and weights[0].is_cuda and torch.cuda.is_current_stream_capturing()):
+        return parts, weights
+    return cut(parts, weights, pieces)
+
+
+def cut(targets: Sequence[Tensor], sources: Sequence[Tensor], pieces: int) -> tuple[list[Tensor], list[Tensor]]:
+    """Pairs of tensors as about so many pairs of vectors of one size, the last one of each pair shorter."""
+    size = rounded(max(1, sum(source.numel() for source in sources) // max(1, pieces - len(sources))))
+    cuts = [[piece for each in tensors for piece in each.flatten().split(size)] for tensors in (targets, sources)]
+    return cuts[0], cuts[1]
 
 
 def gradient_sizes(features: int, kind: str, scaled: Sequence[bool]) -> list[int]:

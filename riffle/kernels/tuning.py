@@ -161,6 +161,9 @@ SIDE_STREAMS = 1
 """Streams for the gradients of weights in a graph of small work."""
 FEW_COPIES = True
 """Whether, in small work, cells go at once to where their first layer finds them, and several copies are one launch."""
+CAST_PIECES = 0
+"""In a graph, weights are cast in about so many pieces; 0 for whole ones. PyTorch's kernel for lists of tensors gives
+65,536 numbers to a block, so that a few blocks cast a small network; up to 64 pieces are one launch."""
 CAPTURE_PRIORITY = 0
 """Of the stream that becomes a graph; below 0 its launches go before those of the streams beside it."""
 

@@ -14,7 +14,7 @@ from benchmark_scripts import load_script
 from riffle.kernels import layer_plan, tuning
 
 NAMES = (
-    "RESIDUAL_BACKWARD", "FEW_ROWS", "SIDE_STREAMS", "CAPTURE_PRIORITY", "FEW_COPIES", "GRADIENT_PAIRS",
+    "RESIDUAL_BACKWARD", "FEW_ROWS", "SIDE_STREAMS", "CAPTURE_PRIORITY", "FEW_COPIES", "CAST_PIECES", "GRADIENT_PAIRS",
 )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ pytest.importorskip("triton", reason="Triton has no build for this platform")
 
 from benchmark_scripts import load_script
 
-from riffle.kernels import layer_plan, operator, residual, tuning
+from riffle.kernels import layer_plan, operator, passes, residual, tuning
 from riffle.kernels.launches import Launch, Workspace
 from riffle.kernels.layer_plan import GradientShare
 from riffle.kernels.plan import plan_network
@@ -130,6 +130,17 @@ def test_launches_that_wait_for_another_stream_are_ordinary(monkeypatch: pytest.
     forward = [("features_forward", True), ("residual_forward", True)]
     backward = [("residual_backward", False), ("features_backward", True)]
     assert launched == [*forward, *backward, ("residual_backward", True), ("features_backward", True)]
+
+
+def test_weights_are_cast_in_pieces_that_one_launch_takes() -> None:
+    weights = [torch.randn(shape) for shape in ((768, 384), (768,), (384, 768), (384,)) * 3]
+    targets = [torch.empty(weight.shape, dtype=torch.bfloat16) for weight in weights]
+    pieces, sources = passes.cut(targets, weights, 64)
+    assert [piece.shape for piece in pieces] == [piece.shape for piece in sources]
+    assert 48 <= len(pieces) <= 64
+    torch._foreach_copy_(pieces, sources)
+    for target, weight in zip(targets, weights, strict=True):
+        assert torch.equal(target, weight.bfloat16())
 
 
 class Beside(Workspace):
