@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import warnings
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -143,20 +144,29 @@ def test_weights_are_cast_in_pieces_that_one_launch_takes() -> None:
         assert torch.equal(target, weight.bfloat16())
 
 
-class Beside(Workspace):
-    """As with streams beside the one of the layers, all of which are the same here."""
+class FakeStream:
+    """A stream that runs everything at once, and counts what it waits for."""
 
-    def __init__(self, cells: Tensor) -> None:
-        super().__init__(cells, sides=("side",))
+    waits = 0
 
-    def take_set(self, share: GradientShare) -> str:
-        return f" {share.number % 2}"
+    def wait_stream(self, other: FakeStream) -> None:
+        self.waits += other is not self
 
-    def aside(self, name: str, number: int = 0) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()
+    def wait_event(self, event: FakeEvent) -> None:
+        self.waits += event.stream is not self
 
-    def beside(self, share: GradientShare) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()
+    def record_event(self) -> FakeEvent:
+        return FakeEvent(self)
+
+
+class FakeEvent(NamedTuple):
+    stream: FakeStream
+
+    def wait(self) -> None:
+        MAIN.wait_event(self)
+
+
+MAIN = FakeStream()
 
 
 @pytest.mark.parametrize("layers", [1, 3])
@@ -175,11 +185,15 @@ def test_forms_of_the_way_back(back: ResidualBackward, norm: str, layers: int, m
     layer = load_script("kernel_trials").ResidualLayer(
         8, 64, norm=norm, dtype=torch.float32, device=torch.device(DEVICE)
     )
-    layer.workspace = Beside(layer.x)
+    sides = [FakeStream() for _ in range(3)]
+    layer.workspace = Workspace(layer.x, sides)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: MAIN)
+    monkeypatch.setattr(torch.cuda, "stream", contextlib.nullcontext)
     plan = layer.plan(shuffle=1)
     layer.forward(plan)
     actual = [layer.out, *layer.backward(plan, layers=layers)]
     clear_plans()
+    assert all(side.waits for side in sides)
     for ours, theirs in zip(actual, layer.definition(torch.float64, 1), strict=True):
         assert (ours.double() - theirs).norm() <= 1e-4 * theirs.norm()
 
