@@ -111,7 +111,7 @@ def compile_only(
         stack.callback(clear_caches)
         replace(stack, Launch, _run=run)
         for owner in (layer_backward, residual):
-            replace(stack, owner, add_weight_gradient=lambda grad, read, out: None)
+            replace(stack, owner, add_weight_gradient=lambda grad, read, out, fresh=False: None)
         replace(stack, tuning, has_warpgroups=lambda device: True, DEPENDENT_LAUNCH=dependent)
         for module in (tuning, hopper, hopper_backward, hopper_wide):
             replace(stack, module, multiprocessors=lambda device: 1)

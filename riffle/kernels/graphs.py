@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from riffle.environment import free_bytes
+from riffle.kernels import tuning
 from riffle.kernels.plan import KEEP_GATES, KEEP_NOTHING, NetworkPlan
 
 if TYPE_CHECKING:
@@ -85,7 +86,8 @@ def capture(
     graph = torch.cuda.CUDAGraph()
     for generator in generators:
         graph.register_generator_state(generator)
-    with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+    stream = torch.cuda.Stream(priority=tuning.CAPTURE_PRIORITY) if tuning.CAPTURE_PRIORITY else None
+    with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
         result = call()
     return graph, result
 

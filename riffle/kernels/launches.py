@@ -81,14 +81,16 @@ class Workspace:
 
     Args:
         cells: Whose dtype and device the buffers have.
-        side: A stream for the products of weights' gradients, which nobody waits for until :meth:`join`; None launches
-            them among all others.
+        sides: Streams for the products of weights' gradients, which nobody waits for until :meth:`join`; without any
+            they are launched among all others.
     """
 
-    def __init__(self, cells: Tensor, side: torch.cuda.Stream | None = None) -> None:
-        self.dtype, self.device, self.side = cells.dtype, cells.device, side
-        self.read: dict[str, torch.cuda.Event] = {}
+    def __init__(self, cells: Tensor, sides: Sequence[torch.cuda.Stream] = ()) -> None:
+        self.dtype, self.device, self.sides = cells.dtype, cells.device, sides
+        self.read: dict[str, list[torch.cuda.Event]] = {}
         """For each set of buffers that products on the side read, when they have."""
+        self.prepared: torch.cuda.Event | None = None
+        """When all that :meth:`beside` launched is done."""
         self.share: ShareBuffers | None = None
         """Of the layers that share gradients now, and"""
         self.shares: dict[str, ShareBuffers | None] = {}
@@ -114,30 +116,43 @@ class Workspace:
 
     def take_set(self, share: GradientShare) -> str:
         """The set of buffers in which layers leave what products sum: on the side, the next ones take the other set."""
-        if self.side is None:
+        if not self.sides:
             return ""
         name = f" {share.number % 2}"
-        event = self.read.pop(name, None) if share.place == 0 else None
-        self.waited = event is not None
-        if event is not None:
+        events = self.read.pop(name, []) if share.place == 0 else []
+        self.waited = bool(events)
+        for event in events:
             event.wait()
         return name
 
     @contextmanager
-    def aside(self, name: str) -> Iterator[None]:
-        """Launch what reads a set of buffers on the side, if there is one."""
-        if self.side is None:
+    def aside(self, name: str, number: int = 0) -> Iterator[None]:
+        """Launch what reads a set of buffers on the side, if there is one: by number where there are several."""
+        if not self.sides:
             yield
             return
-        self.side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self.side):
+        side = self.sides[number % len(self.sides)]
+        side.wait_stream(torch.cuda.current_stream())
+        if self.prepared is not None:
+            side.wait_event(self.prepared)
+        with torch.cuda.stream(side):
             yield
-            self.read[name] = self.side.record_event()
+            self.read.setdefault(name, []).append(side.record_event())
+
+    @contextmanager
+    def beside(self, share: GradientShare) -> Iterator[None]:
+        """Launch on the first side what reads nothing that layers of this share launched, and fills their buffers."""
+        side = self.sides[0]
+        if share.place == 0:
+            side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            yield
+        self.prepared = side.record_event()
 
     def join(self) -> None:
         """Wait for what was launched on the side."""
-        if self.side is not None:
-            torch.cuda.current_stream().wait_stream(self.side)
+        for side in self.sides:
+            torch.cuda.current_stream().wait_stream(side)
 
     def release(self, name: str) -> None:
         """Let a buffer go, where memory is worth more than the time to allocate it again."""

@@ -7,6 +7,9 @@ Layers of one unit leave what the gradients of its parameters are products and s
 # C = cells of all groups, D = features per cell, E = 2 * D features per pair, P = C // 2 pairs; names as in launches.py
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -172,8 +175,10 @@ def backward_layer(
         plan.skip_backward(skip_CD, weights.skip_scale, grad_read_PE, grad_CD, grad_skip_CD, tile_sums)
     if share.last:
         read_PE = x_CD.view(pairs, pair) if buffers.all.read is None else buffers.all.read
-        with workspace.aside(buffers.half):
-            _add_gradients(buffers.all, read_PE, gradients, grad_scale, began_here=more is not None)
+        _add_gradients(
+            buffers.all, read_PE, gradients, grad_scale, partial(workspace.aside, buffers.half),
+            began_here=more is not None,
+        )  # fmt: skip
 
 
 def _share_buffers(plan: LayerPlan, share: GradientShare, workspace: Workspace, *, read: bool) -> None:
@@ -206,17 +211,38 @@ def _share_buffers(plan: LayerPlan, share: GradientShare, workspace: Workspace, 
 
 
 def _add_gradients(
-    rows: GradientRows, read_PE: Tensor, gradients: UnitGradients, grad_scale: Tensor | None, *, began_here: bool
+    rows: GradientRows,
+    read_PE: Tensor,
+    gradients: UnitGradients,
+    grad_scale: Tensor | None,
+    aside: Callable[[int], AbstractContextManager[None]],
+    *,
+    began_here: bool,
 ) -> None:
     """Add the gradients of a unit's parameters over all rows that its layers left.
 
     ``grad_scale`` takes that of a skip connection's scale: of one that ended here, or of one that ``began_here``.
     """
     grad_gates, grad_sums, products, _, tile_sums, program_sums = rows
-    pair = read_PE.shape[1]
-    add_weight_gradient(grad_gates, read_PE, gradients.gates)
-    for i in range(2):
-        add_weight_gradient(grad_sums[:, i], products[:, i], gradients.candidates[i])
+    with aside(0):
+        add_weight_gradient(grad_gates, read_PE, gradients.gates)
+    with aside(1):
+        for i in range(2):
+            add_weight_gradient(grad_sums[:, i], products[:, i], gradients.candidates[i])
+    with aside(2):
+        _add_sums(tile_sums, program_sums, gradients, grad_scale, pair=read_PE.shape[1], began_here=began_here)
+
+
+def _add_sums(
+    tile_sums: Tensor,
+    program_sums: Tensor | None,
+    gradients: UnitGradients,
+    grad_scale: Tensor | None,
+    *,
+    pair: int,
+    began_here: bool,
+) -> None:
+    """Add those of the vectors."""
     scale_sums = tile_sums[:, 4 * pair :]
     if program_sums is None:
         gradients.biases.add_(tile_sums[:, : 4 * pair].sum(0))
@@ -228,9 +254,10 @@ def _add_gradients(
         grad_scale.add_(scale_sums.sum(0).view(2, pair // 2).sum(0))
 
 
-def add_weight_gradient(grad: Tensor, read: Tensor, out: Tensor) -> None:
-    """Add the gradient of a weight, summed over all pairs in float32."""
+def add_weight_gradient(grad: Tensor, read: Tensor, out: Tensor, *, fresh: bool = False) -> None:
+    """Add the gradient of a weight, summed over all pairs in float32; ``fresh`` fills ``out``, whatever it holds."""
+    beta = 0 if fresh else 1
     if grad.dtype == torch.float32:
-        out.addmm_(grad.t(), read)
+        out.addmm_(grad.t(), read, beta=beta)
     else:
-        torch.addmm(out, grad.t(), read, out_dtype=torch.float32, out=out)
+        torch.addmm(out, grad.t(), read, beta=beta, out_dtype=torch.float32, out=out)

@@ -247,13 +247,17 @@ class GradientShare(NamedTuple):
     """Tiles that leave shares of sums, of each of them."""
     sums: tuple[int, ...]
     """The plan's ``sum_rows`` of each of them."""
+    fresh: bool
+    """Whether no other layers of their unit come before these on the way back."""
 
 
 def share_gradients(plans: Sequence[LayerPlan], units: Sequence[Hashable]) -> list[GradientShare]:
     """For layers in the order of the backward pass, and what tells their units apart: which of them share products."""
     batches: list[list[LayerPlan]] = []
+    fresh: list[bool] = []
+    seen: set[Hashable] = set()
     # Layers with ``product_backward`` leave other sums than those without.
-    for _, group in groupby(range(len(plans)), key=lambda layer: (units[layer], plans[layer].sum_rows > 0)):
+    for (unit, _), group in groupby(range(len(plans)), key=lambda layer: (units[layer], plans[layer].sum_rows > 0)):
         batch: list[LayerPlan] = []
         for plan in (plans[layer] for layer in group):
             # Rows of other widths would begin where no kernel expects them.
@@ -262,16 +266,18 @@ def share_gradients(plans: Sequence[LayerPlan], units: Sequence[Hashable]) -> li
                 batch = []
             batch.append(plan)
         batches.append(batch)
-    return [share for number, batch in enumerate(batches) for share in _shares(batch, number)]
+        fresh += [unit not in seen, *[False] * (len(batches) - len(fresh) - 1)]
+        seen.add(unit)
+    return [share for number, batch in enumerate(batches) for share in _shares(batch, number, fresh[number])]
 
 
-def _shares(plans: Sequence[LayerPlan], number: int) -> Iterator[GradientShare]:
+def _shares(plans: Sequence[LayerPlan], number: int, fresh: bool) -> Iterator[GradientShare]:
     rows = tuple(plan.pairs for plan in plans)
     summing = tuple(_ceil_div(plan.pairs, plan.tile_rows) for plan in plans)
     sums = tuple(plan.sum_rows for plan in plans)
     for index in range(len(plans)):
         yield GradientShare(
-            number, index, index == len(plans) - 1, sum(rows[:index]), sum(rows), rows, summing, sums
+            number, index, index == len(plans) - 1, sum(rows[:index]), sum(rows), rows, summing, sums, fresh
         )  # fmt: skip
 
 

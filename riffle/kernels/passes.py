@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from riffle.kernels import tuning
 from riffle.kernels.launches import Kept, Workspace, aligned, forward_layers
 from riffle.kernels.layer_backward import SkipGradient
-from riffle.kernels.merge import INPUT, OUTPUT, Copy, Piece
+from riffle.kernels.merge import INPUT, OUTPUT, Copy, Piece, adjacent
 from riffle.kernels.plan import KEEP_GATES, NetworkPlan
 from riffle.kernels.units import KERNELS
 
@@ -54,8 +55,11 @@ def forward(
             _allocate(plan, x_BND, pairs, kernels.first * plan.features),
             _allocate(plan, x_BND, _sum_rows(plan) if pairs else [], plan.features),
         )
-        cells = Cells(saved.inputs[0], plan.regions, _saved_regions(plan, saved) if plan.keep else ())
-        workspace = Workspace(cells.enter(plan, xs_BND))
+        regions_of_cells = _saved_regions(plan, saved) if plan.keep else ()
+        cells = Cells(saved.inputs[0], plan.regions, regions_of_cells, few_copies=_few_copies(plan))
+        # A batch that waits for later layers goes at once to where they find it.
+        waiting = [copy for layer in plan.layers for copy in layer.step.before if copy.source.region == INPUT]
+        workspace = Workspace(cells.enter(plan, xs_BND, waiting if cells.few_copies else []))
         seeds, kept = _seeds(plan, seed), _kept(plan, saved)
         counters = _counters(plan, x_BND)
         for index, layer in enumerate(plan.layers):
@@ -141,12 +145,13 @@ def backward(
         inputs = Cells(saved.inputs[0], plan.regions, _saved_regions(plan, saved))
         if plan.direct:
             inputs.enter(plan, xs_BND)
-        grads = Cells(saved.inputs[0], plan.backward_regions)
-        shapes = zip(plan.batches, plan.lengths, strict=True)
-        workspace = Workspace(grads.enter(plan, split_batches(grad_CD, list(shapes))), _side_stream(plan, grad_CD))
+        grads = Cells(saved.inputs[0], plan.backward_regions, few_copies=_few_copies(plan))
+        workspace = Workspace(grads.enter_whole(plan, grad_CD), _side_streams(plan, grad_CD))
         seeds, kept = _seeds(plan, seed), _kept(plan, saved)
         sizes = gradient_sizes(plan.features, plan.kind, plan.scaled)
-        grad_parameters = grad_CD.new_zeros(sum(sizes), dtype=torch.float32)
+        fills = all(kernels.fills(layer.plan) for layer in plan.layers) and all(used for used, _ in plan.used)
+        allocate = grad_CD.new_empty if fills else grad_CD.new_zeros
+        grad_parameters = allocate(sum(sizes), dtype=torch.float32)
         gradients = _unit_gradients(plan, grad_parameters)
         grad_skips: dict[int, Tensor] = {}
         carried_CD: Tensor | None = None
@@ -178,11 +183,12 @@ def backward(
                 grad_x_CD += grad_skips[index]
             for source, row, piece in adds:
                 grad_x_CD[piece.row : piece.row + piece.rows] += grad_skips[source][row : row + piece.rows]
-            grads.copy(step.after)
+            grads.copy_out(step.after)
             del grad_x_CD, x_CD, out_CD
             grads.release(last, reuse=True)
             for source in added:
                 del grad_skips[source]
+        grads.copy(grads.waiting)
         workspace.join()
         return grads.leave(plan), grad_parameters
 
@@ -190,8 +196,19 @@ def backward(
 class Cells:
     """The cells of all groups, or their gradients, in the regions that a plan assigns to them."""
 
-    def __init__(self, like: Tensor, sizes: Sequence[int], regions: Sequence[Tensor | None] = ()) -> None:
-        self.like, self.sizes = like, sizes
+    def __init__(
+        self,
+        like: Tensor,
+        sizes: Sequence[int],
+        regions: Sequence[Tensor | None] = (),
+        *,
+        few_copies: bool = False,
+    ) -> None:
+        self.like, self.sizes, self.few_copies = like, sizes, few_copies
+        self.waiting: list[Copy] = []
+        """Copies for which there is time until the end."""
+        self.entered: Sequence[Copy] = ()
+        """Copies that nobody has to make any more."""
         self.spare: Tensor | None = None
         self.regions: list[Tensor | None] = list(regions) or [None] * len(sizes)
 
@@ -217,24 +234,62 @@ class Cells:
         return self.rows(piece)
 
     def copy(self, copies: Sequence[Copy]) -> None:
-        """Copy rows between regions."""
-        for source, target in copies:
-            self.room(target).copy_(self.rows(source))
+        """Copy rows between regions: those that lie side by side there in one launch, where copies are to be few."""
+        copies = [copy for copy in copies if copy not in self.entered]
+        if not self.few_copies or len(copies) < 2:
+            for source, target in copies:
+                self.room(target).copy_(self.rows(source))
+            return
+        ordered = sorted(copies, key=lambda copy: copy.target)
+        for target in adjacent([copy.target for copy in ordered]):
+            end = target.row + target.rows
+            there = [(source, at) for source, at in ordered if at.region == target.region]
+            parts = [self.rows(source) for source, at in there if target.row <= at.row < end]
+            room = self.room(target)
+            if parts:  # of groups without sequences there are none
+                torch.cat(parts, out=room)
+
+    def copy_out(self, copies: Sequence[Copy]) -> None:
+        """Copy rows of which no layer reads the copy: at the end, where copies are to be few."""
+        if self.few_copies:
+            self.waiting += copies
+        else:
+            self.copy(copies)
 
     def release(self, regions: Sequence[int], *, reuse: bool = False) -> None:
         """Let regions go that nobody reads any more; ``reuse`` keeps one for the next, unless it is the caller's."""
+        held = {copy.source.region for copy in self.waiting}
         for region in regions:
+            if region in held:
+                continue
             self.spare = self.regions[region] if reuse and region != INPUT else None
             self.regions[region] = None
 
-    def enter(self, plan: NetworkPlan, xs_BND: Sequence[Tensor]) -> Tensor:
-        """Put the batches one after the other, padded with zero cells, where the first layers find them."""
+    def enter_whole(self, plan: NetworkPlan, x_CD: Tensor) -> Tensor:
+        """The same of cells that lie one after the other already, but for those that are padded."""
+        if plan.padded or not self.few_copies:
+            return self.enter(plan, split_batches(x_CD, list(zip(plan.batches, plan.lengths, strict=True))))
+        self.regions[INPUT] = entered = aligned(x_CD.to(plan.dtype))
+        return entered
+
+    def enter(self, plan: NetworkPlan, xs_BND: Sequence[Tensor], waiting: Sequence[Copy] = ()) -> Tensor:
+        """Put the batches one after the other, padded with zero cells, where the first layers find them.
+
+        Those of which ``waiting`` has copies go to where these would be.
+        """
         if len(xs_BND) == 1 and xs_BND[0].dtype == plan.dtype and not plan.padded and self.regions[INPUT] is None:
             entered = aligned(xs_BND[0]).view(-1, plan.features)
         else:
             entered = self.room(Piece(INPUT, 0, self.sizes[INPUT]))
             rows = [batch * width for batch, width in zip(plan.batches, plan.widths, strict=True)]
-            for part_CD, x_BND, width in zip(entered.split(rows), xs_BND, plan.widths, strict=True):
+            parts_CD, self.entered = list(entered.split(rows)), waiting
+            for source, target in waiting:
+                room, row = self.room(target), 0
+                for index, size in enumerate(rows):
+                    if source.row <= row < source.row + source.rows:
+                        parts_CD[index] = room.narrow(0, row - source.row, size)
+                    row += size
+            for part_CD, x_BND, width in zip(parts_CD, xs_BND, plan.widths, strict=True):
                 batch, length, features = x_BND.shape
                 part_BWD = part_CD.view(batch, width, features)
                 part_BWD[:, :length] = x_BND
@@ -341,10 +396,25 @@ def unit_weights(plan: NetworkPlan, parameters: Sequence[Tensor], cast: Tensor |
         ]
         if copy:
             with torch.no_grad():
-                torch._foreach_copy_(parts, weights)
+                torch._foreach_copy_(*_cast_pieces(parts, weights))
         weights = parts
     make = KERNELS[plan.kind].weights
     return Weights([make(*weights[4 * unit : 4 * unit + 4], scale) for unit, scale in enumerate(scales)], cast)
+
+
+def _cast_pieces(parts: list[Tensor], weights: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+    """The same numbers in pieces, where a graph will copy them, and the host's time is spent once."""
+    pieces = tuning.CAST_PIECES
+    if not (pieces and weights[0].is_cuda and torch.cuda.is_current_stream_capturing()):
+        return parts, weights
+    return cut(parts, weights, pieces)
+
+
+def cut(targets: Sequence[Tensor], sources: Sequence[Tensor], pieces: int) -> tuple[list[Tensor], list[Tensor]]:
+    """Pairs of tensors as about so many pairs of vectors of one size, the last one of each pair shorter."""
+    size = rounded(max(1, sum(source.numel() for source in sources) // max(1, pieces - len(sources))))
+    cuts = [[piece for each in tensors for piece in each.flatten().split(size)] for tensors in (targets, sources)]
+    return cuts[0], cuts[1]
 
 
 def gradient_sizes(features: int, kind: str, scaled: Sequence[bool]) -> list[int]:
@@ -365,11 +435,15 @@ def _unit_gradients(plan: NetworkPlan, flat: Tensor) -> list[Any]:
     return units
 
 
-def _side_stream(plan: NetworkPlan, x: Tensor) -> torch.cuda.Stream | None:
+def _side_streams(plan: NetworkPlan, x: Tensor) -> list[torch.cuda.Stream]:
     """In a graph of small work, products beside the other launches fill the gaps between them."""
     if plan.small and x.is_cuda and torch.cuda.is_current_stream_capturing():
-        return torch.cuda.Stream(x.device)
-    return None
+        return [torch.cuda.Stream(x.device) for _ in range(tuning.SIDE_STREAMS)]
+    return []
+
+
+def _few_copies(plan: NetworkPlan) -> bool:
+    return tuning.FEW_COPIES and plan.small
 
 
 def _seeds(plan: NetworkPlan, seed: Tensor | None) -> Sequence[Tensor | None]:

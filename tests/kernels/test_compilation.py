@@ -108,7 +108,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[RecordedKernel]]:
     for module in (tuning, hopper, hopper_backward, hopper_wide):
         monkeypatch.setattr(module, "multiprocessors", lambda device: 132)
     for module in (layer_backward, residual):
-        monkeypatch.setattr(module, "add_weight_gradient", lambda grad, read, out: None)
+        monkeypatch.setattr(module, "add_weight_gradient", lambda grad, read, out, fresh=False: None)
     for cache in (*CACHES, plan_network):
         cache.cache_clear()
     yield kernels

@@ -1,0 +1,246 @@
+"""The training step of small bins by the gated and the residual unit, by each form of its way back, in one process.
+
+    python benchmarks/step_times.py RESULT.json
+    python benchmarks/step_times.py RESULT.json --forms library fills+early --rounds 9 --check
+    python benchmarks/step_times.py RESULT.json --forms library --profile
+
+Every form of every unit is captured as a graph first. Then all of them are replayed in turn, round by round, so that a
+drift of the clock concerns all alike. The cache is not emptied between replays, as ``riffle bench`` does, and examples
+are not drawn. ``--check`` compares loss and gradients with float64, ``--profile`` prints the kernels of a step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from kernel_checks import CACHES
+
+from riffle.bench.jobs import JOBS
+from riffle.bench.measure import relative_error
+from riffle.bench.workloads import Workload
+from riffle.environment import environment
+from riffle.files import write_json
+from riffle.kernels import layer_plan, tuning
+from riffle.kernels.tuning import RowForm
+from riffle.train.step import TrainStep
+
+DEVICE = torch.device("cuda")
+WORKLOADS = {
+    unit: Workload(f"{unit}-step", "training step", 192, 1, (8, 16, 32, 64), batch=64, graph=True, unit=unit)
+    for unit in ("gated", "residual")
+}
+
+
+class Setting(NamedTuple):
+    """What :mod:`riffle.kernels.tuning` has."""
+
+    back: tuning.ResidualBackward = tuning.RESIDUAL_BACKWARD
+    rows: dict[str, RowForm] = tuning.FEW_ROWS
+    streams: int = tuning.SIDE_STREAMS
+    few_copies: bool = tuning.FEW_COPIES
+    cast_pieces: int = tuning.CAST_PIECES
+    priority: int = tuning.CAPTURE_PRIORITY
+    gradient_pairs: int = tuning.GRADIENT_PAIRS
+
+
+def _with_back(setting: Setting, **changes: bool) -> Setting:
+    return setting._replace(back=setting.back._replace(**changes))
+
+
+def _with_rows(setting: Setting, **changes: Any) -> Setting:
+    return setting._replace(rows=setting.rows | {"backward": setting.rows["backward"]._replace(**changes)})
+
+
+CHANGES: dict[str, Callable[[Setting], Setting]] = {
+    "library": lambda setting: setting,
+    "adds": partial(_with_back, fills=False),
+    "fills": partial(_with_back, fills=True),
+    "early": partial(_with_back, early=True),
+    "apart": partial(_with_back, apart=True),
+    "stages2": partial(_with_rows, stages=2),
+    "stages3": partial(_with_rows, stages=3),
+    "back16": partial(_with_rows, tile=16),
+    "copies": lambda setting: setting._replace(few_copies=False),
+    "pieces": lambda setting: setting._replace(cast_pieces=64),
+    "streams2": lambda setting: setting._replace(streams=2),
+    "streams3": lambda setting: setting._replace(streams=3),
+    "priority": lambda setting: setting._replace(priority=-1),
+    "gradients13": lambda setting: setting._replace(gradient_pairs=2**13),
+    "gradients14": lambda setting: setting._replace(gradient_pairs=2**14),
+}
+"""What a part of a form's name does, see :class:`tuning.ResidualBackward`, :class:`tuning.RowForm` and the constants.
+"adds+copies" is as it was before. What comes after "back16" concerns the gated unit as well."""
+FORMS = (
+    "adds+copies", "copies", "library", "early", "early+streams3", "apart", "stages2", "stages3", "priority",
+    "pieces", "early+streams3+priority", "gradients13", "early+streams3+stages2", "early+streams3+stages2+apart",
+    "early+streams3+stages2+pieces",
+)  # fmt: skip
+GATED = ("library", "copies", "pieces", "streams3", "priority", "streams3+priority", "gradients13")
+"""Forms by which the gated unit is timed, where they are asked for; the first one always."""
+
+
+def use(name: str) -> None:
+    """Let the library plan by a form."""
+    setting = Setting()
+    for change in name.split("+"):
+        setting = CHANGES[change](setting)
+    tuning.RESIDUAL_BACKWARD, tuning.FEW_ROWS = setting.back, setting.rows
+    tuning.SIDE_STREAMS, tuning.CAPTURE_PRIORITY = setting.streams, setting.priority
+    tuning.FEW_COPIES, tuning.CAST_PIECES = setting.few_copies, setting.cast_pieces
+    layer_plan.GRADIENT_PAIRS = tuning.GRADIENT_PAIRS = setting.gradient_pairs
+    for cache in CACHES:
+        cache.cache_clear()
+
+
+def captured(unit: str, form: str) -> torch.cuda.CUDAGraph:
+    """The graph of a step; the job that made it lives as long as the graph does."""
+    use(form)
+    job = JOBS["training step"].build(WORKLOADS[unit], "fused-keep", DEVICE)
+    for _ in range(job.first_calls):
+        job.call()
+    assert isinstance(job.call, TrainStep)
+    graph = job.call.graph
+    assert graph is not None
+    _alive.append(job)
+    return graph
+
+
+_alive: list[Any] = []
+"""What graphs read and write."""
+
+
+def check(unit: str, form: str, reference: dict[str, Any]) -> dict[str, float]:
+    """How far loss and gradients of a form are from those in float64."""
+    use(form)
+    job = JOBS["training step"].build(WORKLOADS[unit], "fused-keep", DEVICE)
+    results = job.results()
+    assert results is not None
+    return {name: float(f"{relative_error(results[name], reference[name]):.3g}") for name in reference}
+
+
+def milliseconds(graph: torch.cuda.CUDAGraph, replays: int) -> float:
+    """Of one replay among many."""
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    for _ in range(10):
+        graph.replay()
+    begin.record()
+    for _ in range(replays):
+        graph.replay()
+    end.record()
+    torch.cuda.synchronize()
+    return begin.elapsed_time(end) / replays
+
+
+def profile(graph: torch.cuda.CUDAGraph) -> list[dict[str, Any]]:
+    """The kernels of one replay in their order: name, stream, start and duration in microseconds."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as recorded:
+        for _ in range(3):
+            graph.replay()
+        torch.cuda.synchronize()
+    results: Any = recorded.profiler
+    events = [
+        event
+        for event in results.kineto_results.events()
+        if event.device_type() == torch.autograd.DeviceType.CUDA and event.duration_ns()
+    ]
+    events = sorted(events, key=lambda event: event.start_ns())
+    last = events[-(len(events) // 3) :]
+    first = last[0].start_ns()
+    return [
+        {
+            "name": event.name(),
+            "stream": event.device_resource_id(),
+            "start": (event.start_ns() - first) / 1000,
+            "microseconds": event.duration_ns() / 1000,
+        }
+        for event in last
+    ]
+
+
+def kernel_table(kernels: list[dict[str, Any]]) -> str:
+    """How often each kernel ran and how long it took in all, the longest first."""
+    times: dict[str, list[float]] = defaultdict(list)
+    for kernel in kernels:
+        times[kernel["name"]].append(kernel["microseconds"])
+    busy, until = 0.0, 0.0
+    for kernel in kernels:
+        end = kernel["start"] + kernel["microseconds"]
+        busy += max(0.0, end - max(until, kernel["start"]))
+        until = max(until, end)
+    total = sum(map(sum, times.values()))
+    lines = [f"{len(kernels)} kernels, {total:.0f} us in all, {busy:.0f} us with one at least, {until:.0f} us a step"]
+    lines += [
+        f"{len(each):5d} {sum(each):8.1f} us  {name[:110]}"
+        for name, each in sorted(times.items(), key=lambda item: -sum(item[1]))
+    ]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Capture, time, write and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("result", metavar="RESULT.json")
+    parser.add_argument("--forms", nargs="*", default=list(FORMS), help="names of changes, joined by +")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--replays", type=int, default=200, help="of each in a round")
+    parser.add_argument("--seconds", type=float, default=55.0, help="after which no further round begins")
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--profile", action="store_true")
+    options = parser.parse_args()
+    begin = time.monotonic()
+    record: dict[str, Any] = {"rows": [], **environment(DEVICE)}
+    rows = [("gated", form) for form in GATED if form == GATED[0] or form in options.forms]
+    rows += [("residual", form) for form in options.forms]
+    graphs: dict[tuple[str, str], torch.cuda.CUDAGraph] = {}
+    failed: dict[tuple[str, str], str] = {}
+    for row in rows:
+        try:
+            graphs[row] = captured(*row)
+        except Exception as error:
+            failed[row] = f"{type(error).__name__}: {error}"[:400]
+            print(*row, failed[row], flush=True)
+    print(f"{len(graphs)} graphs after {time.monotonic() - begin:.0f} s", flush=True)
+    times: dict[tuple[str, str], list[float]] = {row: [] for row in graphs}
+    for index in range(options.rounds):
+        if index and time.monotonic() - begin > options.seconds:
+            break
+        for row, graph in graphs.items():
+            times[row].append(milliseconds(graph, options.replays))
+    for row in rows:
+        entry: dict[str, Any] = {"unit": row[0], "form": row[1]}
+        if row in failed:
+            record["rows"].append(entry | {"failed": failed[row]})
+            continue
+        each = times[row]
+        median = statistics.median(each)
+        entry |= {"milliseconds": round(median, 4), "fastest": round(min(each), 4), "slowest": round(max(each), 4)}
+        record["rows"].append(entry | {"rounds": len(each)})
+        ratio = median / statistics.median(times.get(rows[0], each))
+        spread = f"{min(each):.4f} to {max(each):.4f}"
+        print(f"{row[0]:9} {row[1]:32} {median:.4f} ms ({spread}), {ratio - 1:+.1%} of gated", flush=True)
+    write_json(Path(options.result), record)
+    if options.check:
+        record["errors"] = {}
+        references = {unit: JOBS["training step"].reference(WORKLOADS[unit], DEVICE) for unit in WORKLOADS}
+        for unit, form in graphs:
+            record["errors"][f"{unit} {form}"] = errors = check(unit, form, references[unit] or {})
+            print(unit, form, errors, flush=True)
+    if options.profile:
+        record["kernels"] = {}
+        for (unit, form), graph in graphs.items():
+            record["kernels"][f"{unit} {form}"] = kernels = profile(graph)
+            print(f"\n{unit} {form}: {kernel_table(kernels)}", flush=True)
+    write_json(Path(options.result), record)
+    print(f"{time.monotonic() - begin:.0f} s")
+
+
+if __name__ == "__main__":
+    main()
