@@ -175,13 +175,13 @@ def swap_gate_backward(
         _store(p_grad_sum + cell + i * D, b_grad_sum, mask, EVEN)
         b_straight_grads += (b_kept,)  # type: ignore[assignment]  # tuples grow here
         b_crossed_grads += (b_grad_copied - b_kept,)  # type: ignore[assignment]  # and here
-        b_grads += ((b_grad_update, b_grad_straight, b_grad_sum),)  # type: ignore[assignment]  # and here
+        b_grads += (b_grad_update, b_grad_straight, b_grad_sum)  # type: ignore[assignment]  # and here
     for i in tl.static_range(2):
         _store(p_grad_state + cell + i * D, b_straight_grads[i] + b_crossed_grads[1 - i], mask, EVEN)
     p_sums += tile * (2 * (GATES + 2) * D) + columns
     for i in tl.static_range(2):
         for gradient in tl.static_range(3):
-            _store_sum(p_sums + (4 + 2 * gradient + i) * D, b_grads[i][gradient], columns < D)
+            _store_sum(p_sums + (4 + 2 * gradient + i) * D, b_grads[3 * i + gradient], columns < D)
 
 
 @triton.jit

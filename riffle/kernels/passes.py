@@ -329,7 +329,7 @@ def unit_weights(plan: NetworkPlan, parameters: Sequence[Tensor], cast: Tensor |
     scales: list[Tensor | None] = []
     position = 0
     for scaled in plan.scaled:
-        vector = position + kernels.matrices
+        vector = position + (6 if kernels.joined else 4)
         unit = parameters[position:vector]
         groups += [unit[index::4] for index in range(4)]
         scales.append(aligned(parameters[vector].float()) if scaled else None)

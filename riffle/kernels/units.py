@@ -38,11 +38,6 @@ class UnitKernels:
     joined: bool = False
     """Whether the first product has a further matrix and bias below its own: they are copied together in each pass."""
 
-    @property
-    def matrices(self) -> int:
-        """Parameters before the vector: matrices and biases."""
-        return 6 if self.joined else 4
-
 
 def _residual(norm: Norm) -> UnitKernels:
     return UnitKernels(
