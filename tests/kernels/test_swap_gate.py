@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import warnings
+from dataclasses import replace
 
 import pytest
 import torch
@@ -16,8 +17,9 @@ pytest.importorskip("triton", reason="Triton has no build for this platform")
 
 from riffle.kernels import gated_switch, layer_plan, operator, tuning
 from riffle.kernels.layer_plan import plan_layer
-from riffle.kernels.plan import KEEP_GATES, KEEP_INPUTS, KEEP_NOTHING, plan_network
+from riffle.kernels.plan import plan_network
 from riffle.kernels.tuning import Blocks
+from riffle.kernels.units import KERNELS
 from riffle.shuffle import bits
 
 from .test_fused import DEVICE, DTYPES, GPU, assert_as_accurate
@@ -94,6 +96,30 @@ def test_all_after_the_first_product_in_one_kernel(features: int, length: int, m
     for name, expected in found[0].items():
         # On a GPU these products have factors of ten bits.
         assert (found[1][name] - expected).norm() <= (5e-3 if GPU else 1e-5) * expected.norm(), name
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")  # NumPy computes 0 / 0 where an output was dropped
+@pytest.mark.parametrize("recompute", [True, False])
+def test_candidates_from_the_outputs(recompute: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the backward pass finds them in 16 bits, here in float32: through skip connections and dropout."""
+    x_BND, grad_BND = (torch.rand(3, 8, 6, device=DEVICE) * 2 - 1 for _ in range(2))
+    found = []
+    for from_sums in (True, False):
+
+        def keeps_sums(dtype: torch.dtype, keeps: bool = from_sums) -> bool:
+            return keeps
+
+        clear_plans()
+        monkeypatch.setattr(layer_plan, "keeps_sums", keeps_sums)
+        monkeypatch.setitem(KERNELS, "swap-gate", replace(KERNELS["swap-gate"], keeps_sums=keeps_sums))
+        torch.manual_seed(3)
+        net = network(6, 2, dropout=0.3, recompute=recompute)
+        torch.manual_seed(4)
+        found.append(results(net, [x_BND], [grad_BND]))
+    clear_plans()
+    for name, expected in found[0].items():
+        assert (found[1][name] - expected).norm() <= 1e-4 * expected.norm(), name
+    assert any(not torch.equal(found[1][name], expected) for name, expected in found[0].items())
 
 
 @pytest.mark.parametrize(("sharing", "pad"), [("block", "power"), ("minimal", "power"), ("full", "even")])
@@ -274,8 +300,8 @@ def test_layers_by_themselves_have_no_fused_kernels() -> None:
     assert net.eval()(torch.rand(2, 8, 4, device=DEVICE)).isfinite().all()
 
 
-@pytest.mark.parametrize("keep", [KEEP_NOTHING, KEEP_INPUTS, KEEP_GATES])
-def test_kernels_for_three_gates_serve_no_layer(keep: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("keep", [False, True])
+def test_kernels_for_three_gates_serve_no_layer(keep: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a chip that has them, at widths and numbers of pairs at which they serve the gated unit."""
     monkeypatch.setattr(tuning, "has_warpgroups", lambda device: True)
     monkeypatch.setattr(tuning, "multiprocessors", lambda device: 132)
@@ -286,7 +312,7 @@ def test_kernels_for_three_gates_serve_no_layer(keep: int, monkeypatch: pytest.M
     for features, pairs in ((192, 2**10), (192, 2**14), (384, 2**14), (96, 2**20)):
         plan = plan_layer(
             (1,), (2 * pairs,), (0.0,), features, torch.bfloat16, torch.device("cpu"),
-            shuffle=1, swap=False, keep=keep == KEEP_GATES, gates=4,
+            shuffle=1, swap=False, keep=keep, gates=4,
         )  # fmt: skip
         hopper = plan.wide_forward, plan.layer_forward, plan.layers_forward, plan.product_backward
         assert hopper == (None,) * 4
