@@ -1,4 +1,4 @@
-"""Compile the kernels of both units for compute capability 9.0, without a GPU, and say what they need.
+"""Compile the kernels of all units for compute capability 9.0, without a GPU, and say what they need.
 
     python benchmarks/kernel_resources.py                # what the table of tuning.py can choose
     python benchmarks/kernel_resources.py --features 192 --dtype float16 --waiting
@@ -135,30 +135,39 @@ def replace(stack: ExitStack, owner: Any, **values: Any) -> None:
 
 
 def run_layers(
-    features: int, dtype: torch.dtype, *, keep: bool, skip: bool, cells: int = 512, dropout: float = 0.0, bins: int = 1
+    features: int,
+    dtype: torch.dtype,
+    *,
+    keep: bool,
+    skip: bool,
+    cells: int = 512,
+    dropout: float = 0.0,
+    bins: int = 1,
+    gates: int = 3,
 ) -> None:
     """Layers of a unit forward and back, alone or sharing products, from outputs or with candidates formed again."""
     pair, groups = 2 * features, ((1,) * bins, tuple(cells // 2**i for i in range(bins)))
     cells = sum(groups[1])
     plan = plan_layer(
         *groups, (dropout,) * bins, features, dtype, torch.device("cpu"),
-        shuffle=1, swap=True, keep=keep, skip=skip, first=False,
+        shuffle=1, swap=True, keep=keep, skip=skip, first=False, gates=gates,
     )  # fmt: skip
 
     def zeros(*shape: int, kind: torch.dtype = dtype) -> Tensor:
         return torch.zeros(*shape, dtype=kind)
 
     scale = zeros(features, kind=torch.float32)
-    weights = unit_weights(zeros(3 * pair, pair), zeros(3 * pair), zeros(2, features, pair), zeros(2, features), scale)
+    matrices = zeros(gates * pair, pair), zeros(gates * pair), zeros(2, features, pair), zeros(2, features)
+    weights = unit_weights(*matrices, scale)
     x, out, other, seed = zeros(cells, features), zeros(cells, features), zeros(cells, features), None
     if dropout:
         seed = torch.zeros(2, dtype=torch.int64)
-    kept = Kept(zeros(cells // 2, 3 * pair), None) if keep else None
+    kept = Kept(zeros(cells // 2, gates * pair), None) if keep else None
     skip_CD = other if skip else None
     forward_layer(plan, x, skip_CD, weights, seed, Workspace(x), kept=kept, out_CD=out)
     gradients = UnitGradients(
-        zeros(3 * pair, pair, kind=torch.float32), zeros(2, features, pair, kind=torch.float32),
-        zeros(4 * pair, kind=torch.float32), scale.clone(),
+        zeros(gates * pair, pair, kind=torch.float32), zeros(2, features, pair, kind=torch.float32),
+        zeros((gates + 1) * pair, kind=torch.float32), scale.clone(),
     )  # fmt: skip
     for alone in (True, False):
         shares = share_gradients([plan] * (1 if alone else 2), ["unit"] * 2)
@@ -253,7 +262,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for features, name, unit in product(widths, options.dtype, options.units):
             printed = len(found)
             common: dict[str, Any] = {"dropout": 0.1, "bins": 2} if options.dropout else {}
-            run = compile_gated if unit == "gated" else compile_residual
+            run = {"gated": compile_gated, "swap-gate": compile_swap_gate}.get(unit, compile_residual)
             run(table, unit, features, getattr(torch, name), options, common)
             for row in list(found.values())[printed:]:
                 print(json.dumps(row), flush=True)
@@ -281,6 +290,23 @@ def compile_gated(
             replace(stack, tuning, multiprocessors=lambda device: 132)
             clear_caches()
             run_joined_layers(features, dtype, skip=bool(skip))
+
+
+def compile_swap_gate(
+    table: Sequence[tuning.LayerRow],
+    unit: str,
+    features: int,
+    dtype: torch.dtype,
+    options: argparse.Namespace,
+    common: dict[str, Any],
+) -> None:
+    """With the candidates' product by the library, and on the chip where that has a form."""
+    for keep, skip, cells, few in product(options.keep, options.skip, options.cells, (True, False)):
+        with ExitStack() as stack:
+            if not few:
+                replace(stack, tuning, FEWEST_PAIRS=0)
+            clear_caches()
+            run_layers(features, dtype, keep=bool(keep), skip=bool(skip), cells=cells, gates=4, **common)
 
 
 def compile_residual(

@@ -133,8 +133,9 @@ class MemoryModel:
     def buffers(self, k: int, rows: int) -> float:
         """Buffers that a network on ``2**k`` cells needs at once, where the device holds ``rows`` cells.
 
-        Gates are three buffers, what the candidates read is two, the candidates are one.
+        Gates are three buffers, with a swap gate four, what the candidates read is two, the candidates are one.
         """
+        gates = 4 if self.unit == "swap-gate" else 3
         layers = layer_count(k, self.blocks, benes=self.benes)
         skipped = (layers - 1) // self.blocks if self.skips and self.blocks > 1 else 0
         joined = skipped > 0
@@ -143,17 +144,17 @@ class MemoryModel:
             # a unit that share a product, the gradients of gates and candidates and what they read, with tiles'
             # shares of the biases' gradients; input, output, their gradients and what one layer at a time needs.
             wide = self.dtype.itemsize > 2
-            kept = layers if self.recompute else (5 if wide else 4) * layers
+            kept = layers if self.recompute else (1 + gates + wide) * layers
             run = k - 1 if self.benes else k
             shared = max(1, min(run, GRADIENT_PAIRS // max(1, rows // 2))) if self.features % 8 == 0 else 1
-            part = 6 + 0.625 / self.dtype.itemsize + (shared > 1)
+            part = gates + 3 + (gates + 2) / 8 / self.dtype.itemsize + (shared > 1)
             return kept + shared * part + (6 if wide and not self.recompute else 7) + 3 * joined
         if self.fused and self.warpgroups and find_layer_form(rows // 2, self.features, self.dtype, keep=False):
             return skipped + 3  # the input, a layer's input and its output
         if self.fused:
             # The input, a layer's input, and gates and output, or gates, what the candidates read and candidates where
             # the library computes their product. Skip connections keep a block's inputs and read a sum of two buffers.
-            forming = 6 if switch_blocks(rows, self.features, self.dtype) is None else 4
+            forming = gates + (3 if switch_blocks(rows, self.features, self.dtype) is None else 1)
             return skipped + (3 if joined else 2) + forming
         eager, wide = EAGER_UNITS.get(self.unit, EAGER_GATED), self.dtype.itemsize > 2
         if self.training:

@@ -10,10 +10,13 @@ and no load needs a mask. The pairs may come from several groups of sequences, w
 only: ``starts``, ``lengths`` and ``rates`` are tuples with an entry for each group. The first two are given as odd
 numbers, a group's first cell plus 1 and a sequence's cells plus 1: Triton compiles a kernel anew for every pattern of
 multiples of 16 among its arguments.
+
+``GATES`` is 3, or 4 for the ablation "swap-gate", whose further gate chooses between the pair and the swapped pair to
+be copied; ``SWAP`` then means nothing.
 """
 
 # P = pairs, D = features per cell, E = 2 * D, i = 0, 1 the cell of a pair; p_ pointer, b_ block, CAPITALS constexpr
-# gates [P, 3E], before the sigmoid and without their bias: reset 0, reset 1, update; read, state [P, E];
+# gates [P, GATES * E], before the sigmoid and without their bias: reset 0, reset 1, update, swap; read, state [P, E];
 # product r * s [P, 2, E]; sum, the candidates before tanh and without their bias [P, 2, D]
 from __future__ import annotations
 
@@ -24,8 +27,8 @@ import triton.language as tl
 @triton.jit
 def reset_forward(
     p_gates, p_gates_bias, p_read, p_product, n_pairs,
-    WIDTH: tl.constexpr, FAST: tl.constexpr, EVEN: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
-    PDL: tl.constexpr,
+    WIDTH: tl.constexpr, GATES: tl.constexpr, FAST: tl.constexpr, EVEN: tl.constexpr, BLOCK_P: tl.constexpr,
+    BLOCK_C: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """What both candidates read: r^i * s."""
     _follow(PDL)
@@ -33,15 +36,15 @@ def reset_forward(
     _, rows, columns, mask = _tile(n_pairs, E, BLOCK_P, BLOCK_C)
     b_read = _load(p_read + rows[:, None] * E + columns[None, :], mask, EVEN)
     for i in tl.static_range(2):
-        b_reset = _gate(p_gates, p_gates_bias, rows, i * E + columns, mask, E, FAST, EVEN)
+        b_reset = _gate(p_gates, p_gates_bias, rows, i * E + columns, mask, E, GATES, FAST, EVEN)
         _store(p_product + rows[:, None] * (2 * E) + i * E + columns[None, :], b_reset * b_read, mask, EVEN)
 
 
 @triton.jit
 def update_forward(
     p_gates, p_gates_bias, p_sum, p_state, p_bias, p_out, p_seed, n_pairs, starts, lengths, rates,
-    WIDTH: tl.constexpr, SHUFFLE: tl.constexpr, SWAP: tl.constexpr, DROPOUT: tl.constexpr, FAST: tl.constexpr,
-    EVEN: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr, PDL: tl.constexpr,
+    WIDTH: tl.constexpr, GATES: tl.constexpr, SHUFFLE: tl.constexpr, SWAP: tl.constexpr, DROPOUT: tl.constexpr,
+    FAST: tl.constexpr, EVEN: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """From the candidates' sums to the layer's outputs, each stored where the shuffle wants it."""
     _follow(PDL)
@@ -52,15 +55,16 @@ def update_forward(
     _finish(
         b_sum, p_gates, p_gates_bias, p_state, p_bias, p_out, p_seed, tile, rows, columns, mask, i,
         starts, lengths, rates,
-        D, SHUFFLE, SWAP, DROPOUT, FAST, EVEN, BLOCK_P,
+        D, GATES, SHUFFLE, SWAP, DROPOUT, FAST, EVEN, BLOCK_P,
     )  # fmt: skip
 
 
 @triton.jit
 def switch_forward(
     p_gates, p_gates_bias, p_read, p_state, p_weight, p_bias, p_out, p_seed, n_pairs, starts, lengths, rates,
-    D: tl.constexpr, SHUFFLE: tl.constexpr, SWAP: tl.constexpr, DROPOUT: tl.constexpr, FAST: tl.constexpr,
-    EVEN: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_K: tl.constexpr, PDL: tl.constexpr,
+    D: tl.constexpr, GATES: tl.constexpr, SHUFFLE: tl.constexpr, SWAP: tl.constexpr, DROPOUT: tl.constexpr,
+    FAST: tl.constexpr, EVEN: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_K: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
     """Reset, candidates' product and update in one: all columns of one of the two cells of a tile of pairs.
 
@@ -80,7 +84,7 @@ def switch_forward(
         b_sums += (tl.zeros((BLOCK_P, BLOCK_C), dtype=tl.float32),)  # type: ignore[assignment]  # tuples grow here
     for k in range(0, E, BLOCK_K):
         inner = k + tl.arange(0, BLOCK_K)
-        b_reset = _gate(p_gates, p_gates_bias, rows, i * E + inner, inside, E, FAST, EVEN)
+        b_reset = _gate(p_gates, p_gates_bias, rows, i * E + inner, inside, E, GATES, FAST, EVEN)
         b_read = _load(p_read + rows[:, None] * E + inner[None, :], inside, EVEN)
         b_product = (b_reset * b_read).to(p_read.dtype.element_ty)
         b_next = ()
@@ -93,7 +97,7 @@ def switch_forward(
         columns = block * BLOCK_C + tl.arange(0, BLOCK_C)
         _finish(
             b_sums[block], p_gates, p_gates_bias, p_state, p_bias, p_out, p_seed, tile, rows, columns, inside, i,
-            starts, lengths, rates, D, SHUFFLE, SWAP, DROPOUT, FAST, EVEN, BLOCK_P,
+            starts, lengths, rates, D, GATES, SHUFFLE, SWAP, DROPOUT, FAST, EVEN, BLOCK_P,
         )  # fmt: skip
 
 
@@ -101,9 +105,9 @@ def switch_forward(
 def update_backward(
     p_gates, p_gates_bias, p_grad_gates, p_sum, p_out, p_state, p_bias, p_grad_out, p_more, p_grad_sum, p_grad_state,
     p_sums, p_seed, n_pairs, starts, lengths, rates,
-    WIDTH: tl.constexpr, OUT: tl.constexpr, MORE: tl.constexpr, SHUFFLE: tl.constexpr, SWAP: tl.constexpr,
-    DROPOUT: tl.constexpr, FAST: tl.constexpr, EVEN: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
-    PDL: tl.constexpr,
+    WIDTH: tl.constexpr, GATES: tl.constexpr, OUT: tl.constexpr, MORE: tl.constexpr, SHUFFLE: tl.constexpr,
+    SWAP: tl.constexpr, DROPOUT: tl.constexpr, FAST: tl.constexpr, EVEN: tl.constexpr, BLOCK_P: tl.constexpr,
+    BLOCK_C: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Through the update: gradients of the candidates' sums, the update gates and the copied state.
 
@@ -117,45 +121,76 @@ def update_backward(
     i = tl.program_id(1)
     tile, rows, columns, mask = _tile(n_pairs, D, BLOCK_P, BLOCK_C)
     candidate = rows[:, None] * (2 * D) + i * D + columns[None, :]
-    b_update = _gate(p_gates, p_gates_bias, rows, (4 + i) * D + columns, mask, 2 * D, FAST, EVEN)
+    b_update = _gate(p_gates, p_gates_bias, rows, (4 + i) * D + columns, mask, 2 * D, GATES, FAST, EVEN)
     cell = rows[:, None] * (2 * D) + _copied(columns, i, D, SWAP)[None, :]
     b_copied = _load(p_state + cell, mask, EVEN)
-    out = _destination(rows, i, starts, lengths, SHUFFLE)[:, None] * D + columns[None, :]
-    b_grad = _load(p_grad_out + out, mask, EVEN)
-    if MORE:
-        b_grad += _load(p_more + out, mask, EVEN)
-    b_rest = 1.0 - b_update
-    if OUT:
-        b_out = _load(p_out + out, mask, EVEN)
-    if DROPOUT:
-        b_keep = _keep(p_seed, tile * BLOCK_P, i, columns, starts, rates, D, BLOCK_P)
-        b_grad *= b_keep
-        if OUT:
-            b_out = tl.where(b_keep > 0.0, b_out / b_keep, 0.0)  # where it was dropped, its gradient is zero
-    if OUT:
-        # With o = u * s + (1 - u) * c: (1 - u) (s - c) = s - o, and (1 - u) c = o - u * s.
-        b_part = b_out - b_update * b_copied
-        b_grad_update = b_grad * b_update * (b_copied - b_out)
-        b_slope = b_rest - b_part * b_part / tl.maximum(b_rest, 1e-6)
-        b_grad_sum = b_grad * tl.minimum(tl.maximum(b_slope, 0.0), b_rest)
-    else:
-        b_candidate = _candidate(_load(p_sum + candidate, mask, EVEN), p_bias, columns, i, D, FAST)
-        b_grad_update = b_grad * (b_copied - b_candidate) * b_update * b_rest
-        b_grad_sum = b_grad * b_rest * (1.0 - b_candidate * b_candidate)
-    _store(p_grad_gates + rows[:, None] * (6 * D) + (4 + i) * D + columns[None, :], b_grad_update, mask, EVEN)
+    b_grad, b_grad_update, b_grad_sum = _through_update(
+        b_update, b_copied, p_sum, p_out, p_bias, p_grad_out, p_more, p_seed, tile, rows, columns, mask, i,
+        starts, lengths, rates, D, OUT, MORE, SHUFFLE, DROPOUT, FAST, EVEN, BLOCK_P,
+    )  # fmt: skip
+    _store(p_grad_gates + rows[:, None] * (2 * GATES * D) + (4 + i) * D + columns[None, :], b_grad_update, mask, EVEN)
     _store(p_grad_sum + candidate, b_grad_sum, mask, EVEN)
     _store(p_grad_state + cell, b_grad * b_update, mask, EVEN)
-    _store_sum(p_sums + tile * (10 * D) + (4 + i) * D + columns, b_grad_update, columns < D)
-    _store_sum(p_sums + tile * (10 * D) + (6 + i) * D + columns, b_grad_sum, columns < D)
+    _store_sum(p_sums + tile * (2 * (GATES + 2) * D) + (4 + i) * D + columns, b_grad_update, columns < D)
+    _store_sum(p_sums + tile * (2 * (GATES + 2) * D) + (2 * GATES + i) * D + columns, b_grad_sum, columns < D)
+
+
+@triton.jit
+def swap_gate_backward(
+    p_gates, p_gates_bias, p_grad_gates, p_sum, p_out, p_state, p_bias, p_grad_out, p_more, p_grad_sum, p_grad_state,
+    p_sums, p_seed, n_pairs, starts, lengths, rates,
+    WIDTH: tl.constexpr, GATES: tl.constexpr, OUT: tl.constexpr, MORE: tl.constexpr, SHUFFLE: tl.constexpr,
+    SWAP: tl.constexpr, DROPOUT: tl.constexpr, FAST: tl.constexpr, EVEN: tl.constexpr, BLOCK_P: tl.constexpr,
+    BLOCK_C: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """``update_backward`` where a swap gate chooses what is copied: the gradients of the swap gates as well.
+
+    A program has both cells of its pairs, since what each of them holds may have been copied to either. ``p_sums``
+    ``[tiles, 12D]`` takes each tile's share of the gradients of B_u (columns 4D to 6D), B_g (6D to 8D) and B_c (8D to
+    10D).
+    """
+    _follow(PDL)
+    D: tl.constexpr = WIDTH
+    tile, rows, columns, mask = _tile(n_pairs, D, BLOCK_P, BLOCK_C)
+    cell = rows[:, None] * (2 * D) + columns[None, :]
+    gate = rows[:, None] * (2 * GATES * D) + columns[None, :]
+    b_states = (_load(p_state + cell, mask, EVEN), _load(p_state + cell + D, mask, EVEN))
+    b_straight_grads = ()
+    b_crossed_grads = ()
+    b_grads = ()
+    for i in tl.static_range(2):
+        b_update = _gate(p_gates, p_gates_bias, rows, (4 + i) * D + columns, mask, 2 * D, GATES, FAST, EVEN)
+        b_straight = _gate(p_gates, p_gates_bias, rows, (6 + i) * D + columns, mask, 2 * D, GATES, FAST, EVEN)
+        b_difference = b_states[i] - b_states[1 - i]
+        b_copied = b_states[1 - i] + b_straight * b_difference
+        b_grad, b_grad_update, b_grad_sum = _through_update(
+            b_update, b_copied, p_sum, p_out, p_bias, p_grad_out, p_more, p_seed, tile, rows, columns, mask, i,
+            starts, lengths, rates, D, OUT, MORE, SHUFFLE, DROPOUT, FAST, EVEN, BLOCK_P,
+        )  # fmt: skip
+        b_grad_copied = b_grad * b_update
+        b_kept = b_grad_copied * b_straight
+        b_grad_straight = b_kept * (1.0 - b_straight) * b_difference
+        _store(p_grad_gates + gate + (4 + i) * D, b_grad_update, mask, EVEN)
+        _store(p_grad_gates + gate + (6 + i) * D, b_grad_straight, mask, EVEN)
+        _store(p_grad_sum + cell + i * D, b_grad_sum, mask, EVEN)
+        b_straight_grads += (b_kept,)  # type: ignore[assignment]  # tuples grow here
+        b_crossed_grads += (b_grad_copied - b_kept,)  # type: ignore[assignment]  # and here
+        b_grads += (b_grad_update, b_grad_straight, b_grad_sum)  # type: ignore[assignment]  # and here
+    for i in tl.static_range(2):
+        _store(p_grad_state + cell + i * D, b_straight_grads[i] + b_crossed_grads[1 - i], mask, EVEN)
+    p_sums += tile * (2 * (GATES + 2) * D) + columns
+    for i in tl.static_range(2):
+        for gradient in tl.static_range(3):
+            _store_sum(p_sums + (4 + 2 * gradient + i) * D, b_grads[3 * i + gradient], columns < D)
 
 
 @triton.jit
 def reset_backward(
     p_gates, p_gates_bias, p_grad_gates, p_read, p_skip, p_scale, p_copy, p_product, p_grad_product, p_grad_read,
     p_more, p_more_scale, p_sums, n_pairs,
-    WIDTH: tl.constexpr, ADD: tl.constexpr, MORE: tl.constexpr, PRODUCT: tl.constexpr, SKIP: tl.constexpr,
-    COPY: tl.constexpr, FAST: tl.constexpr, EVEN: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
-    PDL: tl.constexpr,
+    WIDTH: tl.constexpr, GATES: tl.constexpr, ADD: tl.constexpr, MORE: tl.constexpr, PRODUCT: tl.constexpr,
+    SKIP: tl.constexpr, COPY: tl.constexpr, FAST: tl.constexpr, EVEN: tl.constexpr, BLOCK_P: tl.constexpr,
+    BLOCK_C: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Through the reset gates: their gradients, for which ``p_grad_gates`` may be ``p_gates``, and what was read's.
 
@@ -163,8 +198,8 @@ def reset_backward(
     ``p_grad_read`` holds, where ``ADD``. Where ``MORE``, a later layer's skip connection began at ``p_read``: of what
     that layer read, ``p_more`` is the gradient, which is scaled and added, and whose product with ``p_read`` is the
     scale's gradient. ``PRODUCT`` stores r^i * s, for the gradient of W_c, and ``COPY`` what was read, for that of the
-    gates' weight. ``p_sums`` ``[tiles, 5E]`` takes each tile's share of the gradients of B_r (columns 0 to 2E) and,
-    where ``MORE``, of the scale (4E to 5E).
+    gates' weight. ``p_sums`` ``[tiles, (GATES + 2) * E]`` takes each tile's share of the gradients of B_r (columns 0 to
+    2E) and, where ``MORE``, of the scale (the last E).
     """
     _follow(PDL)
     E: tl.constexpr = WIDTH
@@ -184,24 +219,24 @@ def reset_backward(
     b_grad_resets = ()
     for i in tl.static_range(2):
         product = rows[:, None] * (2 * E) + i * E + columns[None, :]
-        b_reset = _gate(p_gates, p_gates_bias, rows, i * E + columns, mask, E, FAST, EVEN)
+        b_reset = _gate(p_gates, p_gates_bias, rows, i * E + columns, mask, E, GATES, FAST, EVEN)
         b_grad = _load(p_grad_product + product, mask, EVEN)
         b_product = b_reset * b_read
         b_grad_reset = b_grad * b_product * (1.0 - b_reset)
         b_grad_read += b_grad * b_reset
         b_grad_resets += (b_grad_reset,)  # type: ignore[assignment]  # tuples grow here
-        _store(p_grad_gates + rows[:, None] * (3 * E) + i * E + columns[None, :], b_grad_reset, mask, EVEN)
+        _store(p_grad_gates + rows[:, None] * (GATES * E) + i * E + columns[None, :], b_grad_reset, mask, EVEN)
         if PRODUCT:
             _store(p_product + product, b_product, mask, EVEN)
     _store(p_grad_read + pair, b_grad_read, mask, EVEN)
     if COPY:
         _store(p_copy + pair, b_read, mask, EVEN)
     # Sums come last: the warps wait for each other, and no load should wait with them.
-    p_sums += tile * (5 * E) + columns
+    p_sums += tile * ((GATES + 2) * E) + columns
     for i in tl.static_range(2):
         _store_sum(p_sums + i * E, b_grad_resets[i], columns < E)
     if MORE:
-        _store_sum(p_sums + 4 * E, b_more * b_read, columns < E)
+        _store_sum(p_sums + (GATES + 1) * E, b_more * b_read, columns < E)
 
 
 @triton.jit
@@ -221,7 +256,8 @@ def skip_forward(
 @triton.jit
 def skip_backward(
     p_skip, p_scale, p_grad_read, p_grad_state, p_grad_skip, p_sums, n_pairs,
-    WIDTH: tl.constexpr, EVEN: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr, PDL: tl.constexpr,
+    WIDTH: tl.constexpr, GATES: tl.constexpr, EVEN: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
     """Through s + scale * skip: gradients of the skipped cells and of the scale; that of s joins the copied state's."""
     _follow(PDL)
@@ -231,7 +267,8 @@ def skip_backward(
     b_grad = _load(p_grad_read + pair, mask, EVEN)
     _store(p_grad_skip + pair, b_grad * _scale(p_scale, columns, E), mask, EVEN)
     _store(p_grad_state + pair, b_grad + _load(p_grad_state + pair, mask, EVEN), mask, EVEN)
-    _store_sum(p_sums + tile * (5 * E) + 4 * E + columns, b_grad * _load(p_skip + pair, mask, EVEN), columns < E)
+    p_sums += tile * ((GATES + 2) * E) + (GATES + 1) * E + columns
+    _store_sum(p_sums, b_grad * _load(p_skip + pair, mask, EVEN), columns < E)
 
 
 @triton.jit
@@ -262,18 +299,58 @@ def _store_sum(pointers, b_value, mask):
 @triton.jit
 def _finish(
     b_sum, p_gates, p_gates_bias, p_state, p_bias, p_out, p_seed, tile, rows, columns, mask, i, starts, lengths, rates,
-    D: tl.constexpr, SHUFFLE: tl.constexpr, SWAP: tl.constexpr, DROPOUT: tl.constexpr, FAST: tl.constexpr,
-    EVEN: tl.constexpr, BLOCK_P: tl.constexpr,
+    D: tl.constexpr, GATES: tl.constexpr, SHUFFLE: tl.constexpr, SWAP: tl.constexpr, DROPOUT: tl.constexpr,
+    FAST: tl.constexpr, EVEN: tl.constexpr, BLOCK_P: tl.constexpr,
 ):  # fmt: skip
     """From a block of the candidates' sums to outputs in their places."""
     b_candidate = _candidate(b_sum, p_bias, columns, i, D, FAST)
-    b_update = _gate(p_gates, p_gates_bias, rows, (4 + i) * D + columns, mask, 2 * D, FAST, EVEN)
-    b_copied = _load(p_state + rows[:, None] * (2 * D) + _copied(columns, i, D, SWAP)[None, :], mask, EVEN)
+    b_update = _gate(p_gates, p_gates_bias, rows, (4 + i) * D + columns, mask, 2 * D, GATES, FAST, EVEN)
+    if GATES == 4:
+        b_straight = _gate(p_gates, p_gates_bias, rows, (6 + i) * D + columns, mask, 2 * D, GATES, FAST, EVEN)
+        cell = rows[:, None] * (2 * D) + columns[None, :]
+        b_other = _load(p_state + cell + (1 - i) * D, mask, EVEN)
+        b_copied = b_other + b_straight * (_load(p_state + cell + i * D, mask, EVEN) - b_other)
+    else:
+        b_copied = _load(p_state + rows[:, None] * (2 * D) + _copied(columns, i, D, SWAP)[None, :], mask, EVEN)
     b_out = b_candidate + b_update * (b_copied - b_candidate)
     if DROPOUT:
         b_out *= _keep(p_seed, tile * BLOCK_P, i, columns, starts, rates, D, BLOCK_P)
     row = _destination(rows, i, starts, lengths, SHUFFLE)
     _store(p_out + row[:, None] * D + columns[None, :], b_out, mask, EVEN)
+
+
+@triton.jit
+def _through_update(
+    b_update, b_copied, p_sum, p_out, p_bias, p_grad_out, p_more, p_seed, tile, rows, columns, mask, i,
+    starts, lengths, rates,
+    D: tl.constexpr, OUT: tl.constexpr, MORE: tl.constexpr, SHUFFLE: tl.constexpr, DROPOUT: tl.constexpr,
+    FAST: tl.constexpr, EVEN: tl.constexpr, BLOCK_P: tl.constexpr,
+):  # fmt: skip
+    """The gradients of cell i's output before dropout, its update gates before the sigmoid, its candidates' sums."""
+    out = _destination(rows, i, starts, lengths, SHUFFLE)[:, None] * D + columns[None, :]
+    b_grad = _load(p_grad_out + out, mask, EVEN)
+    if MORE:
+        b_grad += _load(p_more + out, mask, EVEN)
+    b_rest = 1.0 - b_update
+    if OUT:
+        b_out = _load(p_out + out, mask, EVEN)
+    if DROPOUT:
+        b_keep = _keep(p_seed, tile * BLOCK_P, i, columns, starts, rates, D, BLOCK_P)
+        b_grad *= b_keep
+        if OUT:
+            b_out = tl.where(b_keep > 0.0, b_out / b_keep, 0.0)  # where it was dropped, its gradient is zero
+    if OUT:
+        # With o = u * s + (1 - u) * c: (1 - u) (s - c) = s - o, and (1 - u) c = o - u * s.
+        b_part = b_out - b_update * b_copied
+        b_grad_update = b_grad * b_update * (b_copied - b_out)
+        b_slope = b_rest - b_part * b_part / tl.maximum(b_rest, 1e-6)
+        b_grad_sum = b_grad * tl.minimum(tl.maximum(b_slope, 0.0), b_rest)
+    else:
+        candidate = rows[:, None] * (2 * D) + i * D + columns[None, :]
+        b_candidate = _candidate(_load(p_sum + candidate, mask, EVEN), p_bias, columns, i, D, FAST)
+        b_grad_update = b_grad * (b_copied - b_candidate) * b_update * b_rest
+        b_grad_sum = b_grad * b_rest * (1.0 - b_candidate * b_candidate)
+    return b_grad, b_grad_update, b_grad_sum
 
 
 @triton.jit
@@ -289,10 +366,14 @@ def _candidate(b_sum, p_bias, columns, i, D: tl.constexpr, FAST: tl.constexpr):
 
 
 @triton.jit
-def _gate(p_gates, p_gates_bias, rows, columns, mask, E: tl.constexpr, FAST: tl.constexpr, EVEN: tl.constexpr):
+def _gate(
+    p_gates, p_gates_bias, rows, columns, mask,
+    E: tl.constexpr, GATES: tl.constexpr, FAST: tl.constexpr, EVEN: tl.constexpr,
+):  # fmt: skip
     """Gates: their bias is added here, since the library's product is faster without."""
-    b_bias = tl.load(p_gates_bias + columns, mask=columns < 3 * E, other=0.0).to(tl.float32)
-    return _sigmoid(_load(p_gates + rows[:, None] * (3 * E) + columns[None, :], mask, EVEN) + b_bias[None, :], FAST)
+    b_bias = tl.load(p_gates_bias + columns, mask=columns < GATES * E, other=0.0).to(tl.float32)
+    b_gate = _load(p_gates + rows[:, None] * (GATES * E) + columns[None, :], mask, EVEN)
+    return _sigmoid(b_gate + b_bias[None, :], FAST)
 
 
 @triton.jit

@@ -9,9 +9,9 @@ The products over all pairs are the library's, what lies between them are the pa
 Every tensor is contiguous and begins at a multiple of 16 bytes, so that a kernel compiled once serves every call.
 """
 
-# C = cells of all groups, D = features per cell, E = 2 * D features per pair, P = C // 2 pairs
-# state: the pairs, read: the pairs plus the skip connection, gates [P, 3E] before the sigmoid and without their bias,
-# product_P2E: r^i * read, sums [P, 2, D]: the candidates before tanh and without their bias
+# C = cells of all groups, D = features per cell, E = 2 * D features per pair, P = C // 2 pairs, G = gates: 3, or 4 with
+# a swap gate; state: the pairs, read: the pairs plus the skip connection, gates [P, G * E] before the sigmoid, without
+# their bias, product_P2E: r^i * read, sums [P, 2, D]: the candidates before tanh and without their bias
 from __future__ import annotations
 
 import inspect
@@ -42,13 +42,13 @@ class UnitWeights(NamedTuple):
     """A unit's parameters in the dtype of the cells, with the transposes that the products read."""
 
     gates: Tensor
-    """``[3E, E]``."""
+    """``[G * E, E]``."""
     gates_t: Tensor
     candidates: Tensor
     """``[2, D, E]``."""
     candidates_t: Tensor
     gates_bias: Tensor
-    """``[3E]``."""
+    """``[G * E]``."""
     candidates_bias: Tensor
     """``[2, D]``."""
     skip_scale: Tensor | None
@@ -66,7 +66,7 @@ class Kept(NamedTuple):
     """What the forward pass leaves for the backward pass, where that does not compute it again."""
 
     gates: Tensor
-    """``[P, 3E]``."""
+    """``[P, G * E]``."""
     sums: Tensor | None
     """``[P, 2, D]``, where the plan keeps them."""
 
@@ -286,7 +286,7 @@ def forward_layer(
     pairs, features = plan.pairs, plan.features
     state_PE = x_CD.view(pairs, 2 * features)
     read_PE = _add_skip(plan, state_PE, skip_CD, weights, workspace)
-    gates = workspace("gates", pairs, 6 * features) if kept is None else kept.gates
+    gates = workspace("gates", pairs, 2 * plan.gates * features) if kept is None else kept.gates
     if plan.wide_forward is not None:
         product_P2E = workspace("product", pairs, 2, 2 * features)
         out_CD = torch.empty_like(x_CD) if out_CD is None else out_CD

@@ -23,11 +23,11 @@ class UnitGradients(NamedTuple):
     """Where the gradients of a unit's parameters add up, layer by layer, in float32."""
 
     gates: Tensor
-    """``[3E, E]``."""
+    """``[G * E, E]``."""
     candidates: Tensor
     """``[2, D, E]``."""
     biases: Tensor
-    """``[4E]``: of the gates, then of the candidates."""
+    """``[(G + 1) * E]``: of the gates, then of the candidates."""
     skip_scale: Tensor | None
     """``[D]``."""
 
@@ -45,16 +45,16 @@ class SkipGradient(NamedTuple):
 
 def unit_gradients(gates: Tensor, candidates: Tensor, biases: Tensor, skip_scale: Tensor | None) -> UnitGradients:
     """Tensors for a unit's gradients as its launches take them."""
-    pair = biases.numel() // 4
+    pair = (gates.numel() + candidates.numel()) // biases.numel()
     scale_D = None if skip_scale is None else skip_scale[: pair // 2]
-    return UnitGradients(gates.view(3 * pair, pair), candidates.view(2, pair // 2, pair), biases, scale_D)
+    return UnitGradients(gates.view(-1, pair), candidates.view(2, pair // 2, pair), biases, scale_D)
 
 
 class GradientRows(NamedTuple):
     """What layers leave for the gradients of their unit's parameters, which are products and sums over its rows."""
 
     grad_gates: Tensor
-    """``[P, 3E]``."""
+    """``[P, G * E]``."""
     grad_sums: Tensor
     """``[P, 2, D]``."""
     products: Tensor
@@ -62,7 +62,7 @@ class GradientRows(NamedTuple):
     read: Tensor | None
     """``[P, E]``; None where a layer's input is what it read, and the only one's."""
     tile_sums: Tensor
-    """``[tiles, 5E]``, in float32: see ``gated_switch.update_backward`` and ``gated_switch.reset_backward``."""
+    """``[tiles, (G + 2) * E]``, in float32: see ``update_backward`` and ``reset_backward`` in ``gated_switch``."""
     program_sums: Tensor | None
     """``[programs, 3E]``, in float32: see ``hopper_backward.product_backward``, whose layers leave these."""
 
@@ -192,11 +192,11 @@ def _share_buffers(plan: LayerPlan, share: GradientShare, workspace: Workspace, 
     workspace.share = workspace.shares[half] = None
     pairs, features, pair = share.pairs, plan.features, 2 * plan.features
     rows = GradientRows(
-        workspace("gates" + half, pairs, 3 * pair),
+        workspace("gates" + half, pairs, plan.gates * pair),
         workspace("grad sums" + half, pairs, 2, features),
         workspace("product" + half, pairs, 2, pair),
         workspace("read" + half, pairs, pair) if read else None,
-        workspace("tile sums" + half, sum(share.summing), 5 * pair, dtype=torch.float32),
+        workspace("tile sums" + half, sum(share.summing), (plan.gates + 2) * pair, dtype=torch.float32),
         workspace("program sums" + half, sum(share.sums), 3 * pair, dtype=torch.float32) if plan.sum_rows else None,
     )
     layers = [rows]
@@ -243,9 +243,10 @@ def _add_sums(
     began_here: bool,
 ) -> None:
     """Add those of the vectors."""
-    scale_sums = tile_sums[:, 4 * pair :]
+    biases = tile_sums.shape[1] - pair
+    scale_sums = tile_sums[:, biases:]
     if program_sums is None:
-        gradients.biases.add_(tile_sums[:, : 4 * pair].sum(0))
+        gradients.biases.add_(tile_sums[:, :biases].sum(0))
     else:
         gradients.biases[: 2 * pair].add_(program_sums[:, : 2 * pair].sum(0))
         gradients.biases[2 * pair :].add_(tile_sums[:, 2 * pair : 4 * pair].sum(0))

@@ -42,6 +42,8 @@ class LayerPlan(NamedTuple):
 
     pairs: int
     features: int
+    gates: int
+    """Gates as wide as a pair: 3, or 4 with a swap gate."""
     keep: bool
     """Whether the forward pass fills a :class:`Kept`."""
     keep_sums: bool
@@ -88,6 +90,7 @@ def plan_layer(
     keep: bool,
     skip: bool = False,
     first: bool = True,
+    gates: int = 3,
 ) -> LayerPlan:
     """Plan the layer of a shape.
 
@@ -103,23 +106,25 @@ def plan_layer(
         keep: Whether gates and candidates are kept for the backward pass.
         skip: Whether there is a skip connection.
         first: Whether no other layer of the pass comes before.
+        gates: 3, or 4 where a swap gate chooses what is copied; kernels written for three gates then serve no layer.
     """
     assert sorted(cells, reverse=True) == list(cells), "longer sequences come first"
     counts = [count * length // 2 for count, length in zip(sequences, cells, strict=True)]
     pairs, groups = sum(counts), group_numbers(counts, cells, dropout)
     dependent = dependent_launch(device)
     # tanh right to 11 bits, which is more than 16-bit numbers hold
-    fast: dict[str, Any] = {"FAST": dtype != torch.float32, "PDL": dependent}
+    fast: dict[str, Any] = {"GATES": gates, "FAST": dtype != torch.float32, "PDL": dependent}
     around: dict[str, Any] = {"SHUFFLE": shuffle, "SWAP": swap, "DROPOUT": any(dropout)}
     tiles = summing_rows(pairs)
     flags = around | fast
-    summing: dict[str, Any] = {"tile_rows": tiles, "FAST": dtype != torch.float32}
+    summing: dict[str, Any] = {"GATES": gates, "tile_rows": tiles, "FAST": dtype != torch.float32}
     update_summing = around | summing
-    wide = None if keep else wide_form(pairs, features, dtype, device)
+    three = gates == 3
+    wide = wide_form(pairs, features, dtype, device) if three and not keep else None
     blocks = switch_blocks(2 * pairs, features, dtype) if wide is None else None
     update = (pairs, features, groups)
-    layer = layer_form(pairs, features, dtype, device, keep=keep, skip=skip)
-    product = product_form(pairs, features, dtype, device)
+    layer = layer_form(pairs, features, dtype, device, keep=keep, skip=skip) if three else None
+    product = product_form(pairs, features, dtype, device) if three else None
     wide_forward, layer_forward, layers_forward, product_backward, sum_rows = None, None, None, None, 0
     if layer is not None:
         from riffle.kernels.hopper import layer_launch
@@ -127,7 +132,7 @@ def plan_layer(
         layer_forward = layer_launch(
             layer, device, *update, dtype, SKIP=skip, KEEP=keep, PDL=dependent and not first, **around
         )
-    if not keep and not any(dropout) and is_resident(pairs, features, dtype, device):
+    if three and not keep and not any(dropout) and is_resident(pairs, features, dtype, device):
         from riffle.kernels.hopper_resident import layers_launch
 
         make = partial(layers_launch, *update, dtype, SHUFFLE=shuffle, SWAP=swap, SKIP=skip)
@@ -145,9 +150,15 @@ def plan_layer(
         sum_rows = product_sum_rows(product, features, pairs, device)
         make = partial(product_launch, product, device, pairs, features, dtype, PDL=dependent)
         product_backward = Variants(("ADD", "MORE", "PRODUCT", "SKIP", "COPY"), make)
+    update_backward = partial(one_pass, "update_backward", *update, **update_summing)
+    if not three:
+        update_backward = partial(one_pass, "swap_gate_backward", *update, both=True, **update_summing)
+        # Two states and a further gate: with the registers that three gates need, these would spill.
+        blocks = blocks and blocks._replace(options=blocks.options | {"maxnreg": None})
     return LayerPlan(
         pairs,
         features,
+        gates,
         keep,
         keep_sums=keep and keeps_sums(dtype),
         skip_forward=one_pass("skip_forward", 2 * pairs, features, PDL=dependent),
@@ -157,9 +168,7 @@ def plan_layer(
         wide_forward=wide_forward,
         layer_forward=layer_forward,
         layers_forward=layers_forward,
-        update_backward=Variants(
-            ("OUT", "MORE", "PDL"), partial(one_pass, "update_backward", *update, **update_summing)
-        ),
+        update_backward=Variants(("OUT", "MORE", "PDL"), update_backward),
         reset_backward=Variants(
             ("ADD", "MORE", "PRODUCT", "SKIP", "COPY"),
             partial(one_pass, "reset_backward", pairs, 2 * features, PDL=dependent, **summing),
@@ -167,7 +176,7 @@ def plan_layer(
         product_backward=product_backward,
         tile_rows=tiles,
         sum_rows=sum_rows,
-        skip_backward=one_pass("skip_backward", pairs, 2 * features, tile_rows=tiles, PDL=dependent),
+        skip_backward=one_pass("skip_backward", pairs, 2 * features, GATES=gates, tile_rows=tiles, PDL=dependent),
         dependent=dependent,
     )
 
@@ -192,20 +201,25 @@ def one_pass(
     groups: tuple[Any, ...] = (),
     launch: Callable[..., Launch] = Launch,
     tile_rows: int = PASS_ROWS,
+    both: bool = False,
     **flags: Any,
 ) -> Launch:
-    """A kernel that makes one pass over memory, on tiles of ``rows`` by ``width``; with groups for both cells."""
+    """A kernel that makes one pass over memory, on tiles of ``rows`` by ``width``.
+
+    With groups there are programs for each of both cells, or for ``both`` together, which have twice the warps.
+    """
     blocks = pass_blocks(width, tile_rows)
+    options = blocks.options | {"num_warps": 2 * blocks.options["num_warps"]} if both else blocks.options
     return launch(
         kernel,
-        (_ceil_div(rows, blocks.rows) * _ceil_div(width, blocks.columns), 2 if groups else 1),
+        (_ceil_div(rows, blocks.rows) * _ceil_div(width, blocks.columns), 2 if groups and not both else 1),
         rows,
         *groups,
         WIDTH=width,
         EVEN=rows % blocks.rows == 0 and width % blocks.columns == 0,
         BLOCK_P=blocks.rows,
         BLOCK_C=blocks.columns,
-        **blocks.options,
+        **options,
         **flags,
     )
 

@@ -25,6 +25,7 @@ from riffle.kernels.passes import (
     saved_rows,
     split_batches,
     unit_weights,
+    weight_sizes,
 )
 from riffle.kernels.plan import (
     KEEP_GATES,
@@ -64,8 +65,8 @@ def run_network(
 
     Args:
         xs_BND: The batches, each of sequences of one length, longer ones first.
-        parameters: Of every unit the matrix and bias of its gates, those of its candidates, and the scale of its skip
-            connection where it has one.
+        parameters: Of every unit the matrix and bias of its gates, those of its candidates, those of its swap gate and
+            the scale of its skip connection where it has them.
         form: What network it is.
         dtype: In which the kernels compute.
         dropout: Of a layer's output features this share, divided by k, is set to zero.
@@ -175,7 +176,13 @@ def _split_gradients(
     position = 0
     for unit, (takes_part, skips) in enumerate(used):
         first_matrix, second_matrix, first_bias, second_bias, whole = pieces[5 * unit : 5 * unit + 5]
-        for gradient in (first_matrix, first_bias, second_matrix, second_bias, *((whole,) if scaled[unit] else ())):
+        further: tuple[Tensor, ...] = ()
+        if KERNELS[kind].joined:
+            matrix, bias = parameters[position].numel(), parameters[position + 1].numel()
+            further = first_matrix[matrix:], first_bias[bias:]
+            first_matrix, first_bias = first_matrix[:matrix], first_bias[:bias]
+        matrices = (first_matrix, first_bias, second_matrix, second_bias, *further)
+        for gradient in (*matrices, *((whole,) if scaled[unit] else ())):
             parameter = parameters[position]
             position += 1
             if not (skips if gradient is whole else takes_part):
@@ -231,7 +238,7 @@ def _network(
     cache = find_cache(graphs)
     replayed = None if cache is None else cache.forward(plan, xs_BND, parameters, seed)
     # Outputs may alias neither inputs nor each other, and their sizes are those that the fake has.
-    keeps_cast = keep and _is_cast(parameters, dtype)
+    keeps_cast = keep and _is_cast(parameters, kind, dtype)
     if replayed is None:
         weights = unit_weights(plan, parameters)
         y_CD, saved = forward(plan, xs_BND, weights.units, seed)
@@ -247,9 +254,9 @@ def _network(
     return y_CD, inputs_TD, gates, sums, cast, ticket
 
 
-def _is_cast(parameters: Sequence[Tensor], dtype: torch.dtype) -> bool:
-    """Whether parameters have another dtype than the cells, so that what was cast is kept for the backward pass."""
-    return parameters[0].dtype != dtype
+def _is_cast(parameters: Sequence[Tensor], kind: str, dtype: torch.dtype) -> bool:
+    """Whether parameters are copied, by cast or to lie together, so that the copy is kept for the backward pass."""
+    return parameters[0].dtype != dtype or KERNELS[kind].joined
 
 
 @_network.register_fake
@@ -263,11 +270,8 @@ def _(xs_BND: list[Tensor], parameters: list[Tensor], seed: Tensor | None, *rest
     pairs, kernels = pairs if kept == KEEP_GATES else 0, KERNELS[form.kind]
     sizes = ((rows, features), (pairs, kernels.first * features), (2 * pairs * kernels.keeps_sums(dtype), features))
     cast = 0
-    if keep and _is_cast(parameters, dtype):
-        position = 0
-        for scaled in form.scaled:
-            cast += sum(rounded(parameter.numel()) for parameter in parameters[position : position + 4])
-            position += 5 if scaled else 4
+    if keep and _is_cast(parameters, form.kind, dtype):
+        cast = len(form.units) * sum(rounded(size) for size in weight_sizes(features, form.kind))
     saved = [x_BND.new_empty(size, dtype=dtype) for size in (*sizes, (cast,) if cast else (0,))]
     return (y_CD, *saved, x_BND.new_empty(0))
 

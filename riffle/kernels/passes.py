@@ -379,27 +379,43 @@ class Weights(NamedTuple):
 
 def unit_weights(plan: NetworkPlan, parameters: Sequence[Tensor], cast: Tensor | None = None) -> Weights:
     """Every unit's parameters in the dtype of the cells, cast together where they are not, or ``cast`` before."""
-    weights: list[Tensor] = []
+    kernels = KERNELS[plan.kind]
+    groups: list[Sequence[Tensor]] = []  # those of a group lie one below the other
     scales: list[Tensor | None] = []
     position = 0
     for scaled in plan.scaled:
-        weights += parameters[position : position + 4]
-        scales.append(aligned(parameters[position + 4].float()) if scaled else None)
-        position += 5 if scaled else 4
-    copy = cast is None and any(weight.dtype != plan.dtype or aligned(weight) is not weight for weight in weights)
+        vector = position + (6 if kernels.joined else 4)
+        unit = parameters[position:vector]
+        groups += [unit[index::4] for index in range(4)]
+        scales.append(aligned(parameters[vector].float()) if scaled else None)
+        position = vector + 1 if scaled else vector
+    weights = [group[0] for group in groups]
+    other = kernels.joined or any(weight.dtype != plan.dtype or aligned(weight) is not weight for weight in weights)
+    copy = cast is None and other
     if copy or cast is not None:
-        sizes = [rounded(weight.numel()) for weight in weights]
-        cast = weights[0].new_empty(sum(sizes), dtype=plan.dtype) if cast is None else cast
+        sizes = weight_sizes(plan.features, plan.kind) * len(scales)
+        cast = weights[0].new_empty(sum(map(rounded, sizes)), dtype=plan.dtype) if cast is None else cast
         parts = [
-            (part if part.numel() == weight.numel() else part[: weight.numel()]).view(weight.shape)
-            for part, weight in zip(cast.split_with_sizes(sizes), weights, strict=True)
+            (part if part.numel() == size else part[:size]).view(-1, *weight.shape[1:])
+            for part, size, weight in zip(cast.split_with_sizes([*map(rounded, sizes)]), sizes, weights, strict=True)
         ]
         if copy:
+            targets = parts
+            if kernels.joined:
+                rows = [[len(parameter) for parameter in group] for group in groups]
+                targets = [piece for part, each in zip(parts, rows, strict=True) for piece in part.split(each)]
             with torch.no_grad():
-                torch._foreach_copy_(*_cast_pieces(parts, weights))
+                sources = [parameter for group in groups for parameter in group]
+                torch._foreach_copy_(*_cast_pieces(targets, sources))
         weights = parts
-    make = KERNELS[plan.kind].weights
-    return Weights([make(*weights[4 * unit : 4 * unit + 4], scale) for unit, scale in enumerate(scales)], cast)
+    make = kernels.weights
+    return Weights([make(*weights[4 * index : 4 * index + 4], scale) for index, scale in enumerate(scales)], cast)
+
+
+def weight_sizes(features: int, kind: str) -> tuple[int, int, int, int]:
+    """Of a unit's matrices and biases as its launches take them, in the order of its parameters."""
+    kernels = KERNELS[kind]
+    return 2 * kernels.first * features**2, kernels.first * features, kernels.second * features**2, 2 * features
 
 
 def _cast_pieces(parts: list[Tensor], weights: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
@@ -419,10 +435,9 @@ def cut(targets: Sequence[Tensor], sources: Sequence[Tensor], pieces: int) -> tu
 
 def gradient_sizes(features: int, kind: str, scaled: Sequence[bool]) -> list[int]:
     """Of the gradients of each unit's matrices, of its biases together, and of its vector."""
-    kernels = KERNELS[kind]
-    matrices = (2 * kernels.first * features**2, kernels.second * features**2)
-    biases = (kernels.first + 2) * features
-    return [size for has_vector in scaled for size in (*matrices, biases, 2 * features * int(has_vector))]
+    first, first_bias, second, second_bias = weight_sizes(features, kind)
+    sizes = (first, second, first_bias + second_bias)
+    return [size for has_vector in scaled for size in (*sizes, 2 * features * int(has_vector))]
 
 
 def _unit_gradients(plan: NetworkPlan, flat: Tensor) -> list[Any]:

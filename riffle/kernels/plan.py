@@ -40,7 +40,7 @@ class NetworkForm(NamedTuple):
     swaps: tuple[bool, ...]
     """Whether each of them exchanges second halves."""
     scaled: tuple[bool, ...]
-    """Whether each of them has a vector, such as the scale of a skip connection: five parameters instead of four."""
+    """Whether each of them has a vector, such as the scale of a skip connection: one more parameter."""
     kind: str = "gated"
     """Which kernels compute the units: an entry of :data:`riffle.kernels.units.KERNELS`."""
     pad: Pad = "power"

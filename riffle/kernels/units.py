@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -17,8 +17,9 @@ from riffle.kernels.reference import NORMS, Norm
 class UnitKernels:
     """A unit of two matrix products.
 
-    Its parameters are the first product's matrix and bias, the second's, and where it has one a vector that stays in
-    float32: the scale of a skip connection, or what a residual unit keeps of a pair.
+    Its parameters are the first product's matrix and bias, the second's, where it is ``joined`` a further matrix and
+    bias, and where it has one a vector that stays in float32: the scale of a skip connection, or what a residual unit
+    keeps of a pair.
     """
 
     first: int
@@ -36,6 +37,8 @@ class UnitKernels:
     """From tensors in float32 for the gradients of the matrices, of both biases as one, and of the vector."""
     fills: Callable[[Any], bool] = lambda plan: False
     """Whether, by a layer's plan, the first layers of a unit fill these; otherwise all add to them."""
+    joined: bool = False
+    """Whether the first product has a further matrix and bias below its own: they are copied together in each pass."""
 
 
 def _residual(norm: Norm) -> UnitKernels:
@@ -52,17 +55,19 @@ def _residual(norm: Norm) -> UnitKernels:
     )
 
 
+_GATED = UnitKernels(
+    first=6,
+    second=4,
+    keeps_sums=launches.keeps_sums,
+    plan_layer=layer_plan.plan_layer,
+    forward_layer=launches.forward_layer,
+    backward_layer=layer_backward.backward_layer,
+    weights=launches.unit_weights,
+    gradients=layer_backward.unit_gradients,
+)
 KERNELS = {
-    "gated": UnitKernels(
-        first=6,
-        second=4,
-        keeps_sums=launches.keeps_sums,
-        plan_layer=layer_plan.plan_layer,
-        forward_layer=launches.forward_layer,
-        backward_layer=layer_backward.backward_layer,
-        weights=launches.unit_weights,
-        gradients=layer_backward.unit_gradients,
-    ),
+    "gated": _GATED,
+    "swap-gate": replace(_GATED, first=8, plan_layer=partial(layer_plan.plan_layer, gates=4), joined=True),
     **{f"residual-{norm}": _residual(norm) for norm in NORMS},
 }
 """The kernels of a unit by its name in :class:`~riffle.kernels.plan.NetworkForm`."""

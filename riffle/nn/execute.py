@@ -206,6 +206,7 @@ def run_fused(network: ShuffleExchange, xs_BND: Sequence[Tensor]) -> list[Tensor
     swaps: list[bool] = []
     scaled: list[bool] = []
     residual = network.unit == "residual"
+    kind = f"residual-{network.norm}" if residual else "swap-gate" if network.unit == "swap-gate" else "gated"
     for unit in units:
         if residual:
             parameters += (unit.hidden_weight, unit.hidden_bias, unit.candidate_weight, unit.candidate_bias)
@@ -213,6 +214,8 @@ def run_fused(network: ShuffleExchange, xs_BND: Sequence[Tensor]) -> list[Tensor
         else:
             gates, vector, swap = unit.gates, unit.skip_scale, unit.swap
             parameters += (gates.weight, gates.bias, unit.candidates_weight, unit.candidates_bias)
+            if network.unit == "swap-gate":
+                parameters += (unit.swap_gate.weight, unit.swap_gate.bias)
         if vector is not None:
             parameters.append(vector)
         swaps.append(swap)
@@ -226,7 +229,7 @@ def run_fused(network: ShuffleExchange, xs_BND: Sequence[Tensor]) -> list[Tensor
         swaps=tuple(swaps),
         scaled=tuple(scaled),
         pad=network.pad,
-        kind=f"residual-{network.norm}" if residual else "gated",
+        kind=kind,
     )
     # Longer ones first, as the kernels want it; a compiler does not sort a length that it keeps open.
     order = sorted(range(len(xs_BND)), key=lambda index: -xs_BND[index].shape[1]) if len(xs_BND) > 1 else [0]

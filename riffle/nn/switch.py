@@ -24,7 +24,7 @@ Unit = Literal["gated", "no-swap", "no-residual", "no-benes", "swap-gate", "two-
 UNITS: tuple[Unit, ...] = get_args(Unit)
 GATED_UNITS: tuple[Unit, ...] = ("gated", "no-swap", "no-residual", "no-benes")
 """Units that are the gated unit, whatever the wiring around them: a layer by itself runs on the fused kernels, too."""
-FUSED_UNITS: tuple[Unit, ...] = (*GATED_UNITS, "residual")
+FUSED_UNITS: tuple[Unit, ...] = (*GATED_UNITS, "swap-gate", "residual")
 """Units whose whole networks run on the fused kernels."""
 UNITS_WITHOUT_SKIPS: tuple[Unit, ...] = ("no-residual", "residual")
 """Units in whose networks no skip connections join the blocks."""

@@ -83,7 +83,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[RecordedKernel]]:
     modules: dict[ModuleType, tuple[str, ...]] = {
         gated_switch: (
             "skip_forward", "reset_forward", "update_forward", "switch_forward", "update_backward", "reset_backward",
-            "skip_backward",
+            "skip_backward", "swap_gate_backward",
         ),
         residual_switch: (
             "features_switch", "features_forward", "features_backward", "sequence_forward", "sequence_backward",
@@ -143,6 +143,7 @@ class NotedOperators(TorchDispatchMode):
         {"features": 128, "blocks": 2},
         {"features": 384, "dropout": 0.1},
         {"features": 12, "blocks": 2, "pad": "even"},
+        {"features": 32, "blocks": 2, "unit": "swap-gate", "dropout": 0.1},
         {"features": 8, "unit": "residual", "norm": "features"},
         {"features": 8, "unit": "residual", "norm": "sequence", "dropout": 0.1},
     ],

@@ -54,6 +54,16 @@ def test_kernels_of_the_gated_unit(features: int, keep: int, kernels: tuple[str,
         assert row["ACQBULK"] == row["PREEXIT"], "waits for the launch before, and lets the next one begin"
 
 
+def test_kernels_of_the_swap_gate_unit(tmp_path: Path) -> None:
+    options = ("--features", "96", "--units", "swap-gate", "--keep", "1", "--skip", "0", "--cells", "512", "--dropout")
+    rows = compile_kernels(tmp_path, *options, "--kernels", "switch_forward", "update_forward", "swap_gate_backward")
+    assert {row["kernel"] for row in rows} == {"switch_forward", "update_forward", "swap_gate_backward"}
+    for row in rows:
+        assert row["spills"] == 0
+        assert row["shared"] <= MOST_SHARED
+        assert row["ACQBULK"] == row["PREEXIT"] == 1
+
+
 def test_kernels_of_the_residual_unit(tmp_path: Path) -> None:
     units = ("residual-features", "residual-sequence")
     rows = compile_kernels(tmp_path, "--features", "192", "--units", *units, "--keep", "1", "--cells", "512")

@@ -85,9 +85,9 @@ def assert_same(ours: ShuffleExchange, theirs: ShuffleExchange, loss: Callable[[
         torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("recompute", [True, False])
-def test_training(recompute: bool) -> None:
-    ours, theirs = make(recompute=recompute)
+@pytest.mark.parametrize(("recompute", "unit"), [(True, "gated"), (False, "gated"), (False, "swap-gate")])
+def test_training(recompute: bool, unit: str) -> None:
+    ours, theirs = make(recompute=recompute, unit=unit)
     optimizers = [torch.optim.SGD(net.parameters(), lr=0.1) for net in (ours, theirs)]
     for _ in range(SIGHTS + 1):
         x_BND = cells(1, 4)

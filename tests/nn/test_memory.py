@@ -102,6 +102,15 @@ def test_what_is_estimated_is_allocated(
         assert expected == pytest.approx(actual, rel=0.12), f"{actual / expected:.2f} times the estimate"
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="elsewhere the kernels are left out")
+@pytest.mark.parametrize(("backend", "training", "recompute"), WORK[:3])
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_a_swap_gate_is_estimated_on_the_kernels(
+    backend: str, training: bool, recompute: bool, blocks: int, without_kernels: None
+) -> None:
+    test_what_is_estimated_is_allocated(backend, training, recompute, blocks, "swap-gate", without_kernels)
+
+
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize(
