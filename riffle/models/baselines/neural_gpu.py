@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from riffle.kernels import Backend, resolve
 from riffle.models.base import BaselineModel
 from riffle.tasks.rows import columns, row_lengths
 
@@ -64,12 +65,14 @@ class Saturation(nn.Module):
         steps = [x_LD.new_full((batch * (width + 1),), width) for batch, width in self._shapes]
         self._cells_L = torch.cat(steps) * torch.linalg.vector_norm(F.softshrink(x_LD, LIMIT), ord=1, dim=-1)
 
-    def finish_batch(self) -> None:
-        """Add the cost of the first batch that is left, and drop its cells."""
+    def finish_batch(self, steps_B: Tensor | None = None) -> None:
+        """Add the cost of the first batch that is left, and drop its cells; ``steps_B`` is what no cell has."""
         assert self._cells_L is not None, "nothing was added"
         batch, width = self._shapes.pop(0)
         cells = batch * (width + 1)
         total = self._cells_L[:cells].unflatten(0, (batch, width + 1))[:, :width].sum()
+        if steps_B is not None:
+            total = total + steps_B.sum()
         cost = total * (self._share / (width**2 * batch))
         self._sum = cost if self._sum is None else self._sum + cost
         self._cells_L = self._cells_L[cells:]
@@ -154,6 +157,8 @@ class NeuralGPU(BaselineModel, tags=["neural-gpu"]):
         features: Feature maps per cell, at least 3.
         dropout: Dropout rate of the embedding and of every candidate.
         reach: How many times as long as the input the output can be; cells further away are kept at zero.
+        backend: Which kernels train it, see :func:`riffle.kernels.resolve`: "fused" makes all steps in one launch. Only
+            training in float32, with or without autocast, has fused kernels; otherwise :class:`DiagonalGRU` computes.
 
     Examples::
 
@@ -172,6 +177,7 @@ class NeuralGPU(BaselineModel, tags=["neural-gpu"]):
         *,
         dropout: float = 0.0,
         reach: int = 1,
+        backend: Backend = "auto",
         device: Any = None,
         dtype: Any = None,
     ) -> None:
@@ -181,7 +187,7 @@ class NeuralGPU(BaselineModel, tags=["neural-gpu"]):
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout must lie in [0, 1), got {dropout}")
         factory = {"device": device, "dtype": dtype}
-        self.reach = reach
+        self.reach, self.backend = reach, backend
         self.input = nn.Linear(symbols, features, **factory)
         self.unit = DiagonalGRU(features, dropout=dropout, **factory)
         self.dropout = nn.Dropout(dropout)
@@ -207,6 +213,8 @@ class NeuralGPU(BaselineModel, tags=["neural-gpu"]):
         return columns(symbols_BN) < self.reach * row_lengths(symbols_BN)[:, None]
 
     def _run_cells(self, batches: Sequence[Tensor], active: Sequence[Tensor]) -> list[Tensor]:
+        if self.training and batches[0].dtype == torch.float32 and resolve(self.backend, batches[0]) == "fused":
+            return self._run_fused(batches, active)
         order = sorted(range(len(batches)), key=lambda index: batches[index].shape[1])
         ordered, masks = [batches[index] for index in order], [active[index] for index in order]
         saturation = self.saturation.start([tuple(mask.shape) for mask in masks]) if self.training else None
@@ -221,6 +229,29 @@ class NeuralGPU(BaselineModel, tags=["neural-gpu"]):
             s_LD, active_L1 = s_LD[cells:], active_L1[cells:]
             if saturation is not None:
                 saturation.finish_batch()
+        return scores
+
+    def _run_fused(self, batches: Sequence[Tensor], active: Sequence[Tensor]) -> list[Tensor]:
+        """The same by kernels that make all steps of all batches in one launch."""
+        from riffle.kernels.neural_gpu import run_steps  # imports Triton
+
+        # Those that take longest begin first.
+        order = sorted(range(len(batches)), key=lambda index: -batches[index].shape[1])
+        masks = [active[index] for index in order]
+        shapes = [(mask_BN.shape[0], mask_BN.shape[1]) for mask_BN in masks]
+        saturation = self.saturation.start(shapes)
+        s_LD, active_L1 = self.initial_state([batches[index] for index in order], masks, saturation)
+        parameters, device = list(self.unit.parameters()), s_LD.device.type
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else torch.float32
+        s_LD, cost_S = run_steps(
+            s_LD, active_L1.flatten(), parameters, shapes, dropout=self.unit.dropout.p, dtype=dtype
+        )
+        scores: list[Tensor] = [s_LD] * len(batches)
+        cells = s_LD.split([batch * (width + 1) for batch, width in shapes])
+        costs = cost_S.split([batch for batch, _ in shapes])
+        for index, (batch, width), own_LD, cost_B in zip(order, shapes, cells, costs, strict=True):
+            scores[index] = self.read_out(own_LD, batch, width)
+            saturation.finish_batch(cost_B)
         return scores
 
     def initial_state(
