@@ -10,7 +10,7 @@ makes it with batches of 64, and those of its parts: the launch forward, the lau
 Forms are compiled by other processes before, for compute capability 9.0.
 """
 
-# L = cells of all sequences with the one after each, D = feature maps, R = rows of all steps
+# C = cells of all sequences, D = feature maps
 from __future__ import annotations
 
 import argparse
@@ -71,17 +71,27 @@ def compile_form(features: int, precision: Precision, form: Form, *, dropout: bo
     kept, single, seed = MockTensor(DTYPES[precision]), MockTensor(torch.float32), MockTensor(torch.int64)
     config = config_of(features, precision, 0.1)
     batches, widths = [config.data.batch] * len(config.data.bins), sorted(config.data.bins, reverse=True)
-    numbers = (0.1, sum(config.data.batch * (width + 1) for width in widths), *neural_gpu._groups(batches, widths))
+    cells, scales = config.data.batch * sum(widths), (0.1,) * len(widths)
+    numbers = (0.1, 0.1, cells, *neural_gpu._groups(batches, widths), scales)
     constants = neural_gpu._constants(features, seed if dropout else None, form)
-    inputs = [single] * 2
+    random = seed if dropout else None
     ways = {
-        "steps_forward": [*inputs, *[kept] * 4, seed if dropout else None, *[single] * 3, *[kept] * 4],
-        "steps_backward": [single, *inputs, *[kept] * 2, seed if dropout else None, *[kept] * 3, single, *[kept] * 2],
+        "steps_forward": [*[single] * 2, *[kept] * 4, random, *[single] * 3, *[kept] * 4],
+        "steps_backward": [*[single] * 4, *[kept] * 2, random, *[kept] * 3, *[single] * 2, *[kept] * 2],
     }
     rows = []
     for name, tensors in ways.items():
         compiled = getattr(diagonal_gru, name).warmup(*tensors, *numbers, grid=(sum(batches),), **constants)
-        rows.append({"kernel": name, "features": features, "precision": precision, "form": form, **resources(compiled)})
+        rows.append(
+            {
+                "kernel": name,
+                "features": features,
+                "precision": precision,
+                "form": form,
+                "dropout": dropout,
+                **resources(compiled),
+            }
+        )
     return rows
 
 
@@ -177,18 +187,18 @@ def time_parts(config: RunConfig) -> dict[str, float]:
     features, dtype = config.model.features, DTYPES[config.train.precision]
     set_matrix_precision(config.train.precision)
     batches, widths = [config.data.batch] * len(config.data.bins), sorted(config.data.bins, reverse=True)
-    cells = sum(config.data.batch * (width + 1) for width in widths)
+    cells, scales = config.data.batch * sum(widths), [0.1] * len(widths)
     model = SymbolObjective(config).build(config.model, device="cuda")
     assert isinstance(model, NeuralGPU)
     unit = model.unit
-    state_LD, active_L = torch.rand(cells, features, device="cuda") * 2 - 1, torch.ones(cells, device="cuda")
+    x_CD, active_C = torch.rand(cells, features, device="cuda") * 2 - 1, torch.ones(cells, device="cuda")
     seed = torch.zeros(1, dtype=torch.int64, device="cuda")
-    groups = (batches, widths, config.model.dropout)
+    numbers = (batches, widths, scales, config.model.dropout, config.model.dropout)
     with torch.no_grad():
-        forward = partial(neural_gpu._steps, state_LD, active_L, *unit.parameters(), seed, *groups, dtype)
-        out_LD, saturation_S, *kept = forward()
-        weights = (unit.gates.weight, unit.candidate.weight)
-        backward = partial(neural_gpu._steps_backward, out_LD, saturation_S, active_L, *weights, seed, *kept, *groups)
+        forward = partial(neural_gpu._steps, x_CD, active_C, *unit.parameters(), seed, *numbers, dtype)
+        out_CD, saturation_S, *kept = forward()
+        inputs = (out_CD, saturation_S, x_CD, active_C, unit.gates.weight, unit.candidate.weight, seed)
+        backward = partial(neural_gpu._steps_backward, *inputs, *kept, *numbers)
         states, products, gates, candidates = kept
 
         def weight_gradients() -> None:
@@ -222,14 +232,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(options.workers, mp_context=context) as pool:
-        jobs = [pool.submit(compile_form, *case, form) for case in cases for form in FORMS[case]]
+        jobs = [pool.submit(compile_form, *case, FORMS[case][0], dropout=False) for case in cases]
+        jobs += [pool.submit(compile_form, *case, form) for case in cases for form in FORMS[case]]
         for job in jobs:
             for row in job.result():
                 add("compiled", row)
     if options.compile:
         return
     for case in cases:
-        add("compared", {**compare(*case), "seconds": time.time() - began})
+        with use_form(*case, FORMS[case][0]):
+            add("compared", {**compare(*case), "seconds": time.time() - began})
     for features, precision in cases:
         config = config_of(features, precision, 0.1)
         for form in FORMS[features, precision]:

@@ -11,13 +11,14 @@ operands of a `for` loop's products ahead, which is right among the products of 
 **Layout.** A sequence of n cells has an area of n * (n + 1) rows in each tensor that is kept for the backward pass:
 those of a step are a cell that stays zero and the n cells; a last row of all is zero. So a cell and its two neighbours
 lie side by side, a convolution over three cells is one product that reads overlapping rows, and the gradient of its
-weight is three products over all rows of all sequences. Cells that come in and go out are as the model has them: each
-sequence is followed by one cell more.
+weight is three products over all rows of all sequences. Cells that come in and go out have no such rows.
 """
 
-# S = sequences, L = cells of all sequences with the one after each, D = feature maps; R = rows of all steps, see above;
-# state, out [L, D]; scratch [2, L, D], of even and odd steps; states, products r * s, candidates [R + 1, D] and gates
-# [R + 1, 2D], reset and update: both before their nonlinearity. p_ pointer, b_ block, CAPITALS constexpr.
+# S = sequences, C = cells of all sequences, D = feature maps, R = rows of all steps, see above; x, the cells before the
+# first nonlinearity, and out [C, D]; scratch [2, C, D], of even and odd steps; states, products r * s and candidates
+# [R + 1, D], gates [R + 1, 2D], reset and update; candidates and gates before their nonlinearity. Groups are sequences
+# of one width: their first sequences, widths, first cells and first rows are given as odd numbers, as gated_switch.py
+# has them, and the scales of their saturation. p_ pointer, b_ block, CAPITALS constexpr.
 from __future__ import annotations
 
 import triton
@@ -27,18 +28,24 @@ from riffle.kernels.gated_switch import _load, _scramble, _store
 
 LIMIT = tl.constexpr(0.9)
 """Arguments of nonlinearities outside ±0.9 are saturated."""
+CANDIDATE, INPUT = tl.constexpr(0), tl.constexpr(0x9E3779B9)
+"""What is added to the seed of dropout, of the candidates and of the cells that come in."""
 
 
 @triton.jit
 def steps_forward(
-    p_state, p_active, p_gates_weight, p_gates_bias, p_weight, p_bias, p_seed, p_out, p_saturation, p_scratch,
-    p_states, p_products, p_gates, p_candidates, rate, n_cells, firsts, widths, cells, rows,
+    p_x, p_active, p_gates_weight, p_gates_bias, p_weight, p_bias, p_seed, p_out, p_saturation, p_scratch,
+    p_states, p_products, p_gates, p_candidates, input_rate, rate, n_cells, firsts, widths, cells, rows, scales,
     D: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """All steps of one sequence; ``p_saturation`` ``[S]`` takes the sum of max(|x| - 0.9, 0) over all arguments x."""
-    width, first_cell, first_row = _sequence(firsts, widths, cells, rows)
-    p_state, p_out, p_active = p_state + first_cell * D, p_out + first_cell * D, p_active + first_cell
+    """All steps of one sequence.
+
+    ``p_saturation`` ``[S]`` takes the scaled sum of max(|x| - 0.9, 0) over the arguments x of all nonlinearities;
+    those of the first one, the cells that come in, count once for each step.
+    """
+    width, first_cell, first_row, scale = _sequence(firsts, widths, cells, rows, scales)
+    p_x, p_out, p_active = p_x + first_cell * D, p_out + first_cell * D, p_active + first_cell
     p_scratch += first_cell * D
     p_states, p_products, p_candidates = (
         p_states + first_row * D,
@@ -49,16 +56,20 @@ def steps_forward(
     other = n_cells.to(tl.int64) * D
     _clear(p_states, width, D, BLOCK_N, BLOCK_C)
     _clear(p_products, width, D, BLOCK_N, BLOCK_C)
+    b_saturation = tl.zeros((BLOCK_N, BLOCK_C), dtype=tl.float32)
     n = 0
     while n < width:
         for block in tl.static_range((D + BLOCK_C - 1) // BLOCK_C):
-            at, mask, _, _ = _tile(n, block, width, D, BLOCK_N, BLOCK_C)
-            b_state = _load(p_state + at, mask, False)
+            at, mask, cell, _ = _tile(n, block, width, D, BLOCK_N, BLOCK_C)
+            b_x = _load(p_x + at, mask, False)
+            b_saturation += width * _excess(b_x)
+            b_state = _clip(b_x) * _active(p_active, cell, width)
+            if DROPOUT:
+                b_state *= _keep(p_seed, INPUT, first_cell * D, at, input_rate)
             _store(p_scratch + at, b_state, mask, False)
             _store(p_states + D + at, b_state, mask, False)
         n += BLOCK_N
     tl.debug_barrier()
-    b_saturation = tl.zeros((BLOCK_N, BLOCK_C), dtype=tl.float32)
     step = 0
     while step < width:
         row = step * (width + 1).to(tl.int64)  # the zero cell before the step's cells
@@ -91,14 +102,14 @@ def steps_forward(
                 b_saturation += tl.where(mask, _excess(b_argument), 0.0)
                 b_candidate = _clip(b_argument)
                 if DROPOUT:
-                    b_candidate *= _keep(p_seed, (first_row + row) * D, at, rate)
+                    b_candidate *= _keep(p_seed, CANDIDATE, (first_row + row) * D, at, rate)
                 gates = cell[:, None] * (2 * D) + columns[None, :]
                 b_update = _gate(_load(p_step_gates + D + gates, mask, False))
                 # The diagonal gates: where a feature's copy comes from.
                 source = cell[:, None] + _origin(columns, D)[None, :]
                 b_moved = _load(p_now + at + _origin(columns, D)[None, :] * D, mask & _within(source, width), False)
                 b_next = b_candidate + b_update * (b_moved - b_candidate)
-                b_next *= tl.load(p_active + cell, mask=cell < width, other=0.0)[:, None]
+                b_next *= _active(p_active, cell, width)
                 _store(p_step_candidates + at, b_argument, mask, False)
                 _store(p_next + at, b_next, mask, False)
                 if step + 1 < width:
@@ -108,23 +119,25 @@ def steps_forward(
             n += BLOCK_N
         tl.debug_barrier()
         step += 1
-    tl.store(p_saturation + tl.program_id(0), tl.sum(b_saturation))
+    tl.store(p_saturation + tl.program_id(0), scale * tl.sum(b_saturation))
 
 
 @triton.jit
 def steps_backward(
-    p_grad_out, p_grad_saturation, p_active, p_gates_weight, p_weight, p_seed, p_states, p_gates, p_candidates,
-    p_scratch, p_grad_gates, p_grad_candidates, rate, n_cells, firsts, widths, cells, rows,
+    p_grad_out, p_grad_saturation, p_x, p_active, p_gates_weight, p_weight, p_seed, p_states, p_gates, p_candidates,
+    p_scratch, p_grad_x, p_grad_gates, p_grad_candidates, input_rate, rate, n_cells,
+    firsts, widths, cells, rows, scales,
     D: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Back through all steps of one sequence, to the gradients of all arguments of nonlinearities.
 
-    The gradient of the state after an even number of steps is in the first half of ``p_scratch``, so that of the state
-    before the first step is left there. The weights are those of the transposed convolutions.
+    The gradient of the state after an even number of steps is in the first half of ``p_scratch``. The weights are those
+    of the transposed convolutions.
     """
-    width, first_cell, first_row = _sequence(firsts, widths, cells, rows)
+    width, first_cell, first_row, scale = _sequence(firsts, widths, cells, rows, scales)
     p_grad_out, p_scratch, p_active = p_grad_out + first_cell * D, p_scratch + first_cell * D, p_active + first_cell
+    p_x, p_grad_x = p_x + first_cell * D, p_grad_x + first_cell * D
     p_states, p_candidates, p_gates = (
         p_states + first_row * D,
         p_candidates + first_row * D,
@@ -132,7 +145,7 @@ def steps_backward(
     )
     p_grad_candidates, p_grad_gates = p_grad_candidates + first_row * D, p_grad_gates + first_row * (2 * D)
     other = n_cells.to(tl.int64) * D
-    grad_saturation = tl.load(p_grad_saturation + tl.program_id(0))
+    grad_saturation = scale * tl.load(p_grad_saturation + tl.program_id(0))
     _clear(p_grad_candidates, width, D, BLOCK_N, BLOCK_C)
     _clear(p_grad_gates, width, 2 * D, BLOCK_N, BLOCK_C)
     n = 0
@@ -155,13 +168,13 @@ def steps_backward(
                 at, mask, cell, columns = _tile(n, block, width, D, BLOCK_N, BLOCK_C)
                 update = D + cell[:, None] * (2 * D) + columns[None, :]
                 b_grad = _load(p_grad_next + at, mask, False)
-                b_grad *= tl.load(p_active + cell, mask=cell < width, other=0.0)[:, None]
+                b_grad *= _active(p_active, cell, width)
                 b_argument = _load(p_step_candidates + at, mask, False)
                 b_update = _load(p_step_gates + update, mask, False)
                 b_moved = _load(p_step_states + at + _origin(columns, D)[None, :] * D, mask, False)
                 b_candidate, b_grad_candidate = _clip(b_argument), b_grad * (1.0 - _gate(b_update))
                 if DROPOUT:
-                    b_keep = _keep(p_seed, (first_row + row) * D, at, rate)
+                    b_keep = _keep(p_seed, CANDIDATE, (first_row + row) * D, at, rate)
                     b_candidate *= b_keep
                     b_grad_candidate *= b_keep
                 b_grad_update = 0.5 * b_grad * (b_moved - b_candidate)
@@ -213,19 +226,30 @@ def steps_backward(
             n += BLOCK_N
         tl.debug_barrier()
         step -= 1
+    n = 0
+    while n < width:
+        for block in tl.static_range((D + BLOCK_C - 1) // BLOCK_C):
+            at, mask, cell, _ = _tile(n, block, width, D, BLOCK_N, BLOCK_C)
+            b_grad = _load(p_scratch + at, mask, False) * _active(p_active, cell, width)
+            if DROPOUT:
+                b_grad *= _keep(p_seed, INPUT, first_cell * D, at, input_rate)
+            b_grad_x = _through_clip(b_grad, _load(p_x + at, mask, False), width * grad_saturation)
+            _store(p_grad_x + at, b_grad_x, mask, False)
+        n += BLOCK_N
 
 
 @triton.jit
-def _sequence(firsts, widths, cells, rows):
-    """This program's sequence: its width, its first cell, and the first row of its area."""
-    sequence = tl.program_id(0)
+def _sequence(firsts, widths, cells, rows, scales):
+    """This program's sequence: its width, its first cell, the first row of its area, the scale of its saturation."""
+    sequence, scale = tl.program_id(0), scales[0]
     before, width, cell, row = firsts[0] // 2, widths[0] // 2, cells[0] // 2, rows[0] // 2
     for group in tl.static_range(1, len(firsts)):
         inside = sequence >= firsts[group] // 2
         before, width = tl.where(inside, firsts[group] // 2, before), tl.where(inside, widths[group] // 2, width)
         cell, row = tl.where(inside, cells[group] // 2, cell), tl.where(inside, rows[group] // 2, row)
+        scale = tl.where(inside, scales[group], scale)
     number = (sequence - before).to(tl.int64)
-    return width, cell + number * (width + 1), row + number * width * (width + 1)
+    return width, cell + number * width, row + number * width * (width + 1), scale
 
 
 @triton.jit
@@ -236,6 +260,12 @@ def _tile(n, block, width, D: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.c
     if D % BLOCK_C:
         mask = mask & (columns < D)[None, :]
     return cell[:, None] * D + columns[None, :], mask, cell, columns
+
+
+@triton.jit
+def _active(p_active, cell, width):
+    """1 for cells that take part, 0 for those that are kept at zero."""
+    return tl.load(p_active + cell, mask=cell < width, other=0.0)[:, None]
 
 
 @triton.jit
@@ -331,10 +361,10 @@ def _within(cell, width):
 
 
 @triton.jit
-def _keep(p_seed, first, at, rate):
-    """What dropout multiplies candidates by, 0 or 1 / (1 - rate): the same for the same seed, forward and backward."""
+def _keep(p_seed, STREAM: tl.constexpr, first, at, rate):
+    """What dropout multiplies elements by, 0 or 1 / (1 - rate): the same for the same seed, forward and backward."""
     # Numbers of elements are 32 bits wide: their high part goes into the seed. See gated_switch.py.
-    seed = _scramble((tl.load(p_seed) + (first >> 32)).to(tl.uint32))
+    seed = _scramble((tl.load(p_seed) + STREAM + (first >> 32)).to(tl.uint32))
     elements = (first & 0xFFFFFFFF).to(tl.uint32) + at.to(tl.uint32)
     random = (_scramble(_scramble(elements) + seed) >> 8).to(tl.float32) * 5.9604644775390625e-08
     return tl.where(random >= rate, 1.0 / (1.0 - rate), 0.0)

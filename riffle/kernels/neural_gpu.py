@@ -4,7 +4,7 @@ diagonal_gru.py has the kernels and says how their tensors are laid out. The gra
 the library over the rows of all steps.
 """
 
-# S = sequences, L = cells of all sequences with the one after each, D = feature maps, R = rows of all steps
+# S = sequences, C = cells of all sequences, D = feature maps, R = rows of all steps
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -80,7 +80,7 @@ def _groups(batches: Sequence[int], widths: Sequence[int]) -> _Groups:
     shapes = list(zip(batches, widths, strict=True))
     numbers = (
         [batch for batch, _ in shapes],
-        [batch * (width + 1) for batch, width in shapes],
+        [batch * width for batch, width in shapes],
         [batch * width * (width + 1) for batch, width in shapes],
     )
     firsts, cells, rows = (tuple(2 * first + 1 for first in accumulate(sizes[:-1], initial=0)) for sizes in numbers)
@@ -121,8 +121,8 @@ def _weight_gradient(grad: Tensor, read: Tensor) -> tuple[Tensor, Tensor]:
 
 @torch.library.custom_op("riffle::neural_gpu", mutates_args=())
 def _steps(
-    state_LD: Tensor,
-    active_L: Tensor,
+    x_CD: Tensor,
+    active_C: Tensor,
     gates_weight: Tensor,
     gates_bias: Tensor,
     weight: Tensor,
@@ -130,41 +130,43 @@ def _steps(
     seed: Tensor | None,
     batches: list[int],
     widths: list[int],
+    scales: list[float],
+    input_dropout: float,
     dropout: float,
     dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    cells, features = state_LD.shape
-    out_LD, states, products, gates, candidates, saturation_S = _empty_results(state_LD, batches, widths, dtype)
-    form = find_form(features, max(widths), dtype, state_LD.device)
+    cells, features = x_CD.shape
+    results = _empty_results(x_CD, batches, widths, dtype)
     parameters = [parameter.to(dtype) for parameter in (gates_weight, gates_bias, weight, bias)]
-    scratch = state_LD.new_empty(2, cells, features)
-    with torch.cuda.device_of(state_LD):
+    out_CD, saturation_S, *kept = results
+    form = find_form(features, max(widths), dtype, x_CD.device)
+    with torch.cuda.device_of(x_CD):
         steps_forward[(sum(batches),)](
-            state_LD, active_L, *parameters, seed, out_LD, saturation_S, scratch, states, products, gates, candidates,
-            dropout, cells, *_groups(batches, widths), **_constants(features, seed, form),
+            x_CD, active_C, *parameters, seed, out_CD, saturation_S, x_CD.new_empty(2, cells, features), *kept,
+            input_dropout, dropout, cells, *_groups(batches, widths), tuple(scales),
+            **_constants(features, seed, form),
         )  # fmt: skip
-    return out_LD, saturation_S, states, products, gates, candidates
+    return results
 
 
-def _empty_results(state_LD: Tensor, batches: list[int], widths: list[int], dtype: torch.dtype) -> tuple[Tensor, ...]:
-    rows, features = kept_rows(batches, widths) + 1, state_LD.shape[1]
-    kept = (state_LD.new_empty(rows, count * features, dtype=dtype) for count in (1, 1, 2, 1))
-    # The kernel leaves out the cell after each sequence.
-    return torch.zeros_like(state_LD), *kept, state_LD.new_empty(sum(batches))
+def _empty_results(x_CD: Tensor, batches: list[int], widths: list[int], dtype: torch.dtype) -> Any:
+    rows, features = kept_rows(batches, widths) + 1, x_CD.shape[1]
+    kept = (x_CD.new_empty(rows, count * features, dtype=dtype) for count in (1, 1, 2, 1))
+    return torch.empty_like(x_CD), x_CD.new_empty(sum(batches)), *kept
 
 
 @_steps.register_fake
-def _(state_LD: Tensor, *rest: Any) -> tuple[Tensor, ...]:
-    batches, widths, _, dtype = rest[-4:]
-    out_LD, *kept, saturation_S = _empty_results(state_LD, batches, widths, dtype)
-    return out_LD, saturation_S, *kept
+def _(x_CD: Tensor, *rest: Any) -> Any:
+    batches, widths, _, _, _, dtype = rest[-6:]
+    return _empty_results(x_CD, batches, widths, dtype)
 
 
 @torch.library.custom_op("riffle::neural_gpu_backward", mutates_args=())
 def _steps_backward(
-    grad_LD: Tensor,
+    grad_CD: Tensor,
     grad_saturation_S: Tensor,
-    active_L: Tensor,
+    x_CD: Tensor,
+    active_C: Tensor,
     gates_weight: Tensor,
     weight: Tensor,
     seed: Tensor | None,
@@ -174,69 +176,75 @@ def _steps_backward(
     candidates: Tensor,
     batches: list[int],
     widths: list[int],
+    scales: list[float],
+    input_dropout: float,
     dropout: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    (cells, features), dtype = grad_LD.shape, states.dtype
-    scratch = grad_LD.new_zeros(2, cells, features)
+    (cells, features), dtype = grad_CD.shape, states.dtype
+    grad_x_CD, scratch = torch.empty_like(x_CD), grad_CD.new_empty(2, cells, features)
     grad_gates, grad_candidates = torch.empty_like(gates), torch.empty_like(candidates)
-    form = find_form(features, max(widths), dtype, grad_LD.device)
-    with torch.cuda.device_of(grad_LD):
+    form = find_form(features, max(widths), dtype, x_CD.device)
+    with torch.cuda.device_of(x_CD):
         steps_backward[(sum(batches),)](
-            grad_LD, grad_saturation_S, active_L, _flipped(gates_weight, dtype), _flipped(weight, dtype), seed,
-            states, gates, candidates, scratch, grad_gates, grad_candidates, dropout, cells,
-            *_groups(batches, widths), **_constants(features, seed, form),
+            grad_CD, grad_saturation_S, x_CD, active_C, _flipped(gates_weight, dtype), _flipped(weight, dtype), seed,
+            states, gates, candidates, scratch, grad_x_CD, grad_gates, grad_candidates,
+            input_dropout, dropout, cells, *_groups(batches, widths), tuple(scales),
+            **_constants(features, seed, form),
         )  # fmt: skip
-    return scratch[0].clone(), *_weight_gradient(grad_gates, states), *_weight_gradient(grad_candidates, products)
+    return grad_x_CD, *_weight_gradient(grad_gates, states), *_weight_gradient(grad_candidates, products)
 
 
 @_steps_backward.register_fake
-def _(grad_LD: Tensor, grad_saturation_S: Tensor, active_L: Tensor, gates: Tensor, weight: Tensor, *rest: Any) -> Any:
+def _(grad_CD: Tensor, _: Tensor, x_CD: Tensor, active_C: Tensor, gates: Tensor, weight: Tensor, *rest: Any) -> Any:
     parameters = (gates, gates[:, 0], weight, weight[:, 0])
-    return grad_LD.new_empty(grad_LD.shape), *(grad_LD.new_empty(parameter.shape) for parameter in parameters)
+    return torch.empty_like(x_CD), *(x_CD.new_empty(parameter.shape) for parameter in parameters)
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    _, active_L, gates_weight, _, weight, _, seed, ctx.batches, ctx.widths, ctx.dropout, _ = inputs
+    x_CD, active_C, gates_weight, _, weight, _, seed, *ctx.numbers, _ = inputs
     ctx.mark_non_differentiable(*output[2:])
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(active_L, gates_weight, weight, seed, *output)
+    ctx.save_for_backward(x_CD, active_C, gates_weight, weight, seed, *output[1:])
 
 
-def _backward(ctx: Any, grad_LD: Tensor | None, grad_S: Tensor | None, *_: None) -> tuple[Any, ...]:
-    active_L, gates_weight, weight, seed, out_LD, saturation_S, *kept = ctx.saved_tensors
-    grad_LD = torch.zeros_like(out_LD) if grad_LD is None else grad_LD.contiguous()
+def _backward(ctx: Any, grad_CD: Tensor | None, grad_S: Tensor | None, *_: None) -> tuple[Any, ...]:
+    x_CD, active_C, gates_weight, weight, seed, saturation_S, *kept = ctx.saved_tensors
+    grad_CD = torch.zeros_like(x_CD) if grad_CD is None else grad_CD.contiguous()
     grad_S = torch.zeros_like(saturation_S) if grad_S is None else grad_S.contiguous()
-    grad_state_LD, *gradients = _steps_backward(
-        grad_LD, grad_S, active_L, gates_weight, weight, seed, *kept, ctx.batches, ctx.widths, ctx.dropout
+    grad_x_CD, *gradients = _steps_backward(
+        grad_CD, grad_S, x_CD, active_C, gates_weight, weight, seed, *kept, *ctx.numbers
     )
-    return (grad_state_LD, None, *gradients, None, None, None, None, None)
+    return (grad_x_CD, None, *gradients, *[None] * 7)
 
 
 _steps.register_autograd(_backward, setup_context=_setup_context)
 
 
 def run_steps(
-    state_LD: Tensor,
-    active_L: Tensor,
+    x_CD: Tensor,
+    active_C: Tensor,
     parameters: Sequence[Tensor],
     shapes: Sequence[tuple[int, int]],
+    scales: Sequence[float],
     *,
+    input_dropout: float = 0.0,
     dropout: float = 0.0,
     dtype: torch.dtype = torch.float32,
 ) -> tuple[Tensor, Tensor]:
-    """The cells after as many steps as their sequence has cells, ``[L, D]``, and the saturation of each sequence.
+    """The cells after as many steps as their sequence has cells, ``[C, D]``, and the saturation of each sequence.
 
     Args:
-        state_LD: The cells of all batches, those of each sequence followed by one more, in float32.
-        active_L: 1 for a cell that takes part, 0 for one that is kept at zero, in float32.
+        x_CD: The cells of all batches before their first nonlinearity, in float32.
+        active_C: 1 for a cell that takes part, 0 for one that is kept at zero, in float32.
         parameters: The gates' weight and bias, and the candidate's, in float32.
         shapes: Sequences and cells of each batch, longer ones first, since they take longest.
-        dropout: Dropout rate of the candidates.
+        scales: By what the saturation of each batch is multiplied.
+        input_dropout: Dropout rate of the cells that come in.
+        dropout: That of the candidates.
         dtype: Of the products' operands, and of what is kept for the backward pass.
     """
-    seed = torch.randint(2**31, (1,), device=state_LD.device) if dropout else None
+    seed = torch.randint(2**31, (1,), device=x_CD.device) if input_dropout or dropout else None
     batches, widths = (list(sizes) for sizes in zip(*shapes, strict=True))
-    out_LD, saturation_S, *_ = _steps(
-        state_LD.contiguous(), active_L, *parameters, seed, batches, widths, dropout, dtype
-    )
-    return out_LD, saturation_S
+    numbers = (batches, widths, list(scales), input_dropout, dropout)
+    out_CD, saturation_S, *_ = _steps(x_CD.contiguous(), active_C, *parameters, seed, *numbers, dtype)
+    return out_CD, saturation_S

@@ -57,19 +57,17 @@ def symbols(shapes: Sequence[tuple[int, int]]) -> list[Tensor]:
 def train(
     model: NeuralGPU, batches: Sequence[Tensor], precision: AbstractContextManager[object] | None = None
 ) -> dict[str, Tensor]:
-    """Scores, the cost of saturation, and the gradients of both with respect to cells and parameters."""
-    cells = [model.embed(batch_BN).detach().requires_grad_() for batch_BN in batches]
+    """Scores, the cost of saturation, and the gradients of both; the input's have those of the cells."""
+    model.zero_grad(set_to_none=True)
     with precision or nullcontext():
-        scores = model._run_cells(cells, [model.active_cells(batch_BN) for batch_BN in batches])
+        scores = model.forward_batches(batches)
     cost = model.saturation.cost()
     generator = torch.Generator().manual_seed(1)
     weights = [torch.randn(part.shape, generator=generator).to(part) for part in scores]
-    loss = sum((part * weight).sum() for part, weight in zip(scores, weights, strict=True)) + cost
-    named = dict(model.unit.named_parameters())
-    gradients = torch.autograd.grad(loss, [*cells, *named.values()])
-    names = [f"scores {index}" for index in range(len(scores))] + ["cost"]
-    names += [f"cells {index}" for index in range(len(cells))] + list(named)
-    return dict(zip(names, [*(part.detach() for part in scores), cost.detach(), *gradients], strict=True))
+    (sum((part * weight).sum() for part, weight in zip(scores, weights, strict=True)) + cost).backward()
+    gradients = {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
+    named = {f"scores {index}": part.detach() for index, part in enumerate(scores)}
+    return {**named, "cost": cost.detach(), **gradients}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -128,39 +126,56 @@ def dropout_masks(seed: int, first_row: int, batch: int, width: int, features: i
 def test_dropout_is_the_same_forward_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
     features, rate, seed, shapes = 6, 0.3, 12345, [(2, 7), (3, 4)]
     monkeypatch.setattr(torch, "randint", lambda *_, device: torch.tensor([seed], device=device))
-    unit = DiagonalGRU(features)
-    state_LD, active_L, grad_LD = (torch.randn(28 + 3, size) for size in (features, 1, features))
-    rows_LD = torch.ones(31, 1)
-    rows_LD[[7, 15, 20, 25, 30]] = 0
-    state_LD, grad_LD, active_L = state_LD * rows_LD, grad_LD * rows_LD, rows_LD.flatten() * (active_L[:, 0] > -1)
-    leaf_LD = state_LD.to(DEVICE).requires_grad_()
+    unit, cells = DiagonalGRU(features), 14 + 12
+    x_CD, grad_CD, active_C = (
+        torch.randn(cells, features),
+        torch.randn(cells, features),
+        (torch.rand(cells) > 0.1) * 1.0,
+    )
+    leaf_CD = x_CD.to(DEVICE).requires_grad_()
     parameters = [parameter.detach().to(DEVICE).requires_grad_() for parameter in unit.parameters()]
-    out_LD, saturation_S = neural_gpu.run_steps(leaf_LD, active_L.to(DEVICE), parameters, shapes, dropout=rate)
-    actual = torch.autograd.grad(out_LD, [leaf_LD, *parameters], grad_LD.to(DEVICE))
+    out_CD, saturation_S = neural_gpu.run_steps(
+        leaf_CD, active_C.to(DEVICE), parameters, shapes, [1.0, 1.0], dropout=rate
+    )
+    actual = torch.autograd.grad(out_CD, [leaf_CD, *parameters], grad_CD.to(DEVICE))
     assert saturation_S.shape == (5,)
 
-    unit, exact_LD = unit.double(), state_LD.double().requires_grad_()
+    unit, exact_CD = unit.double(), x_CD.double().requires_grad_()
     ends, row = [], 0
-    for part_LD, part_L, (batch, width) in zip(exact_LD.split([16, 15]), active_L.split([16, 15]), shapes, strict=True):
-        masks = dropout_masks(seed, row, batch, width, features, rate)
+    for part_CD, part_C, shape in zip(exact_CD.split([14, 12]), active_C.split([14, 12]), shapes, strict=True):
+        masks = dropout_masks(seed, row, *shape, features, rate)
         kept = torch.stack(masks).count_nonzero() / torch.stack(masks).numel()
         assert float(kept) == pytest.approx(1 - rate, abs=0.05)
-        unit.dropout, row = GivenMasks(masks), row + batch * width * (width + 1)
-        for _ in range(width):
-            part_LD = unit(part_LD) * part_L[:, None].double()
-        ends.append(part_LD)
-    expected_LD = torch.cat(ends)
-    expected = torch.autograd.grad(expected_LD, [exact_LD, *unit.parameters()], grad_LD.double())
-    torch.testing.assert_close(out_LD.cpu().double(), expected_LD, rtol=1e-4, atol=1e-5)
-    grad_state_LD, *expected_parameters = expected
-    # The cell after each sequence is no input: the kernels give it no gradient.
-    for one, other in zip(actual, [grad_state_LD * rows_LD, *expected_parameters], strict=True):
+        unit.dropout, row = GivenMasks(masks), row + shape[0] * shape[1] * (shape[1] + 1)
+        active_L1 = nn.functional.pad(part_C.double().view(shape), (0, 1)).flatten()[:, None]
+        s_LD = nn.functional.pad(part_CD.clamp(-1, 1).unflatten(0, shape), (0, 0, 0, 1)).flatten(0, 1) * active_L1
+        for _ in range(shape[1]):
+            s_LD = unit(s_LD) * active_L1
+        ends.append(s_LD.unflatten(0, (shape[0], -1))[:, :-1].flatten(0, 1))
+    expected_CD = torch.cat(ends)
+    expected = torch.autograd.grad(expected_CD, [exact_CD, *unit.parameters()], grad_CD.double())
+    torch.testing.assert_close(out_CD.cpu().double(), expected_CD, rtol=1e-4, atol=1e-5)
+    for one, other in zip(actual, expected, strict=True):
         torch.testing.assert_close(one.cpu().double(), other, rtol=1e-4, atol=1e-5)
+
+
+def test_dropout_of_the_input() -> None:
+    rate, batch = 0.25, 200
+    # With open update gates the first map, which does not move, stays as it is.
+    bias = torch.tensor([0.0, 0.0, 0.0, 5.0, 5.0, 5.0])
+    parameters = [part.to(DEVICE) for part in (torch.zeros(6, 9), bias, torch.zeros(3, 9), torch.zeros(3))]
+    x_CD = torch.full((batch, 3), 0.5, device=DEVICE, requires_grad=True)
+    active_C = torch.ones(batch, device=DEVICE)
+    out_CD, _ = neural_gpu.run_steps(x_CD, active_C, parameters, [(batch, 1)], [1.0], input_dropout=rate)
+    (grad_CD,) = torch.autograd.grad(out_CD[:, 0].sum(), x_CD)
+    kept_C = out_CD[:, 0] != 0
+    assert float(kept_C.float().mean()) == pytest.approx(1 - rate, abs=0.1)
+    torch.testing.assert_close(out_CD[:, 0], 0.5 / (1 - rate) * kept_C)
+    torch.testing.assert_close(grad_CD[:, 0], kept_C / (1 - rate))
 
 
 def test_dropout_differs_between_calls() -> None:
     model, batches = build(6, dropout=0.5), symbols([(2, 4)])
-    model.dropout.p = 0.0
     first, second = model(batches[0]), model(batches[0])
     assert not torch.equal(first, second)
     torch.manual_seed(1)
@@ -192,15 +207,16 @@ def test_only_training_in_float32_is_fused(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_the_operator_is_registered_correctly() -> None:
     unit = DiagonalGRU(4, device=DEVICE)
-    state_LD, active_L = torch.rand(5, 4, device=DEVICE, requires_grad=True), torch.ones(5, device=DEVICE)
-    arguments = (state_LD, active_L, *unit.parameters(), None, [1, 1], [2, 1], 0.0, torch.float32)
+    x_CD, active_C = torch.rand(3, 4, device=DEVICE, requires_grad=True), torch.ones(3, device=DEVICE)
+    numbers = ([1, 1], [2, 1], [1.0, 1.0], 0.0, 0.0)
+    arguments = (x_CD, active_C, *unit.parameters(), None, *numbers, torch.float32)
     checks = ["test_schema", "test_autograd_registration", "test_faketensor"]
     torch.library.opcheck(torch.ops.riffle.neural_gpu.default, arguments, test_utils=checks)
-    grad_LD, grad_S = torch.rand(5, 4, device=DEVICE), torch.rand(2, device=DEVICE)
+    grad_CD, grad_S = torch.rand(3, 4, device=DEVICE), torch.rand(2, device=DEVICE)
     with torch.no_grad():
         kept = neural_gpu._steps(*arguments)[2:]
         weights = (unit.gates.weight, unit.candidate.weight)
-        backward = (grad_LD, grad_S, active_L, *weights, None, *kept, [1, 1], [2, 1], 0.0)
+        backward = (grad_CD, grad_S, x_CD.detach(), active_C, *weights, None, *kept, *numbers)
         checks = ["test_schema", "test_faketensor"]
         torch.library.opcheck(torch.ops.riffle.neural_gpu_backward.default, backward, test_utils=checks)
 

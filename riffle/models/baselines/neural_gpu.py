@@ -65,17 +65,26 @@ class Saturation(nn.Module):
         steps = [x_LD.new_full((batch * (width + 1),), width) for batch, width in self._shapes]
         self._cells_L = torch.cat(steps) * torch.linalg.vector_norm(F.softshrink(x_LD, LIMIT), ord=1, dim=-1)
 
-    def finish_batch(self, steps_B: Tensor | None = None) -> None:
-        """Add the cost of the first batch that is left, and drop its cells; ``steps_B`` is what no cell has."""
+    def finish_batch(self) -> None:
+        """Add the cost of the first batch that is left, and drop its cells."""
         assert self._cells_L is not None, "nothing was added"
         batch, width = self._shapes.pop(0)
         cells = batch * (width + 1)
         total = self._cells_L[:cells].unflatten(0, (batch, width + 1))[:, :width].sum()
-        if steps_B is not None:
-            total = total + steps_B.sum()
-        cost = total * (self._share / (width**2 * batch))
+        cost = total * self._scale(batch, width)
         self._sum = cost if self._sum is None else self._sum + cost
         self._cells_L = self._cells_L[cells:]
+
+    def scales(self) -> list[float]:
+        """By what the sum of each batch is multiplied."""
+        return [self._scale(batch, width) for batch, width in self._shapes]
+
+    def _scale(self, batch: int, width: int) -> float:
+        return self._share / (width**2 * batch)
+
+    def finish(self, scaled_S: Tensor) -> None:
+        """Set the cost of all batches, from the sum of each sequence by its batch's scale."""
+        self._sum = scaled_S.sum()
 
     def cost(self) -> Tensor:
         """The cost of the batches that are finished, averaged over them; zero before."""
@@ -199,10 +208,24 @@ class NeuralGPU(BaselineModel, tags=["neural-gpu"]):
 
     def run(self, batches: Sequence[Tensor]) -> list[Tensor]:
         """Score batches of several widths at once; each takes as many steps as it is wide."""
+        if self._is_fused():
+            order = sorted(range(len(batches)), key=lambda index: -batches[index].shape[1])
+            ordered = [batches[index] for index in order]
+            x_CD = self.embed(torch.cat([x_BN.flatten() for x_BN in ordered]))
+            scores = self._run_fused(x_CD, [self.active_cells(x_BN) for x_BN in ordered])
+            return [scores[order.index(index)] for index in range(len(batches))]
         return self._run_cells([self.embed(x_BN) for x_BN in batches], [self.active_cells(x_BN) for x_BN in batches])
 
     def forward_cells(self, x_BND: Tensor) -> Tensor:
-        return self._run_cells([x_BND], [self.active_cells((x_BND != 0).any(dim=-1))])[0]
+        active_BN = self.active_cells((x_BND != 0).any(dim=-1))
+        if self._is_fused():
+            return self._run_fused(x_BND.flatten(0, 1), [active_BN])[0]
+        return self._run_cells([x_BND], [active_BN])[0]
+
+    def _is_fused(self) -> bool:
+        """Whether kernels compute; they are for training in float32, with or without autocast."""
+        weight = self.input.weight
+        return self.training and weight.dtype == torch.float32 and resolve(self.backend, weight) == "fused"
 
     def embed(self, symbols_BN: Tensor) -> Tensor:
         """The cells of symbols before the first nonlinearity."""
@@ -213,8 +236,6 @@ class NeuralGPU(BaselineModel, tags=["neural-gpu"]):
         return columns(symbols_BN) < self.reach * row_lengths(symbols_BN)[:, None]
 
     def _run_cells(self, batches: Sequence[Tensor], active: Sequence[Tensor]) -> list[Tensor]:
-        if self.training and batches[0].dtype == torch.float32 and resolve(self.backend, batches[0]) == "fused":
-            return self._run_fused(batches, active)
         order = sorted(range(len(batches)), key=lambda index: batches[index].shape[1])
         ordered, masks = [batches[index] for index in order], [active[index] for index in order]
         saturation = self.saturation.start([tuple(mask.shape) for mask in masks]) if self.training else None
@@ -231,28 +252,19 @@ class NeuralGPU(BaselineModel, tags=["neural-gpu"]):
                 saturation.finish_batch()
         return scores
 
-    def _run_fused(self, batches: Sequence[Tensor], active: Sequence[Tensor]) -> list[Tensor]:
-        """The same by kernels that make all steps of all batches in one launch."""
+    def _run_fused(self, x_CD: Tensor, active: Sequence[Tensor]) -> list[Tensor]:
+        """The same by kernels that make all steps in one launch; wide batches come first, since they take longest."""
         from riffle.kernels.neural_gpu import run_steps  # imports Triton
 
-        # Those that take longest begin first.
-        order = sorted(range(len(batches)), key=lambda index: -batches[index].shape[1])
-        masks = [active[index] for index in order]
-        shapes = [(mask_BN.shape[0], mask_BN.shape[1]) for mask_BN in masks]
-        saturation = self.saturation.start(shapes)
-        s_LD, active_L1 = self.initial_state([batches[index] for index in order], masks, saturation)
-        parameters, device = list(self.unit.parameters()), s_LD.device.type
-        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else torch.float32
-        s_LD, cost_S = run_steps(
-            s_LD, active_L1.flatten(), parameters, shapes, dropout=self.unit.dropout.p, dtype=dtype
-        )
-        scores: list[Tensor] = [s_LD] * len(batches)
-        cells = s_LD.split([batch * (width + 1) for batch, width in shapes])
-        costs = cost_S.split([batch for batch, _ in shapes])
-        for index, (batch, width), own_LD, cost_B in zip(order, shapes, cells, costs, strict=True):
-            scores[index] = self.read_out(own_LD, batch, width)
-            saturation.finish_batch(cost_B)
-        return scores
+        shapes = [(mask_BN.shape[0], mask_BN.shape[1]) for mask_BN in active]
+        active_C = torch.cat([mask_BN.flatten() for mask_BN in active]).to(x_CD.dtype)
+        saturation, parameters, device = self.saturation.start(shapes), list(self.unit.parameters()), x_CD.device.type
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x_CD.dtype
+        rates = {"input_dropout": self.dropout.p, "dropout": self.unit.dropout.p}
+        s_CD, cost_S = run_steps(x_CD, active_C, parameters, shapes, saturation.scales(), dtype=dtype, **rates)
+        saturation.finish(cost_S)
+        scores = self.output(s_CD).split([batch * width for batch, width in shapes])
+        return [scores_C.unflatten(0, shape) for scores_C, shape in zip(scores, shapes, strict=True)]
 
     def initial_state(
         self, batches: Sequence[Tensor], active: Sequence[Tensor], saturation: Saturation | None = None
