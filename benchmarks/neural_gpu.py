@@ -43,15 +43,13 @@ from riffle.train.step import DRAWN_STEPS, EAGER_STEPS, TrainStep
 DTYPES: dict[Precision, torch.dtype] = {"bf16": torch.bfloat16, "tf32": torch.float32}
 FORMS = {
     (48, "bf16"): [
-        Form(64, 16, 16, 4, 3), Form(64, 16, 16, 4, 6), Form(64, 16, 16, 4, 9), Form(64, 16, 32, 4, 5),
-        Form(64, 16, 64, 4, 3), Form(32, 16, 16, 4, 6),
+        Form(64, 16, 16, 4, 6), Form(64, 16, 16, 4, 3), Form(64, 16, 16, 4, 9), Form(64, 16, 64, 4, 3),
     ],
     (96, "bf16"): [
-        Form(64, 32, 32, 8, 3), Form(64, 32, 32, 8, 5), Form(64, 32, 32, 8, 9), Form(64, 32, 64, 8, 4),
-        Form(64, 32, 32, 4, 5), Form(32, 32, 32, 8, 5),
+        Form(64, 32, 32, 8, 5), Form(64, 32, 32, 8, 3), Form(64, 32, 32, 8, 9), Form(64, 32, 64, 8, 4),
     ],
-    (48, "tf32"): [Form(64, 16, 16, 4, 3), Form(64, 16, 16, 4, 6), Form(64, 16, 16, 8, 5)],
-    (96, "tf32"): [Form(64, 32, 32, 8, 3), Form(64, 32, 32, 8, 5), Form(32, 32, 32, 8, 3)],
+    (48, "tf32"): [Form(64, 16, 16, 4, 3), Form(64, 16, 16, 8, 5)],
+    (96, "tf32"): [Form(64, 32, 32, 8, 3), Form(64, 32, 32, 8, 5)],
 }  # fmt: skip
 """Forms to be tried, by feature maps and precision."""
 
@@ -209,6 +207,11 @@ def time_parts(config: RunConfig) -> dict[str, float]:
         return {name: milliseconds(call, 10) for name, call in calls.items()}
 
 
+def read_form(text: str) -> Form:
+    """A form from five numbers."""
+    return Form(*map(int, text.split(",")))
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Compare and time, or compile."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
@@ -216,12 +219,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--features", type=int, nargs="*", default=[48, 96], choices=[48, 96])
     parser.add_argument("--precision", nargs="*", default=["bf16", "tf32"], choices=list(DTYPES))
     parser.add_argument("--compile", action="store_true", help="compile the forms, and start nothing")
-    parser.add_argument("--workers", type=int, default=12, help="processes that compile")
+    parser.add_argument("--forms", nargs="*", type=read_form, help="other forms: cells,columns,inner,warps,stages")
+    parser.add_argument("--workers", type=int, default=16, help="processes that compile")
     parser.add_argument("--reference", action="store_true", help="time eager steps as well")
     parser.add_argument("--profile", action="store_true", help="list the kernels of a step")
     options = parser.parse_args(arguments)
     began = time.time()
     cases = [(width, precision) for width in options.features for precision in options.precision]
+    forms = {case: options.forms or FORMS[case] for case in cases}
     record: dict[str, Any] = {"compiled": [], "compared": [], "timed": []}
 
     def add(kind: str, row: dict[str, Any]) -> None:
@@ -232,19 +237,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(options.workers, mp_context=context) as pool:
-        jobs = [pool.submit(compile_form, *case, FORMS[case][0], dropout=False) for case in cases]
-        jobs += [pool.submit(compile_form, *case, form) for case in cases for form in FORMS[case]]
+        jobs = [pool.submit(compile_form, *case, forms[case][0], dropout=False) for case in cases]
+        jobs += [pool.submit(compile_form, *case, form) for case in cases for form in forms[case]]
         for job in jobs:
             for row in job.result():
                 add("compiled", row)
     if options.compile:
         return
     for case in cases:
-        with use_form(*case, FORMS[case][0]):
+        with use_form(*case, forms[case][0]):
             add("compared", {**compare(*case), "seconds": time.time() - began})
     for features, precision in cases:
         config = config_of(features, precision, 0.1)
-        for form in FORMS[features, precision]:
+        for form in forms[features, precision]:
             with use_form(features, precision, form):
                 times = {**time_step(config, "fused", options.profile), **time_parts(config)}
             form_row = {"features": features, "precision": precision, "backend": "fused", "form": form, **times}

@@ -7,6 +7,7 @@ the library over the rows of all steps.
 # S = sequences, C = cells of all sequences, D = feature maps, R = rows of all steps
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate
@@ -71,6 +72,10 @@ def shared_memory(device: torch.device) -> int:
     return int(torch.cuda.get_device_properties(device).shared_memory_per_block_optin)
 
 
+PARTS = 128
+"""Parts at most into which the rows of all steps are cut for the gradients of the weights, a power of two."""
+
+
 def kept_rows(batches: Sequence[int], widths: Sequence[int]) -> int:
     """Rows of all steps of all sequences, R."""
     return sum(batch * width * (width + 1) for batch, width in zip(batches, widths, strict=True))
@@ -108,15 +113,15 @@ def _flipped(weight: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _weight_gradient(grad: Tensor, read: Tensor) -> tuple[Tensor, Tensor]:
-    """The gradients of a convolution's weight and bias, over all rows but the first, which is zero."""
-    count, dtype = grad.shape[0] - 2, torch.float32
-    grad_t = grad[1:-1].t()
-    taps = [read[tap : tap + count] for tap in range(3)]
-    if grad.dtype == dtype:
-        products = [torch.mm(grad_t, tap) for tap in taps]
-    else:
-        products = [torch.mm(grad_t, tap, out_dtype=dtype) for tap in taps]
-    return torch.cat(products, dim=1), grad[1:-1].sum(0, dtype=dtype)
+    """The gradients of a convolution's weight and bias over all rows; ``read`` has one row more at its start."""
+    rows = grad.shape[0] - 1
+    # The sums are long and the weight is small: parts of the rows by themselves occupy all of a GPU.
+    parts = math.gcd(rows, PARTS)
+    grad_PGK = grad[:rows].unflatten(0, (parts, -1)).mT
+    taps = [read[tap : tap + rows].unflatten(0, (parts, -1)) for tap in range(3)]
+    kind = {} if grad.dtype == torch.float32 else {"out_dtype": torch.float32}
+    sums = [torch.bmm(grad_PGK, read_PKD, **kind).sum(0) for read_PKD in taps]
+    return torch.cat(sums, dim=1), grad[:rows].sum(0, dtype=torch.float32)
 
 
 @torch.library.custom_op("riffle::neural_gpu", mutates_args=())
@@ -138,20 +143,24 @@ def _steps(
     cells, features = x_CD.shape
     results = _empty_results(x_CD, batches, widths, dtype)
     parameters = [parameter.to(dtype) for parameter in (gates_weight, gates_bias, weight, bias)]
-    out_CD, saturation_S, *kept = results
+    out_CD, saturation_S, states, products, *arguments = results
+    for tensor in (states, products):
+        tensor[:1].zero_()
     form = find_form(features, max(widths), dtype, x_CD.device)
     with torch.cuda.device_of(x_CD):
         steps_forward[(sum(batches),)](
-            x_CD, active_C, *parameters, seed, out_CD, saturation_S, x_CD.new_empty(2, cells, features), *kept,
-            input_dropout, dropout, cells, *_groups(batches, widths), tuple(scales),
-            **_constants(features, seed, form),
+            x_CD, active_C, *parameters, seed, out_CD, saturation_S, x_CD.new_empty(2, cells, features),
+            states[1:], products[1:], *arguments, input_dropout, dropout, cells,
+            *_groups(batches, widths), tuple(scales), **_constants(features, seed, form),
         )  # fmt: skip
     return results
 
 
 def _empty_results(x_CD: Tensor, batches: list[int], widths: list[int], dtype: torch.dtype) -> Any:
-    rows, features = kept_rows(batches, widths) + 1, x_CD.shape[1]
-    kept = (x_CD.new_empty(rows, count * features, dtype=dtype) for count in (1, 1, 2, 1))
+    rows, features = kept_rows(batches, widths), x_CD.shape[1]
+    # What the convolutions read has a row more at its start, the left neighbour of the first row of all.
+    sizes = ((rows + 2, 1), (rows + 2, 1), (rows + 1, 2), (rows + 1, 1))
+    kept = (x_CD.new_empty(size, count * features, dtype=dtype) for size, count in sizes)
     return torch.empty_like(x_CD), x_CD.new_empty(sum(batches)), *kept
 
 
@@ -187,7 +196,7 @@ def _steps_backward(
     with torch.cuda.device_of(x_CD):
         steps_backward[(sum(batches),)](
             grad_CD, grad_saturation_S, x_CD, active_C, _flipped(gates_weight, dtype), _flipped(weight, dtype), seed,
-            states, gates, candidates, scratch, grad_x_CD, grad_gates, grad_candidates,
+            states[1:], gates, candidates, scratch, grad_x_CD, grad_gates, grad_candidates,
             input_dropout, dropout, cells, *_groups(batches, widths), tuple(scales),
             **_constants(features, seed, form),
         )  # fmt: skip

@@ -160,18 +160,20 @@ def test_dropout_is_the_same_forward_and_back(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_dropout_of_the_input() -> None:
-    rate, batch = 0.25, 200
-    # With open update gates the first map, which does not move, stays as it is.
-    bias = torch.tensor([0.0, 0.0, 0.0, 5.0, 5.0, 5.0])
-    parameters = [part.to(DEVICE) for part in (torch.zeros(6, 9), bias, torch.zeros(3, 9), torch.zeros(3))]
-    x_CD = torch.full((batch, 3), 0.5, device=DEVICE, requires_grad=True)
+    rate, batch, maps = 0.25, 20, 48
+    # With open update gates the first third of the maps, which does not move, stays as it is.
+    biases = torch.cat([torch.zeros(maps), torch.full((maps,), 5.0)]), torch.zeros(maps)
+    matrices = torch.zeros(2 * maps, 3 * maps), torch.zeros(maps, 3 * maps)
+    parameters = [part.to(DEVICE) for pair in zip(matrices, biases, strict=True) for part in pair]
+    x_CD = torch.full((batch, maps), 0.5, device=DEVICE, requires_grad=True)
     active_C = torch.ones(batch, device=DEVICE)
     out_CD, _ = neural_gpu.run_steps(x_CD, active_C, parameters, [(batch, 1)], [1.0], input_dropout=rate)
-    (grad_CD,) = torch.autograd.grad(out_CD[:, 0].sum(), x_CD)
-    kept_C = out_CD[:, 0] != 0
-    assert float(kept_C.float().mean()) == pytest.approx(1 - rate, abs=0.1)
-    torch.testing.assert_close(out_CD[:, 0], 0.5 / (1 - rate) * kept_C)
-    torch.testing.assert_close(grad_CD[:, 0], kept_C / (1 - rate))
+    still_CD = out_CD[:, : maps // 3]
+    (grad_CD,) = torch.autograd.grad(still_CD.sum(), x_CD)
+    kept_CD = still_CD != 0
+    assert float(kept_CD.float().mean()) == pytest.approx(1 - rate, abs=0.1)
+    torch.testing.assert_close(still_CD, 0.5 / (1 - rate) * kept_CD)
+    torch.testing.assert_close(grad_CD[:, : maps // 3], kept_CD / (1 - rate))
 
 
 def test_dropout_differs_between_calls() -> None:
