@@ -327,7 +327,9 @@ def _argument(b_sum, p_bias, columns, D: tl.constexpr, p_kept):
 
 @triton.jit
 def _clip(x):
-    return tl.minimum(tl.maximum(x, -1.0), 1.0)
+    """Clip to ±1; what is not a number stays so, and is found in the loss."""
+    x = tl.maximum(x, -1.0, propagate_nan=tl.PropagateNan.ALL)
+    return tl.minimum(x, 1.0, propagate_nan=tl.PropagateNan.ALL)
 
 
 @triton.jit
