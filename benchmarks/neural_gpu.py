@@ -33,7 +33,7 @@ from triton.runtime import driver
 from triton.runtime.jit import MockTensor
 
 from riffle.config import Precision, RunConfig
-from riffle.kernels import diagonal_gru, neural_gpu
+from riffle.kernels import Backend, diagonal_gru, neural_gpu
 from riffle.kernels.neural_gpu import Form
 from riffle.models.baselines import NeuralGPU
 from riffle.recipes import paper, with_model
@@ -130,7 +130,7 @@ def compare(features: int, precision: Precision) -> dict[str, Any]:
     results = {}
     for backend in ("fused", "reference"):
         own = copy.deepcopy(model)
-        own.backend = backend  # type: ignore[assignment]
+        own.backend = backend
         names, results[backend] = loss_and_gradients(own, objective, (inputs, targets, weights))
     exact = SymbolObjective(replace(config, train=replace(config.train, precision="fp32")))
     double = copy.deepcopy(model).double()
@@ -157,7 +157,7 @@ def milliseconds(call: Callable[[], object], calls: int) -> float:
     return float(start.elapsed_time(end)) / calls
 
 
-def time_step(config: RunConfig, backend: str, profile: bool = False) -> dict[str, Any]:
+def time_step(config: RunConfig, backend: Backend, profile: bool = False) -> dict[str, Any]:
     """The time of a captured step; with the slowest kernels of one."""
     set_matrix_precision(config.train.precision)
     torch.manual_seed(0)
@@ -203,6 +203,7 @@ def time_parts(config: RunConfig) -> dict[str, float]:
             neural_gpu._weight_gradient(gates, states)
             neural_gpu._weight_gradient(candidates, products)
 
+        calls: dict[str, Callable[[], object]]
         calls = {"forward_ms": forward, "backward_ms": backward, "weight_gradients_ms": weight_gradients}
         return {name: milliseconds(call, 10) for name, call in calls.items()}
 

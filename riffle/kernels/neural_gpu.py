@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 import triton
 from torch import Tensor
+from triton.runtime import driver
 
 from riffle.kernels.diagonal_gru import steps_backward, steps_forward
 
@@ -69,7 +70,8 @@ def find_form(features: int, widest: int, dtype: torch.dtype, device: torch.devi
 @lru_cache
 def shared_memory(device: torch.device) -> int:
     """Bytes of shared memory that a program can have."""
-    return int(torch.cuda.get_device_properties(device).shared_memory_per_block_optin)
+    index = torch.cuda.current_device() if device.index is None else device.index
+    return int(driver.active.utils.get_device_properties(index)["max_shared_mem"])
 
 
 PARTS = 128
@@ -119,9 +121,11 @@ def _weight_gradient(grad: Tensor, read: Tensor) -> tuple[Tensor, Tensor]:
     parts = math.gcd(rows, PARTS)
     grad_PGK = grad[:rows].unflatten(0, (parts, -1)).mT
     taps = [read[tap : tap + rows].unflatten(0, (parts, -1)) for tap in range(3)]
-    kind = {} if grad.dtype == torch.float32 else {"out_dtype": torch.float32}
-    sums = [torch.bmm(grad_PGK, read_PKD, **kind).sum(0) for read_PKD in taps]
-    return torch.cat(sums, dim=1), grad[:rows].sum(0, dtype=torch.float32)
+    if grad.dtype == torch.float32:
+        products = [torch.bmm(grad_PGK, read_PKD) for read_PKD in taps]
+    else:
+        products = [torch.bmm(grad_PGK, read_PKD, out_dtype=torch.float32) for read_PKD in taps]
+    return torch.cat([product_PGD.sum(0) for product_PGD in products], dim=1), grad[:rows].sum(0, dtype=torch.float32)
 
 
 @torch.library.custom_op("riffle::neural_gpu", mutates_args=())
