@@ -73,7 +73,7 @@ MODELS: dict[str, ModelEntry] = {
         SHUFFLE_EXCHANGE,
         lambda config, task: {name: getattr(config, name) for name in (*SHUFFLE_EXCHANGE, "backend")},
     ),
-    "dngpu": ModelEntry(NeuralGPU, (), lambda config, task: {"reach": task.reach}),
+    "dngpu": ModelEntry(NeuralGPU, (), lambda config, task: {"reach": task.reach, "backend": config.backend}),
     "universal-transformer": ModelEntry(UniversalTransformer, ("layers", "heads", "halting"), _universal),
     "transformer": ModelEntry(
         Transformer,

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from benchmark_scripts import BENCHMARKS
 
 from riffle.kernels import TRITON_VERSION
+from riffle.kernels.neural_gpu import FORMS
 from riffle.kernels.tuning import WIDE_FORMS
 
 MOST_SHARED = 227 * 1024
@@ -22,11 +24,11 @@ MOST_SHARED = 227 * 1024
 pytestmark = pytest.mark.skipif(TRITON_VERSION < (3, 6), reason="needs Triton 3.6")
 
 
-def compile_kernels(cache: Path, *options: str) -> list[dict[str, Any]]:
+def compile_kernels(cache: Path, *options: str, script: str = "kernel_resources") -> list[dict[str, Any]]:
     # Not by the interpreter, for which other tests define the kernels.
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     environment |= {"TRITON_CACHE_DIR": str(cache), "PYTHONPATH": str(BENCHMARKS.parent)}
-    command = [sys.executable, str(BENCHMARKS / "kernel_resources.py"), *options]
+    command = [sys.executable, str(BENCHMARKS / f"{script}.py"), *options]
     result = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert result.returncode == 0, result.stderr
     return [json.loads(line) for line in result.stdout.splitlines()]
@@ -79,3 +81,15 @@ def test_kernels_of_the_residual_unit(tmp_path: Path) -> None:
         tmp_path, "--features", "192", "--units", units[0], "--keep", "1", "--cells", "512", "--waiting"
     )
     assert all(row["ACQBULK"] == row["PREEXIT"] == 0 for row in waiting)
+
+
+def test_kernels_of_the_neural_gpu(tmp_path: Path) -> None:
+    form, width = FORMS[48, torch.bfloat16], ("--features", "48", "--precision", "bf16", "--workers", "1", "--compile")
+    rows = compile_kernels(tmp_path, *width, "--forms", ",".join(map(str, form)), script="neural_gpu")
+    assert {(row["kernel"], row["dropout"]) for row in rows} == {
+        (f"steps_{way}", dropout) for way in ("forward", "backward") for dropout in (False, True)
+    }
+    for row in rows:
+        assert row["HGMMA"] > 0
+        assert row["spills"] == row["HMMA"] == 0
+        assert row["shared"] <= MOST_SHARED

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from riffle.kernels import Backend, resolve
 from riffle.models.base import BaselineModel
 from riffle.tasks.rows import columns, row_lengths
 
@@ -70,9 +71,20 @@ class Saturation(nn.Module):
         batch, width = self._shapes.pop(0)
         cells = batch * (width + 1)
         total = self._cells_L[:cells].unflatten(0, (batch, width + 1))[:, :width].sum()
-        cost = total * (self._share / (width**2 * batch))
+        cost = total * self._scale(batch, width)
         self._sum = cost if self._sum is None else self._sum + cost
         self._cells_L = self._cells_L[cells:]
+
+    def scales(self) -> list[float]:
+        """By what the sum of each batch is multiplied."""
+        return [self._scale(batch, width) for batch, width in self._shapes]
+
+    def _scale(self, batch: int, width: int) -> float:
+        return self._share / (width**2 * batch)
+
+    def finish(self, scaled_S: Tensor) -> None:
+        """Set the cost of all batches, from the sum of each sequence by its batch's scale."""
+        self._sum = scaled_S.sum()
 
     def cost(self) -> Tensor:
         """The cost of the batches that are finished, averaged over them; zero before."""
@@ -154,6 +166,8 @@ class NeuralGPU(BaselineModel, tags=["neural-gpu"]):
         features: Feature maps per cell, at least 3.
         dropout: Dropout rate of the embedding and of every candidate.
         reach: How many times as long as the input the output can be; cells further away are kept at zero.
+        backend: Which kernels train it, see :func:`riffle.kernels.resolve`: "fused" makes all steps in one launch. Only
+            training in float32, with or without autocast, has fused kernels; otherwise :class:`DiagonalGRU` computes.
 
     Examples::
 
@@ -172,6 +186,7 @@ class NeuralGPU(BaselineModel, tags=["neural-gpu"]):
         *,
         dropout: float = 0.0,
         reach: int = 1,
+        backend: Backend = "auto",
         device: Any = None,
         dtype: Any = None,
     ) -> None:
@@ -181,7 +196,7 @@ class NeuralGPU(BaselineModel, tags=["neural-gpu"]):
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout must lie in [0, 1), got {dropout}")
         factory = {"device": device, "dtype": dtype}
-        self.reach = reach
+        self.reach, self.backend = reach, backend
         self.input = nn.Linear(symbols, features, **factory)
         self.unit = DiagonalGRU(features, dropout=dropout, **factory)
         self.dropout = nn.Dropout(dropout)
@@ -193,10 +208,24 @@ class NeuralGPU(BaselineModel, tags=["neural-gpu"]):
 
     def run(self, batches: Sequence[Tensor]) -> list[Tensor]:
         """Score batches of several widths at once; each takes as many steps as it is wide."""
+        if self._is_fused():
+            order = sorted(range(len(batches)), key=lambda index: -batches[index].shape[1])
+            ordered = [batches[index] for index in order]
+            x_CD = self.embed(torch.cat([x_BN.flatten() for x_BN in ordered]))
+            scores = self._run_fused(x_CD, [self.active_cells(x_BN) for x_BN in ordered])
+            return [scores[order.index(index)] for index in range(len(batches))]
         return self._run_cells([self.embed(x_BN) for x_BN in batches], [self.active_cells(x_BN) for x_BN in batches])
 
     def forward_cells(self, x_BND: Tensor) -> Tensor:
-        return self._run_cells([x_BND], [self.active_cells((x_BND != 0).any(dim=-1))])[0]
+        active_BN = self.active_cells((x_BND != 0).any(dim=-1))
+        if self._is_fused():
+            return self._run_fused(x_BND.flatten(0, 1), [active_BN])[0]
+        return self._run_cells([x_BND], [active_BN])[0]
+
+    def _is_fused(self) -> bool:
+        """Whether kernels compute; they are for training in float32, with or without autocast."""
+        weight = self.input.weight
+        return self.training and weight.dtype == torch.float32 and resolve(self.backend, weight) == "fused"
 
     def embed(self, symbols_BN: Tensor) -> Tensor:
         """The cells of symbols before the first nonlinearity."""
@@ -222,6 +251,20 @@ class NeuralGPU(BaselineModel, tags=["neural-gpu"]):
             if saturation is not None:
                 saturation.finish_batch()
         return scores
+
+    def _run_fused(self, x_CD: Tensor, active: Sequence[Tensor]) -> list[Tensor]:
+        """The same by kernels that make all steps in one launch; wide batches come first, since they take longest."""
+        from riffle.kernels.neural_gpu import run_steps  # imports Triton
+
+        shapes = [(mask_BN.shape[0], mask_BN.shape[1]) for mask_BN in active]
+        active_C = torch.cat([mask_BN.flatten() for mask_BN in active]).to(x_CD.dtype)
+        saturation, parameters, device = self.saturation.start(shapes), list(self.unit.parameters()), x_CD.device.type
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x_CD.dtype
+        rates = {"input_dropout": self.dropout.p, "dropout": self.unit.dropout.p}
+        s_CD, cost_S = run_steps(x_CD, active_C, parameters, shapes, saturation.scales(), dtype=dtype, **rates)
+        saturation.finish(cost_S)
+        scores = self.output(s_CD).split([batch * width for batch, width in shapes])
+        return [scores_C.unflatten(0, shape) for scores_C, shape in zip(scores, shapes, strict=True)]
 
     def initial_state(
         self, batches: Sequence[Tensor], active: Sequence[Tensor], saturation: Saturation | None = None
