@@ -54,8 +54,8 @@ def find_form(features: int, widest: int, dtype: torch.dtype, device: torch.devi
     """The form of the kernels."""
     form = FORMS.get((features, dtype))
     if form is None:
-        block = 16
-        while block < 64 and features % (2 * block) == 0:
+        block, widest_block = 16, 64 if dtype.itemsize == 2 else 32
+        while block < widest_block and features % (2 * block) == 0:
             block *= 2
         # More cells would have more accumulators than registers.
         form = Form(64 if features <= 192 else 32, block, block, 4 if block == 16 else 8, 3)
