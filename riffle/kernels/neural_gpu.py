@@ -47,7 +47,7 @@ FORMS = {
     (48, torch.bfloat16): Form(64, 16, 16, 4, 6),
     (96, torch.bfloat16): Form(64, 32, 32, 8, 5),
 }
-"""Forms that were chosen by measurement, by feature maps and dtype: see benchmarks/neural_gpu.py."""
+"""Forms by feature maps and dtype, without spilled registers. Not timed yet: see benchmarks/neural_gpu.py."""
 
 
 def find_form(features: int, widest: int, dtype: torch.dtype, device: torch.device) -> Form:
