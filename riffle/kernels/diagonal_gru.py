@@ -47,11 +47,8 @@ def steps_forward(
     width, first_cell, first_row, scale = _sequence(firsts, widths, cells, rows, scales)
     p_x, p_out, p_active = p_x + first_cell * D, p_out + first_cell * D, p_active + first_cell
     p_scratch += first_cell * D
-    p_states, p_products, p_candidates = (
-        p_states + first_row * D,
-        p_products + first_row * D,
-        p_candidates + first_row * D,
-    )
+    area = first_row * D
+    p_states, p_products, p_candidates = p_states + area, p_products + area, p_candidates + area
     p_gates += first_row * (2 * D)
     other = n_cells.to(tl.int64) * D
     _clear(p_states, width, D, BLOCK_N, BLOCK_C)
@@ -138,12 +135,9 @@ def steps_backward(
     width, first_cell, first_row, scale = _sequence(firsts, widths, cells, rows, scales)
     p_grad_out, p_scratch, p_active = p_grad_out + first_cell * D, p_scratch + first_cell * D, p_active + first_cell
     p_x, p_grad_x = p_x + first_cell * D, p_grad_x + first_cell * D
-    p_states, p_candidates, p_gates = (
-        p_states + first_row * D,
-        p_candidates + first_row * D,
-        p_gates + first_row * (2 * D),
-    )
-    p_grad_candidates, p_grad_gates = p_grad_candidates + first_row * D, p_grad_gates + first_row * (2 * D)
+    area = first_row * D
+    p_states, p_candidates, p_gates = p_states + area, p_candidates + area, p_gates + 2 * area
+    p_grad_candidates, p_grad_gates = p_grad_candidates + area, p_grad_gates + 2 * area
     other = n_cells.to(tl.int64) * D
     grad_saturation = scale * tl.load(p_grad_saturation + tl.program_id(0))
     _clear(p_grad_candidates, width, D, BLOCK_N, BLOCK_C)

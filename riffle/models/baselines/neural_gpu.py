@@ -282,7 +282,10 @@ class NeuralGPU(BaselineModel, tags=["neural-gpu"]):
         return self.output(s_LD.unflatten(0, (batch, length + 1))[:, :length])
 
     def compile_layers(self) -> None:
-        """Compile the unit: most of a step's kernels move cells or change each alone, and can be fused."""
+        """Compile the unit: most of a step's kernels move cells or change each alone, and can be fused.
+
+        The fused kernels, which train on a GPU, have no use for it.
+        """
         self.unit.compile(dynamic=True, fullgraph=True)
 
     def operations(self, length: int) -> float:

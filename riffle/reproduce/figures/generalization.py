@@ -57,8 +57,9 @@ def _neural_gpu_spec(task: str, features: int) -> RunSpec:
     config = with_train(config, steps=20_000, evaluate_every=4000, evaluate_lengths=(64,))
     dropout = 0.5 if (task, features) == ("add", 48) else 0.1  # as its authors have it
     config = with_model_fields(config, features=features, dropout=dropout)
-    short = EvaluationSpec((8, 16, 32, 64, 128, 256, 512, 1024), 256)
-    measure = accuracy_at(short, EvaluationSpec((2048,), 64), EvaluationSpec((4096,), 32))
+    config = replace(config, data=replace(config.data, batch=32))  # likewise
+    short = EvaluationSpec((8, 16, 32, 64, 128, 256, 512), 256)
+    measure = accuracy_at(short, EvaluationSpec((1024,), 64), EvaluationSpec((2048,), 32), EvaluationSpec((4096,), 16))
     group = f"{task}, {NEURAL_GPU}, {features} maps"
     return RunSpec(folder="rivals", group=group, config=config, measure=measure, runs=3)
 
