@@ -36,8 +36,7 @@ CANDIDATE, INPUT = tl.constexpr(0), tl.constexpr(0x9E3779B9)
 def steps_forward(
     p_x, p_active, p_gates_weight, p_gates_bias, p_weight, p_bias, p_seed, p_out, p_saturation, p_scratch,
     p_states, p_products, p_gates, p_candidates, input_rate, rate, n_cells, firsts, widths, cells, rows, scales,
-    D: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    D: tl.constexpr, DROPOUT: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """All steps of one sequence.
 
@@ -75,9 +74,7 @@ def steps_forward(
         p_now, p_next = p_scratch + (step % 2) * other, p_scratch + ((step + 1) % 2) * other
         n = 0
         while n < width:
-            b_sums = _convolve(
-                p_states + row * D, p_gates_weight, n, width, 2, D, D, PRECISION, BLOCK_N, BLOCK_C, BLOCK_K
-            )
+            b_sums = _convolve(p_states + row * D, p_gates_weight, n, width, 2, D, D, BLOCK_N, BLOCK_C, BLOCK_K)
             for block in tl.static_range(len(b_sums) // 2):
                 at, mask, cell, columns = _tile(n, block, width, D, BLOCK_N, BLOCK_C)
                 gates = cell[:, None] * (2 * D) + columns[None, :]
@@ -92,7 +89,7 @@ def steps_forward(
         tl.debug_barrier()
         n = 0
         while n < width:
-            b_sums = _convolve(p_products + row * D, p_weight, n, width, 1, D, D, PRECISION, BLOCK_N, BLOCK_C, BLOCK_K)
+            b_sums = _convolve(p_products + row * D, p_weight, n, width, 1, D, D, BLOCK_N, BLOCK_C, BLOCK_K)
             for block in tl.static_range(len(b_sums)):
                 at, mask, cell, columns = _tile(n, block, width, D, BLOCK_N, BLOCK_C)
                 b_argument = _argument(b_sums[block], p_bias, columns, D, p_candidates)
@@ -124,8 +121,7 @@ def steps_backward(
     p_grad_out, p_grad_saturation, p_x, p_active, p_gates_weight, p_weight, p_seed, p_states, p_gates, p_candidates,
     p_scratch, p_grad_x, p_grad_gates, p_grad_candidates, input_rate, rate, n_cells,
     firsts, widths, cells, rows, scales,
-    D: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    D: tl.constexpr, DROPOUT: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Back through all steps of one sequence, to the gradients of all arguments of nonlinearities.
 
@@ -180,9 +176,7 @@ def steps_backward(
         tl.debug_barrier()
         n = 0
         while n < width:  # reset gates
-            b_sums = _convolve(
-                p_grad_candidates + row * D, p_weight, n, width, 1, D, D, PRECISION, BLOCK_N, BLOCK_C, BLOCK_K
-            )
+            b_sums = _convolve(p_grad_candidates + row * D, p_weight, n, width, 1, D, D, BLOCK_N, BLOCK_C, BLOCK_K)
             for block in tl.static_range(len(b_sums)):
                 at, mask, cell, columns = _tile(n, block, width, D, BLOCK_N, BLOCK_C)
                 reset = cell[:, None] * (2 * D) + columns[None, :]
@@ -209,7 +203,6 @@ def steps_backward(
                 1,
                 2 * D,
                 D,
-                PRECISION,
                 BLOCK_N,
                 BLOCK_C,
                 BLOCK_K,
@@ -278,7 +271,7 @@ def _clear(p_rows, width, WIDTH: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: t
 
 @triton.jit
 def _convolve(
-    p_read, p_weight, n, width, GATES: tl.constexpr, WIDTH: tl.constexpr, D: tl.constexpr, PRECISION: tl.constexpr,
+    p_read, p_weight, n, width, GATES: tl.constexpr, WIDTH: tl.constexpr, D: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Some cells' products with a weight ``[GATES * D, 3 * WIDTH]``, in blocks of columns.
@@ -306,7 +299,7 @@ def _convolve(
                 b_weight = tl.load(p_block, mask=exists, other=0.0)
             else:
                 b_weight = tl.load(p_block)
-            b_sum = tl.dot(b_read, b_weight, b_sums[block], input_precision=PRECISION)
+            b_sum = tl.dot(b_read, b_weight, b_sums[block], input_precision="ieee")
             b_next += (b_sum,)  # type: ignore[assignment]  # and here
         b_sums = b_next
     return b_sums

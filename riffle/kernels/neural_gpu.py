@@ -98,8 +98,6 @@ def _constants(features: int, seed: Tensor | None, form: Form) -> dict[str, Any]
     return {
         "D": features,
         "DROPOUT": seed is not None,
-        # Products of float32 numbers follow torch's setting.
-        "PRECISION": "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32",
         "BLOCK_N": form.cells,
         "BLOCK_C": form.columns,
         "BLOCK_K": form.inner,

@@ -167,7 +167,8 @@ class NeuralGPU(BaselineModel, tags=["neural-gpu"]):
         dropout: Dropout rate of the embedding and of every candidate.
         reach: How many times as long as the input the output can be; cells further away are kept at zero.
         backend: Which kernels train it, see :func:`riffle.kernels.resolve`: "fused" makes all steps in one launch. Only
-            training in float32, with or without autocast, has fused kernels; otherwise :class:`DiagonalGRU` computes.
+            training in float32 without TF32, or with autocast, has fused kernels; otherwise :class:`DiagonalGRU`
+            computes.
 
     Examples::
 
@@ -223,9 +224,15 @@ class NeuralGPU(BaselineModel, tags=["neural-gpu"]):
         return self._run_cells([x_BND], [active_BN])[0]
 
     def _is_fused(self) -> bool:
-        """Whether kernels compute; they are for training in float32, with or without autocast."""
+        """Whether kernels compute; they are for training in float32, with or without autocast.
+
+        Where products of float32 numbers may be rounded to TF32 they are not: Triton cuts bits off that the library
+        rounds, and errs twice as much.
+        """
         weight = self.input.weight
-        return self.training and weight.dtype == torch.float32 and resolve(self.backend, weight) == "fused"
+        rounded = torch.is_autocast_enabled(weight.device.type) or torch.get_float32_matmul_precision() == "highest"
+        fit = self.training and rounded and weight.dtype == torch.float32
+        return fit and resolve(self.backend, weight) == "fused"
 
     def embed(self, symbols_BN: Tensor) -> Tensor:
         """The cells of symbols before the first nonlinearity."""
