@@ -25,6 +25,8 @@ WEIGHT_RANGE = (1e-20, 1e-3)
 """The weight of the cost is clipped to this range."""
 PERIOD = 200
 """Steps after which the weight is adapted."""
+LONGEST_FUSED = 128
+"""Cells of a sequence up to which training makes all steps in one launch, unless that is asked for."""
 RESET_BIAS, UPDATE_BIAS = 0.5, 0.7
 """Initial biases of the gates."""
 
@@ -168,7 +170,7 @@ class NeuralGPU(BaselineModel, tags=["neural-gpu"]):
         reach: How many times as long as the input the output can be; cells further away are kept at zero.
         backend: Which kernels train it, see :func:`riffle.kernels.resolve`: "fused" makes all steps in one launch. Only
             training in float32 without TF32, or with autocast, has fused kernels; otherwise :class:`DiagonalGRU`
-            computes.
+            computes, and with "auto" also for more than 128 cells.
 
     Examples::
 
@@ -209,7 +211,7 @@ class NeuralGPU(BaselineModel, tags=["neural-gpu"]):
 
     def run(self, batches: Sequence[Tensor]) -> list[Tensor]:
         """Score batches of several widths at once; each takes as many steps as it is wide."""
-        if self._is_fused():
+        if self._is_fused(max(x_BN.shape[1] for x_BN in batches)):
             order = sorted(range(len(batches)), key=lambda index: -batches[index].shape[1])
             ordered = [batches[index] for index in order]
             x_CD = self.embed(torch.cat([x_BN.flatten() for x_BN in ordered]))
@@ -219,19 +221,21 @@ class NeuralGPU(BaselineModel, tags=["neural-gpu"]):
 
     def forward_cells(self, x_BND: Tensor) -> Tensor:
         active_BN = self.active_cells((x_BND != 0).any(dim=-1))
-        if self._is_fused():
+        if self._is_fused(x_BND.shape[1]):
             return self._run_fused(x_BND.flatten(0, 1), [active_BN])[0]
         return self._run_cells([x_BND], [active_BN])[0]
 
-    def _is_fused(self) -> bool:
+    def _is_fused(self, widest: int) -> bool:
         """Whether kernels compute; they are for training in float32, with or without autocast.
 
-        Where products of float32 numbers may be rounded to TF32 they are not: Triton cuts bits off that the library
-        rounds, and errs twice as much.
+        A sequence is the work of one multiprocessor, so a whole GPU that goes step by step overtakes it at some length.
+        Where products of float32 numbers may be rounded to TF32 the library computes them: Triton cuts off the bits
+        that the library rounds, and errs twice as much.
         """
         weight = self.input.weight
         rounded = torch.is_autocast_enabled(weight.device.type) or torch.get_float32_matmul_precision() == "highest"
-        fit = self.training and rounded and weight.dtype == torch.float32
+        short = widest <= LONGEST_FUSED or self.backend == "fused"
+        fit = self.training and rounded and short and weight.dtype == torch.float32
         return fit and resolve(self.backend, weight) == "fused"
 
     def embed(self, symbols_BN: Tensor) -> Tensor:
