@@ -19,6 +19,10 @@ from riffle.config import ModelConfig, TrainConfig
 from riffle.nn.switch import PairUnit
 
 
+WITHIN = math.erf(math.sqrt(2))
+"""Of normal numbers this share lies within two standard deviations; noise of gradients is cut off there."""
+
+
 def base_learning_rate(train: TrainConfig, model: ModelConfig) -> float:
     """The learning rate before warm-up and decay: lower for wider networks."""
     width = 96 / model.features
@@ -66,10 +70,10 @@ def clip_and_perturb(model: nn.Module, train: TrainConfig, learning_rate: Tensor
     if train.gradient_noise:
         clipped = gradients(model.parameters())
         sizes = [gradient.numel() for gradient in clipped]
-        # From the generator that is equal on all ranks: noise of their own would make their weights differ. For all
-        # weights at once, since it takes five launches.
-        noise = nn.init.trunc_normal_(clipped[0].new_empty(sum(sizes)), generator=generator)
-        parts = (noise * (learning_rate * train.gradient_noise)).split(sizes)
+        # From the generator that is equal on all ranks: noise of their own would make their weights differ. Not by
+        # nn.init.trunc_normal_, which in torch 2.13 draws until the host sees that all numbers lie within.
+        noise = clipped[0].new_empty(sum(sizes)).uniform_(-WITHIN, WITHIN, generator=generator).erfinv_()
+        parts = (noise * (learning_rate * (train.gradient_noise * math.sqrt(2)))).split(sizes)
         torch._foreach_add_(clipped, [part.view_as(each) for part, each in zip(parts, clipped, strict=True)])
 
 
