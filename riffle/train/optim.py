@@ -18,7 +18,6 @@ from torch.optim import Optimizer
 from riffle.config import ModelConfig, TrainConfig
 from riffle.nn.switch import PairUnit
 
-
 WITHIN = math.erf(math.sqrt(2))
 """Of normal numbers this share lies within two standard deviations; noise of gradients is cut off there."""
 
