@@ -56,8 +56,12 @@ def make_optimizer(model: nn.Module, train: TrainConfig, learning_rate: Tensor) 
     return torch.optim.AdamW(groups, lr=learning_rate, betas=(0.9, 0.999), eps=1e-5, fused=True, capturable=on_gpu)
 
 
-def gradients(parameters: Iterable[Tensor]) -> list[Tensor]:
-    """The gradients of those parameters that have one."""
+def gradients(model: nn.Module) -> list[Tensor]:
+    """The gradients of all parameters that have one."""
+    return _gradients(model.parameters())
+
+
+def _gradients(parameters: Iterable[Tensor]) -> list[Tensor]:
     return [parameter.grad for parameter in parameters if parameter.grad is not None]
 
 
@@ -67,7 +71,7 @@ def clip_and_perturb(model: nn.Module, train: TrainConfig, learning_rate: Tensor
     if train.clip:
         nn.utils.clip_grad_norm_(model.parameters(), train.clip)
     if train.gradient_noise:
-        clipped = gradients(model.parameters())
+        clipped = gradients(model)
         sizes = [gradient.numel() for gradient in clipped]
         # From the generator that is equal on all ranks: noise of their own would make their weights differ. Not by
         # nn.init.trunc_normal_, which in torch 2.13 draws until the host sees that all numbers lie within.
@@ -140,7 +144,7 @@ class AdaMax(ForeachOptimizer):
 
         limits = torch._foreach_mul(norms, ADAMAX_CLIP)
         torch._foreach_add_(limits, ADAMAX_CLIP_FLOOR)
-        clipped = torch._foreach_minimum(gradients(weights), list(limits))
+        clipped = torch._foreach_minimum(_gradients(weights), list(limits))
         torch._foreach_neg_(limits)
         torch._foreach_maximum_(clipped, list(limits))
         torch._foreach_mul_(means, ADAMAX_BETA)
@@ -195,7 +199,7 @@ class RAdam(ForeachOptimizer):
         sparse = {weight for group in self.param_groups if group["sparse"] for weight in group["params"]}
         weights = sorted(weights, key=lambda weight: weight in sparse)
         normalised = sum(weight not in sparse for weight in weights)
-        changes, squares, means = gradients(weights), self.buffer("square", weights), self.buffer("mean", weights)
+        changes, squares, means = _gradients(weights), self.buffer("square", weights), self.buffer("mean", weights)
         torch._foreach_mul_(squares, RADAM_BETA_SQUARE)
         torch._foreach_addcmul_(squares, changes, changes, 1 - RADAM_BETA_SQUARE)
         scales = torch._foreach_div(squares, 1 - power)
@@ -275,7 +279,7 @@ class Muon(torch.optim.AdamW):
                 # Adam expects a step count wherever there is state.
                 self.state[weight] = {"mean": torch.zeros_like(weight), "step": torch.zeros((), device=weight.device)}
         means = [self.state[weight]["mean"] for weight in weights]
-        changes = gradients(weights)
+        changes = _gradients(weights)
         torch._foreach_lerp_(means, changes, 1 - MUON_MOMENTUM)
         directions = [_matrices(each) for each in torch._foreach_lerp(changes, means, MUON_MOMENTUM)]
         for shape in sorted({each.shape[1:] for each in directions}):
