@@ -42,15 +42,11 @@ from riffle.train.step import DRAWN_STEPS, EAGER_STEPS, TrainStep
 
 DTYPES: dict[Precision, torch.dtype] = {"bf16": torch.bfloat16, "fp32": torch.float32}
 FORMS = {
-    (48, "bf16"): [
-        Form(64, 16, 16, 4, 6), Form(64, 16, 16, 4, 3), Form(64, 16, 16, 4, 9), Form(64, 16, 64, 4, 3),
-    ],
-    (96, "bf16"): [
-        Form(64, 32, 32, 8, 5), Form(64, 32, 32, 8, 3), Form(64, 32, 32, 8, 9), Form(64, 32, 64, 8, 4),
-    ],
+    (48, "bf16"): [Form(64, 16, 16, 4, 6), Form(64, 16, 64, 4, 3), Form(64, 64, 64, 8, 3)],
+    (96, "bf16"): [Form(64, 32, 64, 8, 4), Form(64, 32, 32, 8, 3), Form(64, 64, 64, 8, 3)],
     (48, "fp32"): [Form(64, 16, 16, 4, 3)],
     (96, "fp32"): [Form(64, 32, 32, 8, 3)],
-}  # fmt: skip
+}
 """Forms to be tried, by feature maps and precision."""
 
 
