@@ -56,7 +56,7 @@ class ResidualLayer:
         """All gradients, of as many layers as share products, one after the other."""
         pair = 2 * self.features
         sizes = [2 * pair * pair, 2 * pair * pair, 3 * pair, pair]
-        gradients = residual.unit_gradients(*torch.zeros(sum(sizes), device=self.device).split(sizes))
+        gradients = residual.unit_gradients(*torch.empty(sum(sizes), device=self.device).split(sizes))
         plans: list[Any] = [plan] * layers
         for share in share_gradients(plans, ["unit"] * layers):
             residual.backward_layer(

@@ -1,12 +1,12 @@
-"""The training step of small bins by the gated and the residual unit, by each form of its way back, in one process.
+"""The training step of small bins by the gated and the residual unit, by the streams of its way back, in one process.
 
     python benchmarks/step_times.py RESULT.json
-    python benchmarks/step_times.py RESULT.json --forms library fills+early --rounds 9 --check
+    python benchmarks/step_times.py RESULT.json --forms library streams3 --rounds 9 --check
     python benchmarks/step_times.py RESULT.json --forms library --profile
 
 Every form of every unit is captured as a graph first. Then all of them are replayed in turn, round by round, so that a
 drift of the clock concerns all alike. The cache is not emptied between replays, as ``riffle bench`` does, and examples
-are not drawn. ``--check`` compares loss and gradients with float64, ``--profile`` prints the kernels of a step.
+are not drawn. ``--check`` compares every gradient with float64, ``--profile`` prints the kernels of a step.
 """
 
 from __future__ import annotations
@@ -15,21 +15,18 @@ import argparse
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from kernel_checks import CACHES
+from torch import Tensor
 
-from riffle.bench.jobs import JOBS
+from riffle.bench.jobs import CHECKED_STEPS, JOBS, _train_step
 from riffle.bench.measure import relative_error
 from riffle.bench.workloads import Workload
 from riffle.environment import environment
 from riffle.files import write_json
-from riffle.kernels import layer_plan, tuning
-from riffle.kernels.tuning import RowForm
+from riffle.kernels import tuning
 from riffle.train.step import TrainStep
 
 DEVICE = torch.device("cuda")
@@ -37,72 +34,13 @@ WORKLOADS = {
     unit: Workload(f"{unit}-step", "training step", 192, 1, (8, 16, 32, 64), batch=64, graph=True, unit=unit)
     for unit in ("gated", "residual")
 }
-
-
-class Setting(NamedTuple):
-    """What :mod:`riffle.kernels.tuning` has."""
-
-    back: tuning.ResidualBackward = tuning.RESIDUAL_BACKWARD
-    rows: dict[str, RowForm] = tuning.FEW_ROWS
-    streams: int = tuning.SIDE_STREAMS
-    few_copies: bool = tuning.FEW_COPIES
-    cast_pieces: int = tuning.CAST_PIECES
-    priority: int = tuning.CAPTURE_PRIORITY
-    gradient_pairs: int = tuning.GRADIENT_PAIRS
-
-
-def _with_back(setting: Setting, **changes: bool) -> Setting:
-    return setting._replace(back=setting.back._replace(**changes))
-
-
-def _with_rows(setting: Setting, **changes: Any) -> Setting:
-    return setting._replace(rows=setting.rows | {"backward": setting.rows["backward"]._replace(**changes)})
-
-
-CHANGES: dict[str, Callable[[Setting], Setting]] = {
-    "library": lambda setting: setting,
-    "adds": partial(_with_back, fills=False),
-    "fills": partial(_with_back, fills=True),
-    "early": partial(_with_back, early=True),
-    "apart": partial(_with_back, apart=True),
-    "stages2": partial(_with_rows, stages=2),
-    "stages3": partial(_with_rows, stages=3),
-    "back16": partial(_with_rows, tile=16),
-    "copies": lambda setting: setting._replace(few_copies=False),
-    "pieces": lambda setting: setting._replace(cast_pieces=64),
-    "streams2": lambda setting: setting._replace(streams=2),
-    "streams3": lambda setting: setting._replace(streams=3),
-    "priority": lambda setting: setting._replace(priority=-1),
-    "gradients13": lambda setting: setting._replace(gradient_pairs=2**13),
-    "gradients14": lambda setting: setting._replace(gradient_pairs=2**14),
-}
-"""What a part of a form's name does, see :class:`tuning.ResidualBackward`, :class:`tuning.RowForm` and the constants.
-"adds+copies" is as it was before. What comes after "back16" concerns the gated unit as well."""
-FORMS = (
-    "adds+copies", "copies", "library", "early", "early+streams3", "apart", "stages2", "stages3", "priority",
-    "pieces", "early+streams3+priority", "gradients13", "early+streams3+stages2", "early+streams3+stages2+apart",
-    "early+streams3+stages2+pieces",
-)  # fmt: skip
-GATED = ("library", "copies", "pieces", "streams3", "priority", "streams3+priority", "gradients13")
-"""Forms by which the gated unit is timed, where they are asked for; the first one always."""
-
-
-def use(name: str) -> None:
-    """Let the library plan by a form."""
-    setting = Setting()
-    for change in name.split("+"):
-        setting = CHANGES[change](setting)
-    tuning.RESIDUAL_BACKWARD, tuning.FEW_ROWS = setting.back, setting.rows
-    tuning.SIDE_STREAMS, tuning.CAPTURE_PRIORITY = setting.streams, setting.priority
-    tuning.FEW_COPIES, tuning.CAST_PIECES = setting.few_copies, setting.cast_pieces
-    layer_plan.GRADIENT_PAIRS = tuning.GRADIENT_PAIRS = setting.gradient_pairs
-    for cache in CACHES:
-        cache.cache_clear()
+FORMS = {"library": tuning.SIDE_STREAMS, "streams2": 2, "streams3": 3}
+"""Each form's :data:`tuning.SIDE_STREAMS`."""
 
 
 def captured(unit: str, form: str) -> torch.cuda.CUDAGraph:
     """The graph of a step; the job that made it lives as long as the graph does."""
-    use(form)
+    tuning.SIDE_STREAMS = FORMS[form]
     job = JOBS["training step"].build(WORKLOADS[unit], "fused-keep", DEVICE)
     for _ in range(job.first_calls):
         job.call()
@@ -117,13 +55,22 @@ _alive: list[Any] = []
 """What graphs read and write."""
 
 
-def check(unit: str, form: str, reference: dict[str, Any]) -> dict[str, float]:
-    """How far loss and gradients of a form are from those in float64."""
-    use(form)
-    job = JOBS["training step"].build(WORKLOADS[unit], "fused-keep", DEVICE)
-    results = job.results()
-    assert results is not None
-    return {name: float(f"{relative_error(results[name], reference[name]):.3g}") for name in reference}
+def last_gradients(unit: str, *, double: bool = False) -> dict[str, Tensor]:
+    """The gradients of all parameters in a step that is the same in every form, or in float64."""
+    step = _train_step(WORKLOADS[unit], "eager" if double else "fused-keep", DEVICE, checked=True, double=double)
+    for _ in range(CHECKED_STEPS):
+        step()
+    parameters = step.model.named_parameters()
+    # Copied, since a graph's memory goes with the step.
+    return {name: parameter.grad.double().clone() for name, parameter in parameters if parameter.grad is not None}
+
+
+def check(unit: str, form: str, exact: dict[str, Tensor]) -> dict[str, float]:
+    """How far the gradients of a form are from those in float64, by parameter."""
+    tuning.SIDE_STREAMS = FORMS[form]
+    actual = last_gradients(unit)
+    assert actual.keys() == exact.keys()
+    return {name: float(f"{relative_error(actual[name], exact[name]):.3g}") for name in exact}
 
 
 def milliseconds(graph: torch.cuda.CUDAGraph, replays: int) -> float:
@@ -188,7 +135,7 @@ def main() -> None:
     """Capture, time, write and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("result", metavar="RESULT.json")
-    parser.add_argument("--forms", nargs="*", default=list(FORMS), help="names of changes, joined by +")
+    parser.add_argument("--forms", nargs="*", choices=FORMS, default=list(FORMS))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--replays", type=int, default=200, help="of each in a round")
     parser.add_argument("--seconds", type=float, default=55.0, help="after which no further round begins")
@@ -197,41 +144,27 @@ def main() -> None:
     options = parser.parse_args()
     begin = time.monotonic()
     record: dict[str, Any] = {"rows": [], **environment(DEVICE)}
-    rows = [("gated", form) for form in GATED if form == GATED[0] or form in options.forms]
-    rows += [("residual", form) for form in options.forms]
-    graphs: dict[tuple[str, str], torch.cuda.CUDAGraph] = {}
-    failed: dict[tuple[str, str], str] = {}
-    for row in rows:
-        try:
-            graphs[row] = captured(*row)
-        except Exception as error:
-            failed[row] = f"{type(error).__name__}: {error}"[:400]
-            print(*row, failed[row], flush=True)
+    graphs = {(unit, form): captured(unit, form) for unit in WORKLOADS for form in options.forms}
     print(f"{len(graphs)} graphs after {time.monotonic() - begin:.0f} s", flush=True)
-    times: dict[tuple[str, str], list[float]] = {row: [] for row in graphs}
+    times: dict[tuple[str, str], list[float]] = defaultdict(list)
     for index in range(options.rounds):
         if index and time.monotonic() - begin > options.seconds:
             break
         for row, graph in graphs.items():
             times[row].append(milliseconds(graph, options.replays))
-    for row in rows:
-        entry: dict[str, Any] = {"unit": row[0], "form": row[1]}
-        if row in failed:
-            record["rows"].append(entry | {"failed": failed[row]})
-            continue
-        each = times[row]
+    for (unit, form), each in times.items():
         median = statistics.median(each)
-        entry |= {"milliseconds": round(median, 4), "fastest": round(min(each), 4), "slowest": round(max(each), 4)}
-        record["rows"].append(entry | {"rounds": len(each)})
-        ratio = median / statistics.median(times.get(rows[0], each))
+        entry = {"milliseconds": round(median, 4), "fastest": round(min(each), 4), "slowest": round(max(each), 4)}
+        record["rows"].append({"unit": unit, "form": form, **entry, "rounds": len(each)})
+        ratio = median / statistics.median(times["gated", options.forms[0]])
         spread = f"{min(each):.4f} to {max(each):.4f}"
-        print(f"{row[0]:9} {row[1]:32} {median:.4f} ms ({spread}), {ratio - 1:+.1%} of gated", flush=True)
+        print(f"{unit:9} {form:9} {median:.4f} ms ({spread}), {ratio - 1:+.1%} of gated", flush=True)
     write_json(Path(options.result), record)
     if options.check:
         record["errors"] = {}
-        references = {unit: JOBS["training step"].reference(WORKLOADS[unit], DEVICE) for unit in WORKLOADS}
+        exact = {unit: last_gradients(unit, double=True) for unit in WORKLOADS}
         for unit, form in graphs:
-            record["errors"][f"{unit} {form}"] = errors = check(unit, form, references[unit] or {})
+            record["errors"][f"{unit} {form}"] = errors = check(unit, form, exact[unit])
             print(unit, form, errors, flush=True)
     if options.profile:
         record["kernels"] = {}

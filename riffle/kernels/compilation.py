@@ -93,9 +93,7 @@ def _compile_with(compilers: _Compilers, plan: NetworkPlan, dropout: bool) -> No
 def dry_run(plan: NetworkPlan, *, dropout: bool) -> None:
     """Run the passes of a plan on tensors without memory, with :meth:`Launch.compile` in the place of every launch."""
     seen: set[Launch] = set()
-    layers = [
-        layer._replace(plan=type(layer.plan)(*(_compiling(part, seen) for part in layer.plan))) for layer in plan.layers
-    ]
+    layers = [layer._replace(plan=type(layer.plan)(*_compiling(layer.plan, seen))) for layer in plan.layers]
     plan = plan._replace(layers=tuple(layers))
     # Launches ask tensors for dtype and alignment alone, and nobody reads the shapes of weights.
     sizes = zip(plan.batches, plan.lengths, strict=True)
@@ -111,8 +109,8 @@ def dry_run(plan: NetworkPlan, *, dropout: bool) -> None:
 
 
 def _compiling(part: Any, seen: set[Launch]) -> Any:
-    """A part of a layer's plan with launches that start nothing; a named tuple has none."""
-    if type(part) is tuple:
+    """A part of a layer's plan, or all of them, with launches that start nothing."""
+    if isinstance(part, tuple):
         return tuple(_compiling(each, seen) for each in part)
     return _Compiling(part, seen) if isinstance(part, Launch | dict) else part
 
@@ -146,7 +144,7 @@ class _NothingComputed(TorchFunctionMode):
         if func in self.writers or func is torch.empty_like:
             return args[0]
         if func is Tensor.sum:  # over rows
-            return args[0][0]
+            return args[0].new_empty(args[0].shape[1:])
         if func is torch.cat:
             first, *others = args[0]
             return first.new_empty(len(first) + sum(map(len, others)), *first.shape[1:])

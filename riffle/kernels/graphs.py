@@ -23,7 +23,6 @@ from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from riffle.environment import free_bytes
-from riffle.kernels import tuning
 from riffle.kernels.plan import KEEP_GATES, KEEP_NOTHING, NetworkPlan
 
 if TYPE_CHECKING:
@@ -86,8 +85,7 @@ def capture(
     graph = torch.cuda.CUDAGraph()
     for generator in generators:
         graph.register_generator_state(generator)
-    stream = torch.cuda.Stream(priority=tuning.CAPTURE_PRIORITY) if tuning.CAPTURE_PRIORITY else None
-    with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
+    with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
         result = call()
     return graph, result
 

@@ -89,8 +89,6 @@ class Workspace:
         self.dtype, self.device, self.sides = cells.dtype, cells.device, sides
         self.read: dict[str, list[torch.cuda.Event]] = {}
         """For each set of buffers that products on the side read, when they have."""
-        self.prepared: torch.cuda.Event | None = None
-        """When all that :meth:`beside` launched is done."""
         self.share: ShareBuffers | None = None
         """Of the layers that share gradients now, and"""
         self.shares: dict[str, ShareBuffers | None] = {}
@@ -133,21 +131,9 @@ class Workspace:
             return
         side = self.sides[number % len(self.sides)]
         side.wait_stream(torch.cuda.current_stream())
-        if self.prepared is not None:
-            side.wait_event(self.prepared)
         with torch.cuda.stream(side):
             yield
             self.read.setdefault(name, []).append(side.record_event())
-
-    @contextmanager
-    def beside(self, share: GradientShare) -> Iterator[None]:
-        """Launch on the first side what reads nothing that layers of this share launched, and fills their buffers."""
-        side = self.sides[0]
-        if share.place == 0:
-            side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            yield
-        self.prepared = side.record_event()
 
     def join(self) -> None:
         """Wait for what was launched on the side."""

@@ -56,10 +56,10 @@ def forward(
             _allocate(plan, x_BND, _sum_rows(plan) if pairs else [], plan.features),
         )
         regions_of_cells = _saved_regions(plan, saved) if plan.keep else ()
-        cells = Cells(saved.inputs[0], plan.regions, regions_of_cells, few_copies=_few_copies(plan))
-        # A batch that waits for later layers goes at once to where they find it.
-        waiting = [copy for layer in plan.layers for copy in layer.step.before if copy.source.region == INPUT]
-        workspace = Workspace(cells.enter(plan, xs_BND, waiting if cells.few_copies else []))
+        cells = Cells(saved.inputs[0], plan.regions, regions_of_cells, few_copies=plan.small)
+        # In small work, a batch that waits for later layers goes at once to where they find it.
+        copies = [copy for layer in plan.layers for copy in layer.step.before] if plan.small else []
+        workspace = Workspace(cells.enter(plan, xs_BND, [copy for copy in copies if copy.source.region == INPUT]))
         seeds, kept = _seeds(plan, seed), _kept(plan, saved)
         counters = _counters(plan, x_BND)
         for index, layer in enumerate(plan.layers):
@@ -145,11 +145,11 @@ def backward(
         inputs = Cells(saved.inputs[0], plan.regions, _saved_regions(plan, saved))
         if plan.direct:
             inputs.enter(plan, xs_BND)
-        grads = Cells(saved.inputs[0], plan.backward_regions, few_copies=_few_copies(plan))
+        grads = Cells(saved.inputs[0], plan.backward_regions, few_copies=plan.small)
         workspace = Workspace(grads.enter_whole(plan, grad_CD), _side_streams(plan, grad_CD))
         seeds, kept = _seeds(plan, seed), _kept(plan, saved)
         sizes = gradient_sizes(plan.features, plan.kind, plan.scaled)
-        fills = all(kernels.fills(layer.plan) for layer in plan.layers) and all(used for used, _ in plan.used)
+        fills = kernels.fills and all(used for used, _ in plan.used)
         allocate = grad_CD.new_empty if fills else grad_CD.new_zeros
         grad_parameters = allocate(sum(sizes), dtype=torch.float32)
         gradients = _unit_gradients(plan, grad_parameters)
@@ -406,7 +406,7 @@ def unit_weights(plan: NetworkPlan, parameters: Sequence[Tensor], cast: Tensor |
                 targets = [piece for part, each in zip(parts, rows, strict=True) for piece in part.split(each)]
             with torch.no_grad():
                 sources = [parameter for group in groups for parameter in group]
-                torch._foreach_copy_(*_cast_pieces(targets, sources))
+                torch._foreach_copy_(targets, sources)
         weights = parts
     make = kernels.weights
     return Weights([make(*weights[4 * index : 4 * index + 4], scale) for index, scale in enumerate(scales)], cast)
@@ -416,21 +416,6 @@ def weight_sizes(features: int, kind: str) -> tuple[int, int, int, int]:
     """Of a unit's matrices and biases as its launches take them, in the order of its parameters."""
     kernels = KERNELS[kind]
     return 2 * kernels.first * features**2, kernels.first * features, kernels.second * features**2, 2 * features
-
-
-def _cast_pieces(parts: list[Tensor], weights: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-    """The same numbers in pieces, where a graph will copy them, and the host's time is spent once."""
-    pieces = tuning.CAST_PIECES
-    if not (pieces and weights[0].is_cuda and torch.cuda.is_current_stream_capturing()):
-        return parts, weights
-    return cut(parts, weights, pieces)
-
-
-def cut(targets: Sequence[Tensor], sources: Sequence[Tensor], pieces: int) -> tuple[list[Tensor], list[Tensor]]:
-    """Pairs of tensors as about so many pairs of vectors of one size, the last one of each pair shorter."""
-    size = rounded(max(1, sum(source.numel() for source in sources) // max(1, pieces - len(sources))))
-    cuts = [[piece for each in tensors for piece in each.flatten().split(size)] for tensors in (targets, sources)]
-    return cuts[0], cuts[1]
 
 
 def gradient_sizes(features: int, kind: str, scaled: Sequence[bool]) -> list[int]:
@@ -455,10 +440,6 @@ def _side_streams(plan: NetworkPlan, x: Tensor) -> list[torch.cuda.Stream]:
     if plan.small and x.is_cuda and torch.cuda.is_current_stream_capturing():
         return [torch.cuda.Stream(x.device) for _ in range(tuning.SIDE_STREAMS)]
     return []
-
-
-def _few_copies(plan: NetworkPlan) -> bool:
-    return tuning.FEW_COPIES and plan.small
 
 
 def _seeds(plan: NetworkPlan, seed: Tensor | None) -> Sequence[Tensor | None]:

@@ -16,14 +16,13 @@ import torch
 import triton
 from torch import Tensor
 
-from riffle.kernels import residual_switch, tuning
+from riffle.kernels import residual_switch
 from riffle.kernels.launches import Kept, Launch, Workspace
 from riffle.kernels.layer_backward import add_weight_gradient
 from riffle.kernels.layer_plan import GradientShare, Variants, group_numbers, one_pass
 from riffle.kernels.reference import CANDIDATE_SCALE, FEATURES_EPSILON, SEQUENCE_EPSILON, Norm
 from riffle.kernels.tuning import (
     Blocks,
-    ResidualBackward,
     dependent_launch,
     residual_blocks,
     row_blocks,
@@ -46,10 +45,8 @@ class ResidualPlan(NamedTuple):
     features: int
     switch_forward: Launch | None
     """All after the first product in one; None where the library's second product serves better."""
-    norm_forward: Variants
-    """By ``PDL``."""
-    norm_backward: Variants
-    """By ``ACTIVE``."""
+    norm_forward: Launch
+    norm_backward: Launch
     residual_forward: Launch
     residual_backward: Variants
     """By ``COPY`` and ``PDL``."""
@@ -58,7 +55,6 @@ class ResidualPlan(NamedTuple):
     """Shares of the gradient of B_Z where sequences leave them, one each, and not tiles; 0 where tiles do."""
     dependent: bool
     """These three: see :class:`~riffle.kernels.layer_plan.LayerPlan`."""
-    back: ResidualBackward
 
 
 class ResidualUnitWeights(NamedTuple):
@@ -131,14 +127,13 @@ def plan_layer(
         pairs,
         features,
         switch_forward=blocks and _switch(blocks, pairs, features, groups, **flags, **fast),
-        norm_forward=Variants(("PDL",), partial(make, norm, "forward", *arguments, FAST=fast["FAST"])),
-        norm_backward=Variants(("ACTIVE",), partial(make, norm, "backward", *arguments, **fast)),
+        norm_forward=make(norm, "forward", *arguments, **fast),
+        norm_backward=make(norm, "backward", *arguments, **fast),
         residual_forward=around("residual_forward", PDL=dependent),
         residual_backward=Variants(("COPY", "PDL"), partial(around, "residual_backward", tile_rows=tile_rows)),
         tile_rows=tile_rows,
         sum_rows=0 if norm == "features" else sum(sequences),
         dependent=dependent,
-        back=tuning.RESIDUAL_BACKWARD,
     )
 
 
@@ -222,7 +217,7 @@ def forward_layer(
         )  # fmt: skip
         return out_CD
     active = workspace("active", plan.pairs, 2 * pair)
-    plan.norm_forward[plan.dependent,](hidden, weights.hidden_bias, active)
+    plan.norm_forward(hidden, weights.hidden_bias, active)
     candidate_PE = workspace("candidate", plan.pairs, pair)
     torch.mm(active, weights.candidate.t(), out=candidate_PE)
     out_CD = torch.empty_like(x_CD) if out_CD is None else out_CD
@@ -265,32 +260,22 @@ def backward_layer(
         torch.mm(state_PE, weights.hidden.t(), out=hidden)
     else:
         hidden = kept.gates
-    # What the forward pass kept can be put together where nobody waits for it.
-    apart = plan.back.apart and kept is not None and bool(workspace.sides)
-    if apart:
-        with workspace.beside(share):
-            plan.norm_forward[False,](hidden, weights.hidden_bias, all_active[here])
-            if not alone:
-                all_states[here].copy_(state_PE)
     # A launch that has to wait for another stream as well follows the one before it in the usual way.
-    plan.residual_backward[not (alone or apart), plan.dependent and not workspace.waited](
+    plan.residual_backward[not alone, plan.dependent and not workspace.waited](
         state_PE, weights.residual, grad_out_CD, all_grad_candidates[here], grad_state_PE, all_states[here], tiles, seed
     )
     grad_hidden = all_grad_hidden[here]
     torch.mm(all_grad_candidates[here], weights.candidate, out=grad_hidden)
-    plan.norm_backward[not apart,](hidden, weights.hidden_bias, grad_hidden, all_active[here], norm_tiles)
-    if not plan.back.early:
-        grad_state_PE.addmm_(grad_hidden, weights.hidden)
-    if share.last:
-        fresh = plan.back.fills and share.fresh
-        with workspace.aside(half, 1):
-            add_weight_gradient(all_grad_candidates, all_active, gradients.candidate, fresh=fresh)
-        with workspace.aside(half, 2):
-            _add_sums(tile_sums, norm_sums, gradients.vectors, fresh=fresh)
-        with workspace.aside(half):
-            add_weight_gradient(all_grad_hidden, all_states, gradients.hidden, fresh=fresh)
-    if plan.back.early:
-        grad_state_PE.addmm_(grad_hidden, weights.hidden)
+    plan.norm_backward(hidden, weights.hidden_bias, grad_hidden, all_active[here], norm_tiles)
+    grad_state_PE.addmm_(grad_hidden, weights.hidden)
+    if not share.last:
+        return
+    with workspace.aside(half, 1):
+        add_weight_gradient(all_grad_candidates, all_active, gradients.candidate, fresh=share.fresh)
+    with workspace.aside(half, 2):
+        _add_sums(tile_sums, norm_sums, gradients.vectors, fresh=share.fresh)
+    with workspace.aside(half):
+        add_weight_gradient(all_grad_hidden, all_states, gradients.hidden, fresh=share.fresh)
 
 
 def _add_sums(tile_sums: Tensor, norm_sums: Tensor | None, vectors: Tensor, *, fresh: bool) -> None:

@@ -21,13 +21,13 @@ from riffle.kernels.gated_switch import _destination, _follow, _keep, _load, _si
 def features_forward(
     p_hidden, p_bias, p_active, n_pairs,
     H: tl.constexpr, EPSILON: tl.constexpr, FAST: tl.constexpr, EVEN: tl.constexpr, TILE_P: tl.constexpr,
-    WARP_ROWS: tl.constexpr, STAGES: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr, PDL: tl.constexpr,
+    WARP_ROWS: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Normalise the features of each pair, add the bias, and apply GELU; rows are cut into blocks of columns."""
     _follow(PDL)
     tile = (tl.num_programs(0) - 1 - tl.program_id(0)).to(tl.int64)  # last rows first, as in gated_switch.py
     b_biases = _vector(p_bias, H, WARP_ROWS, BLOCK_P, BLOCK_C)
-    for step in tl.range(TILE_P // BLOCK_P, num_stages=STAGES):
+    for step in range(TILE_P // BLOCK_P):
         rows = tile * TILE_P + step * BLOCK_P + tl.arange(0, BLOCK_P)
         b_centred = _centred(_rows(p_hidden, rows, n_pairs, H, EVEN, BLOCK_C), H, BLOCK_C)
         b_rate = _rate(b_centred, H, EPSILON)
@@ -89,14 +89,13 @@ def features_switch(
 @triton.jit
 def features_backward(
     p_hidden, p_bias, p_grad, p_active, p_grad_biases, n_pairs,
-    H: tl.constexpr, EPSILON: tl.constexpr, ACTIVE: tl.constexpr, FAST: tl.constexpr, EVEN: tl.constexpr,
-    TILE_P: tl.constexpr, WARP_ROWS: tl.constexpr, STAGES: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
-    PDL: tl.constexpr,
+    H: tl.constexpr, EPSILON: tl.constexpr, FAST: tl.constexpr, EVEN: tl.constexpr, TILE_P: tl.constexpr,
+    WARP_ROWS: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Through GELU and the normalisation: ``p_grad`` holds the gradient of active and takes that of hidden.
 
-    With ``ACTIVE``, ``p_active`` takes what :func:`features_forward` stored, for the gradient of W; ``p_grad_biases``
-    ``[tiles, 2H]`` takes each tile's share of the gradient of B_Z (columns 0 to H).
+    ``p_active`` takes what :func:`features_forward` stored, for the gradient of W, and ``p_grad_biases``
+    ``[tiles, 2H]`` each tile's share of the gradient of B_Z (columns 0 to H).
     """
     _follow(PDL)
     tile = (tl.num_programs(0) - 1 - tl.program_id(0)).to(tl.int64)
@@ -105,7 +104,7 @@ def features_backward(
     for _ in tl.static_range((H + BLOCK_C - 1) // BLOCK_C):
         b_sum = tl.zeros((BLOCK_P if WARP_ROWS else 1, BLOCK_C), dtype=tl.float32)
         b_sums += (b_sum,)  # type: ignore[assignment]  # tuples grow here
-    for step in tl.range(TILE_P // BLOCK_P, num_stages=STAGES):
+    for step in range(TILE_P // BLOCK_P):
         rows = tile * TILE_P + step * BLOCK_P + tl.arange(0, BLOCK_P)
         b_hidden = _rows(p_hidden, rows, n_pairs, H, EVEN, BLOCK_C)
         # A warp with whole rows asks for all it needs at once, and has no registers left to hold the bias for long.
@@ -122,8 +121,7 @@ def features_backward(
             b_unit = b_centred[block] * b_rate[:, None]
             b_active, b_slope = _gelu(b_unit + b_biases[block].to(tl.float32), FAST)
             b_grad = (b_grad_active[block] if WARP_ROWS else _load(p_grad + at, mask, EVEN)) * b_slope
-            if ACTIVE:
-                _store(p_active + at, b_active, mask, EVEN)
+            _store(p_active + at, b_active, mask, EVEN)
             b_grads += (b_grad,)  # type: ignore[assignment]  # and here
             # Warps with rows of their own wait for each other at the end alone.
             b_share = b_grad if WARP_ROWS else tl.sum(b_grad, axis=0, keep_dims=True)
@@ -172,8 +170,8 @@ def sequence_forward(
 @triton.jit
 def sequence_backward(
     p_hidden, p_bias, p_grad, p_active, p_grad_bias, firsts, starts, lengths,
-    H: tl.constexpr, EPSILON: tl.constexpr, ACTIVE: tl.constexpr, FAST: tl.constexpr, ONE: tl.constexpr,
-    BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr, PDL: tl.constexpr,
+    H: tl.constexpr, EPSILON: tl.constexpr, FAST: tl.constexpr, ONE: tl.constexpr, BLOCK_P: tl.constexpr,
+    BLOCK_C: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Through GELU and that normalisation; ``p_grad_bias`` ``[sequences, H]`` takes shares of B_Z's gradient."""
     _follow(PDL)
@@ -187,8 +185,7 @@ def sequence_backward(
         b_grad *= b_slope
         b_sum, b_along = tl.sum(b_grad, axis=0), tl.sum(b_grad * b_shifted, axis=0)
         b_grad_mean, b_along = _through_rate(b_sum, b_along, b_rate, b_bias, count)
-        if ACTIVE:
-            _store(p_active + at, b_active, mask, False)
+        _store(p_active + at, b_active, mask, False)
         _store(p_grad + at, _grad_hidden(b_grad, b_shifted, b_rate, b_along, b_grad_mean), mask, False)
     else:
         b_mean, b_rate = _moments(p_hidden, first, count, columns, b_bias, H, EPSILON, BLOCK_P, BLOCK_C)
@@ -210,8 +207,7 @@ def sequence_backward(
             b_active, b_slope = _gelu(b_shifted * b_rate[None, :], FAST)
             b_grad = _load(p_grad + at, mask, False) * b_slope
             _store(p_grad + at, _grad_hidden(b_grad, b_shifted, b_rate, b_along, b_grad_mean), mask, False)
-            if ACTIVE:
-                _store(p_active + at, b_active, mask, False)
+            _store(p_active + at, b_active, mask, False)
             row += BLOCK_P
     program = tl.program_id(0).to(tl.int64)
     tl.store(p_grad_bias + program * H + columns, b_grad_mean * count, mask=columns < H)

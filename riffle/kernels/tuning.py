@@ -67,10 +67,6 @@ class RowForm(NamedTuple):
     """Of a program, at most."""
     shared: bool = False
     """Whether warps share rows. Otherwise each has rows of its own, up to 1,024 numbers wide, which it sums alone."""
-    stages: int | None = None
-    """Rounds whose rows are in shared memory or on their way there; None loads them when they are needed."""
-    registers: int | None = None
-    """Of a thread, at most; None for any number."""
 
 
 FEW_ROWS = {"forward": RowForm(4, 4), "backward": RowForm(32, 8)}
@@ -87,9 +83,7 @@ def row_form(pairs: int, way: str) -> RowForm:
 def row_blocks(form: RowForm, width: int) -> Blocks:
     """For rows of ``width`` numbers."""
     whole = 1 << (width - 1).bit_length()
-    options: dict[str, Any] = {"TILE_P": form.tile, "WARP_ROWS": not form.shared, "STAGES": form.stages}
-    if form.registers is not None:
-        options["maxnreg"] = form.registers
+    options: dict[str, Any] = {"TILE_P": form.tile, "WARP_ROWS": not form.shared}
     if form.shared:
         rows = max(1, min(form.tile, 512 * form.warps // whole))
         return Blocks(rows, whole, options | {"num_warps": form.warps})
@@ -144,28 +138,10 @@ def residual_blocks(pairs: int, features: int, dtype: torch.dtype) -> Blocks | N
     return switch_blocks(2 * pairs, features, dtype) if pairs >= FEWEST_RESIDUAL_PAIRS else None
 
 
-class ResidualBackward(NamedTuple):
-    """What the residual unit's way back leaves to streams beside the one that the next layer waits for."""
-
-    fills: bool = True
-    """Whether a unit's first layers fill its gradients. Otherwise these are zeros, to which all layers add."""
-    early: bool = False
-    """Whether the gradients of the weights begin before the product that makes the gradient of the pairs."""
-    apart: bool = False
-    """Whether what they read of the forward pass, the pairs and what the second product read, is put together beside
-    the passes and not by them."""
-
-
-RESIDUAL_BACKWARD = ResidualBackward()
 SIDE_STREAMS = 1
-"""Streams for the gradients of weights in a graph of small work."""
-FEW_COPIES = True
-"""Whether, in small work, cells go at once to where their first layer finds them, and several copies are one launch."""
-CAST_PIECES = 0
-"""In a graph, weights are cast in about so many pieces; 0 for whole ones. PyTorch's kernel for lists of tensors gives
-65,536 numbers to a block, so that a few blocks cast a small network; up to 64 pieces are one launch."""
-CAPTURE_PRIORITY = 0
-"""Of the stream that becomes a graph; below 0 its launches go before those of the streams beside it."""
+"""Streams for the gradients of weights in a graph of small work. With three a training step of the bins 8 to 64 took
+0.971 ms for 1.008 with the gated unit and 0.976 for 0.998 with the residual one on an H200, but their results are not
+yet compared with the definition on a GPU."""
 
 
 class LayerForm(NamedTuple):

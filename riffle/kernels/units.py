@@ -35,8 +35,8 @@ class UnitKernels:
     """From matrices, biases and the vector, in the order of the parameters."""
     gradients: Callable[..., Any]
     """From tensors in float32 for the gradients of the matrices, of both biases as one, and of the vector."""
-    fills: Callable[[Any], bool] = lambda plan: False
-    """Whether, by a layer's plan, the first layers of a unit fill these; otherwise all add to them."""
+    fills: bool = False
+    """Whether the first layers of a unit on the way back fill these; otherwise all add to them."""
     joined: bool = False
     """Whether the first product has a further matrix and bias below its own: they are copied together in each pass."""
 
@@ -51,7 +51,7 @@ def _residual(norm: Norm) -> UnitKernels:
         backward_layer=residual.backward_layer,
         weights=residual.ResidualUnitWeights,
         gradients=residual.unit_gradients,
-        fills=lambda plan: plan.back.fills,
+        fills=True,
     )
 
 

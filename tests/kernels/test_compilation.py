@@ -189,6 +189,22 @@ def test_all_that_is_launched_is_compiled_before(
     assert not operators & COMPUTING
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="passes run on a CPU")
+@pytest.mark.parametrize("unit", ["gated", "swap-gate", "residual"])
+def test_a_batch_without_sequences_compiles_nothing(
+    recorded: list[RecordedKernel], unit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plans, make_plan = [], operator._plan
+    monkeypatch.setattr(operator, "_plan", lambda *args, **more: plans.append(make_plan(*args, **more)) or plans[-1])
+    for recompute in (True, False):
+        net = ShuffleExchange(8, blocks=2, unit=unit, backend="fused", recompute=recompute, graphs=False)
+        net(torch.zeros(0, 8, 8, requires_grad=True)).sum().backward()
+    for plan in plans:
+        compilation.dry_run(plan, dropout=False)
+    assert len(plans) >= 2
+    assert not any(kernel.compiled or kernel.launched for kernel in recorded)
+
+
 # When
 
 

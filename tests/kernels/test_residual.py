@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import warnings
-from typing import NamedTuple
 
 import pytest
 import torch
@@ -17,12 +16,12 @@ pytest.importorskip("triton", reason="Triton has no build for this platform")
 
 from benchmark_scripts import load_script
 
-from riffle.kernels import layer_plan, operator, passes, residual, tuning
+from riffle.kernels import layer_plan, operator, residual, tuning
 from riffle.kernels.launches import Launch, Workspace
 from riffle.kernels.layer_plan import GradientShare
-from riffle.kernels.plan import plan_network
+from riffle.kernels.plan import NetworkPlan, plan_network
 from riffle.kernels.reference import NORMS
-from riffle.kernels.tuning import Blocks, ResidualBackward
+from riffle.kernels.tuning import Blocks
 
 from .test_fused import DEVICE, DTYPES, GPU, assert_as_accurate
 
@@ -133,61 +132,33 @@ def test_launches_that_wait_for_another_stream_are_ordinary(monkeypatch: pytest.
     assert launched == [*forward, *backward, ("residual_backward", True), ("features_backward", True)]
 
 
-def test_weights_are_cast_in_pieces_that_one_launch_takes() -> None:
-    weights = [torch.randn(shape) for shape in ((768, 384), (768,), (384, 768), (384,)) * 3]
-    targets = [torch.empty(weight.shape, dtype=torch.bfloat16) for weight in weights]
-    pieces, sources = passes.cut(targets, weights, 64)
-    assert [piece.shape for piece in pieces] == [piece.shape for piece in sources]
-    assert 48 <= len(pieces) <= 64
-    torch._foreach_copy_(pieces, sources)
-    for target, weight in zip(targets, weights, strict=True):
-        assert torch.equal(target, weight.bfloat16())
-
-
 class FakeStream:
-    """A stream that runs everything at once, and counts what it waits for."""
+    """A stream that runs everything at once, and counts the streams that it waits for."""
 
     waits = 0
 
     def wait_stream(self, other: FakeStream) -> None:
         self.waits += other is not self
 
-    def wait_event(self, event: FakeEvent) -> None:
-        self.waits += event.stream is not self
-
-    def record_event(self) -> FakeEvent:
-        return FakeEvent(self)
-
-
-class FakeEvent(NamedTuple):
-    stream: FakeStream
+    def record_event(self) -> FakeStream:
+        return self
 
     def wait(self) -> None:
-        MAIN.wait_event(self)
-
-
-MAIN = FakeStream()
+        """As an event."""
 
 
 @pytest.mark.parametrize("layers", [1, 3])
 @pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize(
-    "back",
-    [ResidualBackward(fills=False), ResidualBackward(early=True), ResidualBackward(early=True, apart=True)],
-    ids=["adds", "early", "apart"],
-)
-def test_forms_of_the_way_back(back: ResidualBackward, norm: str, layers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_streams_beside_the_way_back(norm: str, layers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of three layers, two share products, so that one fills the gradients and the other adds to them."""
-    monkeypatch.setattr(tuning, "RESIDUAL_BACKWARD", back)
-    monkeypatch.setattr(tuning, "FEW_ROWS", {way: form._replace(stages=2) for way, form in tuning.FEW_ROWS.items()})
     monkeypatch.setattr(layer_plan, "GRADIENT_PAIRS", 128)
     clear_plans()
     layer = load_script("kernel_trials").ResidualLayer(
         8, 64, norm=norm, dtype=torch.float32, device=torch.device(DEVICE)
     )
-    sides = [FakeStream() for _ in range(3)]
+    current, *sides = [FakeStream() for _ in range(4)]
     layer.workspace = Workspace(layer.x, sides)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda: MAIN)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: current)
     monkeypatch.setattr(torch.cuda, "stream", contextlib.nullcontext)
     plan = layer.plan(shuffle=1)
     layer.forward(plan)
@@ -198,13 +169,13 @@ def test_forms_of_the_way_back(back: ResidualBackward, norm: str, layers: int, m
         assert (ours.double() - theirs).norm() <= 1e-4 * theirs.norm()
 
 
-def test_copies_that_are_few_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fewer_copies_of_small_work_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     shapes = ((1, 8), (0, 16), (2, 4), (2, 8), (3, 2), (1, 3))
     torch.manual_seed(2)
     xs_BND, grads_BND = ([torch.randn(*shape, 4, device=DEVICE) for shape in shapes] for _ in range(2))
-    net, found = network("features", 4, blocks=2), []
-    for few in (False, True):
-        monkeypatch.setattr(tuning, "FEW_COPIES", few)
+    net, found = network("features", 4, blocks=2, graphs=False), []
+    for small in (False, True):
+        monkeypatch.setattr(NetworkPlan, "small", small)
         net.zero_grad()
         found.append(results(net, xs_BND, grads_BND))
     assert found[0].keys() == found[1].keys()
