@@ -107,6 +107,8 @@ class NetworkPlan(NamedTuple):
     """Whether some batch is shorter than the width at which it runs."""
     direct: bool
     """Whether the only batch is the first layer's input as it lies, and is kept as such for the backward pass."""
+    small: bool
+    """Whether starting its kernels takes longer than running them."""
     large: bool
     """Whether a layer's cells take so much memory that it is worth time to allocate late and to let go early."""
     eager: bool
@@ -125,11 +127,6 @@ class NetworkPlan(NamedTuple):
     def cells(self) -> int:
         """Of all batches at the widths at which they run."""
         return self.regions[INPUT]
-
-    @property
-    def small(self) -> bool:
-        """Whether starting its kernels takes longer than running them."""
-        return self.cells * self.features <= SMALL_WORK
 
 
 @lru_cache(maxsize=256)
@@ -185,6 +182,7 @@ def plan_network(
         pairs += plan.pairs
     if keep == KEEP_NOTHING:
         layers = join_layers(layers, merged, placed.regions)
+    small = sum(sizes) * features <= SMALL_WORK
     large = sum(sizes) * features * dtype.itemsize >= LARGE_BYTES
     back, back_regions = _plan_backward(merged, spans, sizes, layers)
     return NetworkPlan(
@@ -200,9 +198,10 @@ def plan_network(
         used_units(form, tuple(ks)),
         padded=tuple(widths) != lengths,
         direct=eager and len(batches) == 1 and x_dtype == dtype and widths[0] == lengths[0],
+        small=small,
         large=large,
         eager=eager,
-        separate=eager and sum(sizes) * features > SMALL_WORK,
+        separate=eager and not small,
         layers=tuple(layers),
         regions=placed.regions,
         backward=back,

@@ -16,10 +16,10 @@ pytest.importorskip("triton", reason="Triton has no build for this platform")
 
 from benchmark_scripts import load_script
 
-from riffle.kernels import layer_plan, operator, residual, tuning
+from riffle.kernels import layer_plan, operator, plan, residual, tuning
 from riffle.kernels.launches import Launch, Workspace
 from riffle.kernels.layer_plan import GradientShare
-from riffle.kernels.plan import NetworkPlan, plan_network
+from riffle.kernels.plan import plan_network
 from riffle.kernels.reference import NORMS
 from riffle.kernels.tuning import Blocks
 
@@ -174,10 +174,12 @@ def test_fewer_copies_of_small_work_change_nothing(monkeypatch: pytest.MonkeyPat
     torch.manual_seed(2)
     xs_BND, grads_BND = ([torch.randn(*shape, 4, device=DEVICE) for shape in shapes] for _ in range(2))
     net, found = network("features", 4, blocks=2, graphs=False), []
-    for small in (False, True):
-        monkeypatch.setattr(NetworkPlan, "small", small)
+    for most in (0, 2**30):
+        monkeypatch.setattr(plan, "SMALL_WORK", most)
+        clear_plans()
         net.zero_grad()
         found.append(results(net, xs_BND, grads_BND))
+    clear_plans()
     assert found[0].keys() == found[1].keys()
     for name, expected in found[0].items():
         torch.testing.assert_close(found[1][name], expected, rtol=0, atol=0)

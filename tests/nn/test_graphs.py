@@ -235,7 +235,9 @@ def test_little_room(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="max_graphs must be at least 1, got 0"):
         GraphCache(max_graphs=0)
     monkeypatch.setattr(plan, "SMALL_WORK", 1)
+    plan.plan_network.cache_clear()
     ours(cells())
+    plan.plan_network.cache_clear()
     assert ours.graphs.counts["large"] == 1
 
 

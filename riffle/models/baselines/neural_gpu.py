@@ -232,7 +232,7 @@ class NeuralGPU(BaselineModel, tags=["neural-gpu"]):
         Where products of float32 numbers may be rounded to TF32 the library computes them: Triton cuts off the bits
         that the library rounds, and errs twice as much.
         """
-        weight = self.input.weight
+        weight = self.output.weight
         rounded = torch.is_autocast_enabled(weight.device.type) or torch.get_float32_matmul_precision() == "highest"
         short = widest <= LONGEST_FUSED or self.backend == "fused"
         fit = self.training and rounded and short and weight.dtype == torch.float32
