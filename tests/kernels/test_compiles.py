@@ -86,9 +86,7 @@ def test_kernels_of_the_residual_unit(tmp_path: Path) -> None:
 def test_kernels_of_the_neural_gpu(tmp_path: Path) -> None:
     form, width = FORMS[48, torch.bfloat16], ("--features", "48", "--precision", "bf16", "--workers", "1", "--compile")
     rows = compile_kernels(tmp_path, *width, "--forms", ",".join(map(str, form)), script="neural_gpu")
-    assert {(row["kernel"], row["dropout"]) for row in rows} == {
-        (f"steps_{way}", dropout) for way in ("forward", "backward") for dropout in (False, True)
-    }
+    assert [(row["kernel"], row["dropout"]) for row in rows] == [("steps_forward", True), ("steps_backward", True)]
     for row in rows:
         assert row["HGMMA"] > 0
         assert row["spills"] == row["HMMA"] == 0

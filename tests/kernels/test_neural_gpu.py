@@ -159,7 +159,7 @@ def test_dropout_is_the_same_forward_and_back(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_dropout_of_the_input() -> None:
-    rate, batch, maps = 0.25, 20, 48
+    rate, batch, maps = 0.25, 8, 48
     # With open update gates the first third of the maps, which does not move, stays as it is.
     biases = torch.cat([torch.zeros(maps), torch.full((maps,), 5.0)]), torch.zeros(maps)
     matrices = torch.zeros(2 * maps, 3 * maps), torch.zeros(maps, 3 * maps)
@@ -170,7 +170,7 @@ def test_dropout_of_the_input() -> None:
     still_CD = out_CD[:, : maps // 3]
     (grad_CD,) = torch.autograd.grad(still_CD.sum(), x_CD)
     kept_CD = still_CD != 0
-    assert float(kept_CD.float().mean()) == pytest.approx(1 - rate, abs=0.1)
+    assert float(kept_CD.float().mean()) == pytest.approx(1 - rate, abs=0.15)
     torch.testing.assert_close(still_CD, 0.5 / (1 - rate) * kept_CD)
     torch.testing.assert_close(grad_CD[:, : maps // 3], kept_CD / (1 - rate))
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.summary.writer import event_file_writer
 
 from riffle.recipes import small
 from riffle.tasks import get_task
@@ -184,6 +185,12 @@ def test_metrics_of_a_later_attempt_replace_those_of_an_earlier(tmp_path: Path) 
     second.close()
     assert [line["loss"] for line in lines(tmp_path)] == [5.0, 10.0, 0.5]
     assert curve(tmp_path, "loss") == [(5, 5.0), (10, 10.0), (15, 0.5)]
+
+
+@pytest.fixture(autouse=True)
+def _count_event_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TensorBoard reads the files of one second in the order of their names, in which 10 comes before 9."""
+    monkeypatch.setattr(event_file_writer, "_global_uid", event_file_writer.AtomicCounter(1))
 
 
 def curve(folder: Path, name: str) -> list[tuple[int, float]]:
