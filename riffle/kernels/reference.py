@@ -145,7 +145,8 @@ def residual_switch(s_PE: Tensor, weights: ResidualWeights, *, norm: Norm) -> Te
         norm: Over what the hidden features :math:`g` are normalised.
     """
     candidate_PE = residual_candidate(s_PE, weights, norm=norm).to(s_PE.dtype)
-    return torch.sigmoid(2 * weights.residual) * s_PE + CANDIDATE_SCALE * candidate_PE
+    # With 2 for 2.0, torch 2.8 and 2.11 do not export to ONNX.
+    return torch.sigmoid(2.0 * weights.residual) * s_PE + CANDIDATE_SCALE * candidate_PE
 
 
 def residual_candidate(s_PE: Tensor, weights: ResidualWeights, *, norm: Norm) -> Tensor:

@@ -192,7 +192,6 @@ def test_several_lengths_at_once(norm: str) -> None:
         torch.testing.assert_close(together, net(x_BND), rtol=0, atol=1e-12)
 
 
-@pytest.mark.skipif(torch.__version__.startswith("2.8."), reason="torch 2.8 does not export this normalisation to ONNX")
 def test_exported_also_as_onnx(tmp_path: Path) -> None:
     pytest.importorskip("onnxscript")
     onnxruntime = pytest.importorskip("onnxruntime")
