@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
-from torch import nn
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from riffle.config import ModelConfig
@@ -23,11 +23,15 @@ from riffle.models.sequence import SequenceModel
 
 
 class WithoutValues(TorchFunctionMode):
-    """Where models are built on the device "meta": drawing normal numbers there would load all of torch's compiler."""
+    """Where models are built on the device "meta": drawing numbers there would load all of torch's compiler."""
+
+    draws = (nn.init.normal_, nn.init.uniform_, nn.init.kaiming_uniform_, Tensor.uniform_)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        return kwargs["tensor"] if func is nn.init.normal_ else func(*args, **kwargs)
+        if func in self.draws:
+            return kwargs["tensor"] if "tensor" in kwargs else args[0]
+        return func(*args, **kwargs)
 
 
 class Alphabets(Protocol):
