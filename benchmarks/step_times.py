@@ -1,7 +1,7 @@
 """The training step of small bins by the gated and the residual unit, by the streams of its way back, in one process.
 
     python benchmarks/step_times.py RESULT.json
-    python benchmarks/step_times.py RESULT.json --forms library streams3 --rounds 9 --check
+    python benchmarks/step_times.py RESULT.json --forms library streams1 --rounds 9 --check
     python benchmarks/step_times.py RESULT.json --forms library --profile
 
 Every form of every unit is captured as a graph first. Then all of them are replayed in turn, round by round, so that a
@@ -34,7 +34,7 @@ WORKLOADS = {
     unit: Workload(f"{unit}-step", "training step", 192, 1, (8, 16, 32, 64), batch=64, graph=True, unit=unit)
     for unit in ("gated", "residual")
 }
-FORMS = {"library": tuning.SIDE_STREAMS, "streams2": 2, "streams3": 3}
+FORMS = {"library": tuning.SIDE_STREAMS, "streams1": 1, "streams2": 2}
 """Each form's :data:`tuning.SIDE_STREAMS`."""
 
 

@@ -97,6 +97,23 @@ def test_training(recompute: bool, unit: str) -> None:
     assert ours.graphs.counts == {"first calls": SIGHTS - 1, "captured": 1, "replayed": 2}
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("blocks", [1, 2])
+@pytest.mark.parametrize("unit", ["gated", "swap-gate", "residual"])
+@pytest.mark.parametrize(("batch", "length"), [(2, 4), (64, 64), (1, 1024)])
+def test_gradients_on_side_streams(batch: int, length: int, unit: str, blocks: int) -> None:
+    """Of the weights: captured passes make them beside other launches, whose memory they may not find changed."""
+    options: dict[str, Any] = {"unit": unit, "backend": "fused", "device": DEVICE, "dtype": torch.bfloat16}
+    ours, theirs = (ShuffleExchange(192, blocks, graphs=captures, **options) for captures in (True, False))
+    theirs.load_state_dict(ours.state_dict())
+    for _ in range(SIGHTS + 5):
+        x_BND = (torch.rand(batch, length, 192, device=DEVICE) * 2 - 1).bfloat16()
+        found = [gradients(net, lambda net: net(x_BND).float().square().sum()) for net in (ours, theirs)]  # noqa: B023
+        for actual, expected in zip(*found, strict=True):
+            assert (actual - expected).float().norm() <= 1e-3 * expected.float().norm()
+    assert ours.graphs.counts["captured"] == 1
+
+
 def test_inference_in_every_mode() -> None:
     ours, theirs = make()
     for mode in (torch.no_grad, torch.inference_mode, torch.no_grad, torch.inference_mode, torch.no_grad):
