@@ -25,6 +25,8 @@ from riffle.kernels.plan import (
     plan_network,
 )
 
+from .networks import assert_gradient_is_that_of_differences
+
 GPU = torch.cuda.is_available()
 DEVICE = "cuda" if GPU else "cpu"
 FEATURES = 32 if GPU else 4
@@ -151,22 +153,7 @@ def test_dropout_is_the_same_forward_and_backward() -> None:
     """Against differences: the output is linear in the last layer's bias of the candidates, up to tanh."""
     torch.manual_seed(0)
     net = ShuffleExchange(FEATURES, dropout=0.5, backend="fused", device=DEVICE)
-    x_BND, step = cells(2, 4), 1e-3
-    bias = net["last"].candidates_bias
-    direction = torch.randn_like(bias)
-
-    def loss() -> Tensor:
-        torch.manual_seed(5)
-        return net(x_BND).double().square().sum()
-
-    (gradient,) = torch.autograd.grad(loss(), bias)
-    with torch.no_grad():
-        bias += step * direction
-        above = loss()
-        bias -= 2 * step * direction
-        below = loss()
-    expected = ((above - below) / (2 * step)).item()
-    assert (gradient * direction).sum().item() == pytest.approx(expected, rel=0.02, abs=1e-3)
+    assert_gradient_is_that_of_differences(net, net["last"].candidates_bias, cells(2, 4))
 
 
 def test_second_derivatives_are_refused() -> None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import io
-import warnings
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from riffle import ShuffleExchange
 
@@ -23,7 +21,18 @@ from riffle.kernels.plan import plan_network
 from riffle.kernels.reference import NORMS
 from riffle.kernels.tuning import Blocks
 
-from .test_fused import DEVICE, DTYPES, GPU, assert_as_accurate
+from . import networks
+from .networks import (
+    DEVICE,
+    actual_eager_exact,
+    assert_compiles_whole,
+    assert_exported_as_one_operator,
+    assert_only_whole_networks,
+    assert_several_lengths_at_once,
+    both_backends,
+    results,
+)
+from .test_fused import DTYPES, GPU, assert_as_accurate
 
 pytestmark = pytest.mark.usefixtures("_poison")
 SHAPES = [(3, 2, 6), (5, 4, 10), (2, 8, 16), (1, 64, 4), (1, 2, 70)]
@@ -31,24 +40,8 @@ if GPU:
     SHAPES = [(3, 8, 12), (1, 2, 16), (1, 4096, 96), (3, 128, 192), (7, 64, 384), (1, 32, 512), (3, 16, 250)]
 
 
-def network(norm: str, features: int, *, backend: str = "fused", **options) -> ShuffleExchange:
-    """A network in which no parameter has its initial value."""
-    generator = torch.Generator().manual_seed(1)
-    net = ShuffleExchange(features, unit="residual", norm=norm, backend=backend, device=DEVICE, **options)
-    for name, parameter in net.named_parameters():
-        if not name.endswith("weight"):
-            parameter.data.copy_(parameter.data.cpu() + 0.4 * torch.randn(parameter.shape, generator=generator))
-    return net
-
-
-def results(net: ShuffleExchange, xs_BND: list[Tensor], grads_BND: list[Tensor]) -> dict[str, Tensor]:
-    """Outputs and gradients."""
-    xs_BND = [x_BND.clone().requires_grad_() for x_BND in xs_BND]
-    ys_BND = net.forward_batches(xs_BND)
-    torch.autograd.backward(ys_BND, [grad_BND.to(y.dtype) for grad_BND, y in zip(grads_BND, ys_BND, strict=True)])
-    parts = {f"y {index}": y_BND.detach() for index, y_BND in enumerate(ys_BND)}
-    parts |= {f"x {index}": x_BND.grad for index, x_BND in enumerate(xs_BND)}
-    return parts | {name: p.grad for name, p in net.named_parameters() if p.grad is not None}
+def network(norm: str, features: int, **options: Any) -> ShuffleExchange:
+    return networks.network(features, unit="residual", norm=norm, **options)
 
 
 def clear_plans() -> None:
@@ -64,23 +57,12 @@ def test_outputs_and_every_gradient(norm: str, shape: tuple[int, int, int], dtyp
     batch, length, features = shape
     torch.manual_seed(0)
     x_BND, grad_BND = (torch.randn(batch, length, features, device=DEVICE).to(dtype) for _ in range(2))
-    state = network(norm, features, dtype=dtype).state_dict()
-    for recompute in (True, False):
-        found = {}
-        for name, backend, kind in (
-            ("exact", "reference", torch.float64),
-            ("eager", "reference", dtype),
-            ("actual", "fused", dtype),
-        ):
-            net = network(norm, features, backend=backend, recompute=recompute, dtype=kind)
-            net.load_state_dict(state)
-            found[name] = results(net, [x_BND.to(kind)], [grad_BND])
-        assert found["actual"].keys() == found["eager"].keys()
-        for name in found["exact"]:
-            tensors = [found[kind][name] for kind in ("actual", "eager", "exact")]
+    for recompute, found in actual_eager_exact(x_BND, grad_BND, features, unit="residual", norm=norm):
+        for name, tensors in found.items():
             if norm == "sequence" and length == 2 and "hidden_weight" in name:
                 # A single pair is its own mean, and this gradient a difference of equal numbers.
-                assert tensors[0].abs().max() <= 1e-4 * found["exact"]["units.last.candidate_weight"].abs().max()
+                *_, exact = found["units.last.candidate_weight"]
+                assert tensors[0].abs().max() <= 1e-4 * exact.abs().max()
                 continue
             assert_as_accurate(f"{name}, recompute {recompute}", *tensors)
 
@@ -211,22 +193,13 @@ def test_kernels_for_few_pairs_and_for_many(
 @pytest.mark.parametrize(("sharing", "pad"), [("block", "even"), ("minimal", "power")])
 @pytest.mark.parametrize("norm", NORMS)
 def test_several_lengths_at_once(norm: str, sharing: str, pad: str) -> None:
-    options = {"blocks": 2, "sharing": sharing, "pad": pad}
-    nets = [network(norm, 6, backend=backend, **options) for backend in ("fused", "reference")]
-    nets[1].load_state_dict(nets[0].state_dict())
-    shapes = ((2, 8), (3, 5), (1, 4), (2, 2), (1, 8))
-    torch.manual_seed(2)
-    xs_BND, grads_BND = ([torch.randn(*shape, 6, device=DEVICE) for shape in shapes] for _ in range(2))
-    ours, theirs = (results(net, xs_BND, grads_BND) for net in nets)
-    assert ours.keys() == theirs.keys()
-    for name in ours:
-        torch.testing.assert_close(ours[name], theirs[name], rtol=1e-4, atol=1e-4 * theirs[name].abs().max().item())
+    nets = both_backends(6, 2, unit="residual", norm=norm, sharing=sharing, pad=pad)
+    assert_several_lengths_at_once(nets, torch.randn, 6)
 
 
 @pytest.mark.parametrize("norm", NORMS)
 def test_lengths_of_rows(norm: str) -> None:
-    nets = [network(norm, 4, backend=backend) for backend in ("fused", "reference")]
-    nets[1].load_state_dict(nets[0].state_dict())
+    nets = both_backends(4, unit="residual", norm=norm)
     x_BND = torch.randn(3, 9, 4, device=DEVICE)
     with torch.no_grad():
         ours, theirs = (net(x_BND, lengths=[9, 0, 3]) for net in nets)
@@ -254,36 +227,15 @@ def test_an_empty_batch() -> None:
 
 @pytest.mark.parametrize("norm", NORMS)
 def test_the_operator_compiles_whole(norm: str) -> None:
-    net, xs_BND = network(norm, 4), [torch.rand(2, length, 4, device=DEVICE) for length in (8, 3)]
-    torch.compiler.reset()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # deprecations inside the compiler
-        compiled = torch.compile(lambda xs_BND: net.forward_batches(xs_BND), fullgraph=True, backend="aot_eager")
-        found = []
-        for run in (net.forward_batches, compiled):
-            ys_BND = run(xs_BND)
-            loss = sum(y_BND.square().sum() for y_BND in ys_BND)
-            found.append([*ys_BND, *torch.autograd.grad(loss, list(net.parameters()))])
-    for expected, actual in zip(*found, strict=True):
-        torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
+    assert_compiles_whole(network(norm, 4))
 
 
 def test_it_is_one_operator_in_an_exported_network() -> None:
-    net, x_BND = network("features", 4).eval(), torch.rand(2, 6, 4, device=DEVICE)
-    file = io.BytesIO()
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # deprecations inside the exporter
-        torch.export.save(torch.export.export(net, (x_BND,)), file)
-        loaded = torch.export.load(io.BytesIO(file.getvalue())).module()
-        assert any("riffle.network" in str(node.target) for node in loaded.graph.nodes)
-        torch.testing.assert_close(loaded(x_BND), net(x_BND), rtol=0, atol=1e-6)
+    assert_exported_as_one_operator(network("features", 4))
 
 
 def test_layers_by_themselves_have_no_fused_kernels() -> None:
-    net = network("features", 4, noise=0.1)
-    with pytest.raises(ValueError, match="fused kernels for whole networks alone: use backend='auto'"):
-        net(torch.rand(2, 8, 4, device=DEVICE))
-    assert net.eval()(torch.rand(2, 8, 4, device=DEVICE)).isfinite().all()
+    assert_only_whole_networks(network("features", 4, noise=0.1))
 
 
 def test_parameters_of_units_that_take_no_part_have_no_gradient() -> None:

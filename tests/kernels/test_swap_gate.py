@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import io
-import warnings
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
-from torch import Tensor
 
-from riffle import ShuffleExchange, load_trained
+from riffle import load_trained
 from riffle.cost import layer_count
 
 pytest.importorskip("triton", reason="Triton has no build for this platform")
@@ -22,8 +20,19 @@ from riffle.kernels.tuning import Blocks
 from riffle.kernels.units import KERNELS
 from riffle.shuffle import bits
 
-from .test_fused import DEVICE, DTYPES, GPU, assert_as_accurate
-from .test_residual import results
+from . import networks
+from .networks import (
+    DEVICE,
+    actual_eager_exact,
+    assert_compiles_whole,
+    assert_exported_as_one_operator,
+    assert_gradient_is_that_of_differences,
+    assert_only_whole_networks,
+    assert_several_lengths_at_once,
+    both_backends,
+    results,
+)
+from .test_fused import DTYPES, GPU, assert_as_accurate
 
 pytestmark = pytest.mark.usefixtures("_poison")
 SHAPES = [(1, 3, 2, 6), (1, 2, 8, 16), (2, 2, 4, 10), (2, 1, 16, 2), (3, 1, 8, 4), (2, 1, 4, 70)]
@@ -41,14 +50,7 @@ if GPU:
 ON_CHIP = Blocks(16, 16, {"BLOCK_K": 16, "num_warps": 4, "num_stages": 2})
 
 
-def network(features: int, blocks: int = 1, *, backend: str = "fused", unit: str = "swap-gate", **options):
-    """A network in which no parameter has its initial value."""
-    generator = torch.Generator().manual_seed(1)
-    net = ShuffleExchange(features, blocks, unit=unit, backend=backend, device=DEVICE, **options)
-    for name, parameter in net.named_parameters():
-        if not name.endswith("weight"):
-            parameter.data.copy_(parameter.data.cpu() + 0.4 * torch.randn(parameter.shape, generator=generator))
-    return net
+network = partial(networks.network, unit="swap-gate")
 
 
 def clear_plans() -> None:
@@ -64,20 +66,8 @@ def test_outputs_and_every_gradient(shape: tuple[int, int, int, int], dtype: tor
     torch.manual_seed(0)
     x_BND = (torch.rand(batch, length, features, device=DEVICE) * 2 - 1).to(dtype)
     grad_BND = torch.randn(batch, length, features, device=DEVICE).to(dtype)
-    state = network(features, blocks, dtype=dtype).state_dict()
-    for recompute in (True, False):
-        found = {}
-        for name, backend, kind in (
-            ("exact", "reference", torch.float64),
-            ("eager", "reference", dtype),
-            ("actual", "fused", dtype),
-        ):
-            net = network(features, blocks, backend=backend, recompute=recompute, dtype=kind)
-            net.load_state_dict(state)
-            found[name] = results(net, [x_BND.to(kind)], [grad_BND])
-        assert found["actual"].keys() == found["eager"].keys()
-        for name in found["exact"]:
-            tensors = [found[kind][name] for kind in ("actual", "eager", "exact")]
+    for recompute, found in actual_eager_exact(x_BND, grad_BND, features, blocks, unit="swap-gate"):
+        for name, tensors in found.items():
             assert_as_accurate(f"{name}, recompute {recompute}", *tensors, layers=layer_count(bits(length), blocks))
 
 
@@ -124,20 +114,12 @@ def test_candidates_from_the_outputs(recompute: bool, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize(("sharing", "pad"), [("block", "power"), ("minimal", "power"), ("full", "even")])
 def test_several_lengths_at_once(sharing: str, pad: str) -> None:
-    nets = [network(6, 2, backend=backend, sharing=sharing, pad=pad) for backend in ("fused", "reference")]
-    nets[1].load_state_dict(nets[0].state_dict())
-    shapes = ((2, 8), (3, 5), (1, 4), (2, 2), (1, 8))
-    torch.manual_seed(2)
-    xs_BND, grads_BND = ([torch.rand(*shape, 6, device=DEVICE) * 2 - 1 for shape in shapes] for _ in range(2))
-    ours, theirs = (results(net, xs_BND, grads_BND) for net in nets)
-    assert ours.keys() == theirs.keys()
-    for name in ours:
-        torch.testing.assert_close(ours[name], theirs[name], rtol=1e-4, atol=1e-4 * theirs[name].abs().max().item())
+    nets = both_backends(6, 2, unit="swap-gate", sharing=sharing, pad=pad)
+    assert_several_lengths_at_once(nets, lambda *shape, **options: torch.rand(*shape, **options) * 2 - 1, 6)
 
 
 def test_lengths_of_rows() -> None:
-    nets = [network(4, 2, backend=backend) for backend in ("fused", "reference")]
-    nets[1].load_state_dict(nets[0].state_dict())
+    nets = both_backends(4, 2, unit="swap-gate")
     x_BND = torch.rand(3, 9, 4, device=DEVICE)
     with torch.no_grad():
         ours, theirs = (net(x_BND, lengths=[9, 0, 3]) for net in nets)
@@ -149,7 +131,7 @@ def test_dropout_is_the_gated_units() -> None:
     dropped = []
     x_BND = torch.rand(3, 2, 6, device=DEVICE) + 0.1
     for unit in ("swap-gate", "gated"):
-        net = network(6, unit=unit, dropout=0.5)
+        net = networks.network(6, unit=unit, dropout=0.5)
         torch.manual_seed(5)
         dropped.append(net(x_BND) == 0)
     assert torch.equal(*dropped)
@@ -168,23 +150,8 @@ def test_dropout_is_the_gated_units() -> None:
 def test_dropout_is_the_same_on_the_way_back(recompute: bool) -> None:
     """Against differences, through skip connections too."""
     net = network(4, 2, dropout=0.5, recompute=recompute)
-    x_BND, step = torch.rand(2, 4, 4, device=DEVICE), 1e-3
     bias = net.units["1_forward"].swap_gate.bias
-    direction = torch.randn_like(bias)
-
-    def loss() -> Tensor:
-        torch.manual_seed(5)
-        return net(x_BND).double().square().sum()
-
-    (gradient,) = torch.autograd.grad(loss(), bias)
-    with torch.no_grad():
-        bias += step * direction
-        above = loss()
-        bias -= 2 * step * direction
-        below = loss()
-    expected = ((above - below) / (2 * step)).item()
-    assert expected != 0
-    assert (gradient * direction).sum().item() == pytest.approx(expected, rel=0.02, abs=1e-3)
+    assert_gradient_is_that_of_differences(net, bias, torch.rand(2, 4, 4, device=DEVICE))
 
 
 def test_the_shipped_sorter() -> None:
@@ -239,8 +206,7 @@ def test_an_empty_batch() -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("recompute", [True, False])
 def test_autocast(recompute: bool) -> None:
-    nets = [network(64, 2, backend=backend, recompute=recompute) for backend in ("fused", "reference")]
-    nets[1].load_state_dict(nets[0].state_dict())
+    nets = both_backends(64, 2, unit="swap-gate", recompute=recompute)
     exact = network(64, 2, backend="reference", dtype=torch.float64)
     exact.load_state_dict(nets[0].state_dict())
     x_BND = torch.rand(8, 100, 64, device=DEVICE) * 2 - 1
@@ -268,36 +234,15 @@ def test_the_operator_is_registered_correctly() -> None:
 
 
 def test_the_operator_compiles_whole() -> None:
-    net, xs_BND = network(4, 2), [torch.rand(2, length, 4, device=DEVICE) for length in (8, 3)]
-    torch.compiler.reset()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # deprecations inside the compiler
-        compiled = torch.compile(lambda xs_BND: net.forward_batches(xs_BND), fullgraph=True, backend="aot_eager")
-        found = []
-        for run in (net.forward_batches, compiled):
-            ys_BND = run(xs_BND)
-            loss = sum(y_BND.square().sum() for y_BND in ys_BND)
-            found.append([*ys_BND, *torch.autograd.grad(loss, list(net.parameters()))])
-    for expected, actual in zip(*found, strict=True):
-        torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
+    assert_compiles_whole(network(4, 2))
 
 
 def test_it_is_one_operator_in_an_exported_network() -> None:
-    net, x_BND = network(4, 2).eval(), torch.rand(2, 6, 4, device=DEVICE)
-    file = io.BytesIO()
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # deprecations inside the exporter
-        torch.export.save(torch.export.export(net, (x_BND,)), file)
-        loaded = torch.export.load(io.BytesIO(file.getvalue())).module()
-        assert any("riffle.network" in str(node.target) for node in loaded.graph.nodes)
-        torch.testing.assert_close(loaded(x_BND), net(x_BND), rtol=0, atol=1e-6)
+    assert_exported_as_one_operator(network(4, 2))
 
 
 def test_layers_by_themselves_have_no_fused_kernels() -> None:
-    net = network(4, noise=0.1)
-    with pytest.raises(ValueError, match="fused kernels for whole networks alone: use backend='auto'"):
-        net(torch.rand(2, 8, 4, device=DEVICE))
-    assert net.eval()(torch.rand(2, 8, 4, device=DEVICE)).isfinite().all()
+    assert_only_whole_networks(network(4, noise=0.1))
 
 
 @pytest.mark.parametrize("keep", [False, True])

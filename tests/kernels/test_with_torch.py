@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import sys
 import warnings
 from dataclasses import replace
@@ -23,6 +22,8 @@ from riffle.models.build import build
 from riffle.tasks import get_task
 from riffle.train.objective import SymbolObjective
 from riffle.train.step import TrainStep
+
+from .networks import assert_exported_as_one_operator
 
 pytest.importorskip("triton", reason="Triton has no build for this platform")
 
@@ -117,16 +118,7 @@ def test_autocast(dtype: torch.dtype) -> None:
 
 
 def test_an_exported_network_is_saved_and_loaded() -> None:
-    net = ShuffleExchange(4, 2, backend="fused", device=DEVICE).eval()
-    x_BND = torch.rand(2, 6, 4, device=DEVICE)
-    file = io.BytesIO()
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # deprecations inside the exporter
-        torch.export.save(torch.export.export(net, (x_BND,)), file)
-        loaded = torch.export.load(io.BytesIO(file.getvalue())).module()
-        assert any("riffle.network" in str(node.target) for node in loaded.graph.nodes)
-        other_BND = torch.rand(2, 6, 4, device=DEVICE)
-        torch.testing.assert_close(loaded(other_BND), net(other_BND), rtol=0, atol=1e-6)
+    assert_exported_as_one_operator(ShuffleExchange(4, 2, backend="fused", device=DEVICE))
 
 
 @pytest.mark.parametrize("recompute", [True, False])
