@@ -17,8 +17,9 @@ import json
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ from riffle.kernels import hopper, hopper_backward, hopper_wide, layer_backward,
 from riffle.kernels.launches import Kept, Launch, Workspace, forward_layer, forward_layers, unit_weights
 from riffle.kernels.layer_backward import SkipGradient, UnitGradients, backward_layer
 from riffle.kernels.layer_plan import plan_layer, share_gradients
-from riffle.kernels.reference import Norm
+from riffle.kernels.reference import NORMS, Norm
 from riffle.kernels.units import KERNELS
 
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
@@ -256,21 +257,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
     table = tuning.LAYER_ROWS
     widths = options.features or sorted({row.features for row in table} | {*tuning.PRODUCT_FORMS, *WIDE_FORMS})
     products = {features: form._replace(fewest=0) for features, form in tuning.PRODUCT_FORMS.items()}
+    compile_unit: dict[str, Callable[..., None]] = {
+        "gated": partial(compile_gated, table),
+        "swap-gate": compile_swap_gate,
+        **{f"residual-{norm}": partial(compile_residual, norm) for norm in NORMS},
+    }
     with ExitStack() as stack:
         replace(stack, tuning, LAYER_ROWS=table, PRODUCT_FORMS=products, WIDE_FORMS={})
         stack.enter_context(compile_only(found, dependent=not options.waiting, kernels=options.kernels))
         for features, name, unit in product(widths, options.dtype, options.units):
             printed = len(found)
             common: dict[str, Any] = {"dropout": 0.1, "bins": 2} if options.dropout else {}
-            run = {"gated": compile_gated, "swap-gate": compile_swap_gate}.get(unit, compile_residual)
-            run(table, unit, features, getattr(torch, name), options, common)
+            compile_unit[unit](features, getattr(torch, name), options, common)
             for row in list(found.values())[printed:]:
                 print(json.dumps(row), flush=True)
 
 
 def compile_gated(
     table: Sequence[tuning.LayerRow],
-    unit: str,
     features: int,
     dtype: torch.dtype,
     options: argparse.Namespace,
@@ -292,14 +296,7 @@ def compile_gated(
             run_joined_layers(features, dtype, skip=bool(skip))
 
 
-def compile_swap_gate(
-    table: Sequence[tuning.LayerRow],
-    unit: str,
-    features: int,
-    dtype: torch.dtype,
-    options: argparse.Namespace,
-    common: dict[str, Any],
-) -> None:
+def compile_swap_gate(features: int, dtype: torch.dtype, options: argparse.Namespace, common: dict[str, Any]) -> None:
     """With the candidates' product by the library, and on the chip where that has a form."""
     for keep, skip, cells, few in product(options.keep, options.skip, options.cells, (True, False)):
         with ExitStack() as stack:
@@ -310,15 +307,9 @@ def compile_swap_gate(
 
 
 def compile_residual(
-    table: Sequence[tuning.LayerRow],
-    unit: str,
-    features: int,
-    dtype: torch.dtype,
-    options: argparse.Namespace,
-    common: dict[str, Any],
+    norm: Norm, features: int, dtype: torch.dtype, options: argparse.Namespace, common: dict[str, Any]
 ) -> None:
     """The kernels for few pairs and those for many."""
-    norm: Norm = "features" if unit == "residual-features" else "sequence"
     for few in (True, False):
         with ExitStack() as stack:
             if not few:

@@ -119,12 +119,12 @@ def plan_layer(
     flags = around | fast
     summing: dict[str, Any] = {"GATES": gates, "tile_rows": tiles, "FAST": dtype != torch.float32}
     update_summing = around | summing
-    three = gates == 3
-    wide = wide_form(pairs, features, dtype, device) if three and not keep else None
+    has_swap_gate = gates == 4
+    wide = wide_form(pairs, features, dtype, device) if not (has_swap_gate or keep) else None
     blocks = switch_blocks(2 * pairs, features, dtype) if wide is None else None
     update = (pairs, features, groups)
-    layer = layer_form(pairs, features, dtype, device, keep=keep, skip=skip) if three else None
-    product = product_form(pairs, features, dtype, device) if three else None
+    layer = layer_form(pairs, features, dtype, device, keep=keep, skip=skip) if not has_swap_gate else None
+    product = product_form(pairs, features, dtype, device) if not has_swap_gate else None
     wide_forward, layer_forward, layers_forward, product_backward, sum_rows = None, None, None, None, 0
     if layer is not None:
         from riffle.kernels.hopper import layer_launch
@@ -132,7 +132,7 @@ def plan_layer(
         layer_forward = layer_launch(
             layer, device, *update, dtype, SKIP=skip, KEEP=keep, PDL=dependent and not first, **around
         )
-    if three and not keep and not any(dropout) and is_resident(pairs, features, dtype, device):
+    if not (has_swap_gate or keep) and not any(dropout) and is_resident(pairs, features, dtype, device):
         from riffle.kernels.hopper_resident import layers_launch
 
         make = partial(layers_launch, *update, dtype, SHUFFLE=shuffle, SWAP=swap, SKIP=skip)
@@ -151,7 +151,7 @@ def plan_layer(
         make = partial(product_launch, product, device, pairs, features, dtype, PDL=dependent)
         product_backward = Variants(("ADD", "MORE", "PRODUCT", "SKIP", "COPY"), make)
     update_backward = partial(one_pass, "update_backward", *update, **update_summing)
-    if not three:
+    if has_swap_gate:
         update_backward = partial(one_pass, "swap_gate_backward", *update, both=True, **update_summing)
         # Two states and a further gate: with the registers that three gates need, these would spill.
         blocks = blocks and blocks._replace(options=blocks.options | {"maxnreg": None})
