@@ -17,7 +17,7 @@ Accuracy = Callable[[RunSpec, int], float]
 def paper_accuracy(spec: RunSpec, length: int) -> float:
     """The paper's accuracy where it has one; otherwise more maps and blocks are a little better."""
     config = spec.config
-    if spec.folder in ("generalization", "rivals"):
+    if spec.folder in ("generalization", "convergence", "rivals"):
         return paper.GENERALIZATION[config.model.kind][config.task].get(length, 0.5)
     if spec.folder == "multiplication":
         return paper.MULTIPLICATION

@@ -76,7 +76,7 @@ def _size_figure(name: str, heading: str, field: str, sizes: Sequence[int], usua
         runs = {size: _products(results, **{field: size}) for size in sizes}
         panels = {
             f"accuracy at length {length}": [
-                Line(f"{size} {name}", over_steps(runs[size][length]), colour=colour)
+                Line(f"{size} {name if size > 1 else name[:-1]}", over_steps(runs[size][length]), colour=colour)
                 for colour, size in enumerate(sizes)
             ]
             for length in _products(results)

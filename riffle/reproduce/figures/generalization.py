@@ -31,6 +31,8 @@ BETTER_THAN_NEURAL_GPU = ("add", "sort")
 CONVERGENCE_LENGTH = 512
 LOGGED_LENGTHS = (CONVERGENCE_LENGTH, 1024, 4096)
 """Lengths at which training is followed."""
+FIRST_STEPS = "first steps"
+"""Groups of runs that end early and are evaluated often, for what the paper says is learned within 700 steps."""
 PRODUCT_LENGTH = 128
 
 
@@ -112,8 +114,20 @@ GENERALIZATION = LearningFigure(
 )
 
 
+def _first_steps_spec(task: str, recipe: str) -> RunSpec:
+    """The first steps of a historic run, evaluated often."""
+    spec = shuffle_exchange_spec(task, recipe)
+    # A linear schedule would end with these steps; that of the whole run falls by 2% in them.
+    schedule = "constant" if spec.config.train.schedule == "linear" else spec.config.train.schedule
+    lengths = (CONVERGENCE_LENGTH,)
+    config = with_train(spec.config, steps=800, schedule=schedule, evaluate_every=50, evaluate_lengths=lengths)
+    measure = accuracy_at(EvaluationSpec(lengths, 1024))
+    return replace(spec, folder="convergence", group=f"{spec.group}, {FIRST_STEPS}", config=config, measure=measure)
+
+
 def _draw_convergence(results: Sequence[Result]) -> Figure:
     """A panel for each task; the cross is the paper's final accuracy."""
+    results = [run for run in results if not run["group"].endswith(FIRST_STEPS)]
     panels = {
         task: [
             Line(group, over_steps(runs, CONVERGENCE_LENGTH), _converged(task), colour)
@@ -128,11 +142,15 @@ def _claim_convergence(results: Sequence[Result]) -> list[Claim]:
     """The final accuracy, and the step by which it is reached."""
     claims = []
     for task in SIMPLE:
-        for group, runs in _groups(results, task, OURS) or [(task, [])]:
+        groups = dict(_groups(results, task, OURS)) or {task: []}
+        for group, runs in groups.items():
+            if group.endswith(FIRST_STEPS):
+                continue
             statement = f"{group}: symbols right at {CONVERGENCE_LENGTH}"
             claims.append(reaches(statement, _converged(task), accuracies(runs, CONVERGENCE_LENGTH)))
             if task in paper.CONVERGED_BY:
-                claims.append(_reached_by(group, runs, *paper.CONVERGED_BY[task]))
+                early = groups.get(f"{group}, {FIRST_STEPS}", runs)
+                claims.append(_reached_by(group, early, *paper.CONVERGED_BY[task]))
     return claims
 
 
@@ -156,8 +174,11 @@ def _reached_by(group: str, runs: Sequence[Result], level: float, step: int) -> 
 
 CONVERGENCE = LearningFigure(
     name="convergence",
-    base_specs=[shuffle_exchange_spec(task, recipe) for recipe in (*HISTORIC, "long") for task in SIMPLE],
-    folders=("generalization",),
+    base_specs=[
+        *(shuffle_exchange_spec(task, recipe) for recipe in (*HISTORIC, "long") for task in SIMPLE),
+        *(_first_steps_spec(task, recipe) for recipe in HISTORIC for task in ("duplicate", "reverse")),
+    ],
+    folders=("generalization", "convergence"),
     draw=_draw_convergence,
     claims=_claim_convergence,
     runs=GENERALIZATION.runs,
