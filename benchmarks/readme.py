@@ -18,6 +18,7 @@ from tables_lambada import LEVERS, compared, lambada, levers, levers_part, match
 from tables_learning import (
     ELSEWHERE,
     OVER_LENGTH,
+    ablation,
     alphabet,
     chomsky,
     even_accuracy,
@@ -81,6 +82,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "generalization": generalization,
         "shipped": partial(shipped, OVER_LENGTH),
         "elsewhere": partial(shipped, (*ELSEWHERE, "8 times, carries over 31")),
+        "ablation": ablation,
         "seeds": seeds,
         "small-seeds": small_seeds,
         "residual": residual,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
@@ -15,7 +16,9 @@ from riffle.reproduce.claims import SIMPLE, format_paper
 from riffle.reproduce.figures import chomsky as chomsky_figure
 from riffle.reproduce.figures import listops as listops_figure
 from riffle.reproduce.figures import residual as residual_figure
-from riffle.reproduce.paper import GENERALIZATION, LENGTHS
+from riffle.reproduce.figures.comparisons import ABLATION as ABLATION_FIGURE
+from riffle.reproduce.figures.comparisons import COMPARED_LENGTH, PRODUCT_LENGTHS
+from riffle.reproduce.paper import ABLATION, GENERALIZATION, LENGTHS
 from riffle.reproduce.results import accuracies, by_group, over_length, read_results, select
 from riffle.tasks import TASKS
 from riffle.train.card import format_accuracy, read_scores, summarize
@@ -186,21 +189,42 @@ def _percent(value: float | None) -> str:
     return DASH if value is None else f"{value:.1f}"
 
 
+def ablation() -> str:
+    """Symbols right by switch unit, beside the paper's: the mean of the seeds, the lowest and the highest."""
+    results = read_results(ROOT / "results", ABLATION_FIGURE.folders)
+    rows = []
+    for unit in ABLATION["multiply"]:
+        row = [f"`{unit}`"]
+        for task in ABLATION:
+            paper = ABLATION[task].get(unit)
+            row.append(DASH if paper is None else format_paper(paper))
+            for length in PRODUCT_LENGTHS if task == "multiply" else (COMPARED_LENGTH,):
+                runs = select(results, task, unit=unit)
+                if task == "multiply":
+                    runs = [run for run in runs if max(run["config"]["data"]["bins"]) == length]
+                row.append(f"{_mean_and_spread(accuracies(runs, length))} of {len(runs)}" if runs else DASH)
+        rows.append(row)
+    heads = [f"{task} {COMPARED_LENGTH}{whose}" for task in ("add", "sort") for whose in (", the paper", "")]
+    heads += ["multiply 128, the paper", *(f"multiply {length}" for length in PRODUCT_LENGTHS)]
+    return table(["unit", *heads], rows)
+
+
 def rivals(folder: Path = ROOT / "results" / "rivals") -> str:
-    """Symbol accuracy over length of the baselines, beside the paper's Neural GPU."""
+    """Symbol accuracy over length of the baselines, the mean of seeds with its range, beside the paper's Neural GPU."""
+    lengths = (64, 128, 512, 1024, 4096)
     rows = []
     for task, paper in GENERALIZATION["dngpu"].items():
-        rows.append([task, "`dngpu`, the paper", *row_of(paper, LENGTHS, format_paper)])
+        rows.append([task, "`dngpu`, the paper", DASH, *row_of(paper, lengths, format_paper)])
+        groups: dict[str, list[Any]] = defaultdict(list)
         for path in sorted(folder.glob(f"{task}-*.json")):
             run = read_json(path)
-            model, data, train = (run["config"][part] for part in ("model", "data", "train"))
-            accuracy = {score["length"]: score["symbol_accuracy"] for score in run["scores"]}
-            label = f"`{model['kind']}`, {model['features']} maps, dropout {model['dropout']:g}, "
-            label += f"to {data['bins'][-1]}, {run['steps']:,} steps, seed {train['seed']}"
-            label += ", averaged" if train.get("average") else ""
-            label += f" ([{path.stem}](../results/rivals/{path.name}))"
-            rows.append(["", label, *row_of(accuracy, LENGTHS, format_percent)])
-    return table(["task", "model", *map(str, LENGTHS)], rows, text_columns=2)
+            model, longest = run["config"]["model"], run["config"]["data"]["bins"][-1]
+            label = f"`{model['kind']}`, {model['features']} maps, dropout {model['dropout']:g}"
+            groups[f"{label}, to {longest}, {run['steps']:,} steps"].append(run)
+        for label, runs in groups.items():
+            cells = {point.x: _mean_and_spread(accuracies(runs, point.x)) for point in over_length(runs)}
+            rows.append(["", label, str(len(runs)), *row_of(cells, lengths, str)])
+    return table(["task", "model", "seeds", *map(str, lengths)], rows, text_columns=2)
 
 
 def even_accuracy(path: Path = ROOT / "results" / "trials" / "even.json") -> str:

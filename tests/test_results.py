@@ -101,25 +101,6 @@ def test_no_file_names_a_folder_of_the_machine_it_was_made_on() -> None:
         assert not re.search(r"/(tmp|home|root|work)/", path.read_text()), path
 
 
-def test_what_each_part_of_the_switch_is_worth() -> None:
-    accuracies: dict[str, list[float]] = {}
-    for path in (*(RESULTS / "ablation").glob("multiply-*.json"), *(RESULTS / "products").glob("*.json")):
-        run = json.loads(path.read_text())
-        (accuracy,) = (score["symbol_accuracy"] for score in run["scores"] if score["length"] == 32)
-        accuracies.setdefault(run["config"]["model"]["unit"], []).append(accuracy)
-    means = {unit: round(100 * statistics.mean(values), 1) for unit, values in accuracies.items()}
-    assert means == {
-        "gated": 98.9,
-        "no-benes": 98.2,
-        "no-residual": 96.3,
-        "no-swap": 91.9,
-        "swap-gate": 78.6,
-        "two-fc-gate": 78.3,
-        "two-fc": 65.5,
-    }
-    assert all(f"{mean}%" in (ROOT / "docs" / "results.md").read_text() for mean in means.values())
-
-
 @pytest.mark.parametrize(
     ("name", "baseline", "length", "times"),
     [
