@@ -213,7 +213,7 @@ def test_tensorboard_has_the_same_curves(tmp_path: Path, monkeypatch: pytest.Mon
 def test_reversal_is_learned_on_a_cpu_and_generalises(tmp_path: Path) -> None:
     config = small("reverse")
     assert config.data.longest == 32
-    run = train(tmp_path / "reverse", replace(config, train=replace(config.train, steps=500)))
+    run = train(tmp_path / "reverse", replace(config, train=replace(config.train, steps=300)))
     trained, long = evaluate(run.model(), get_task("reverse"), [32, 256], examples=128, trained_length=32)
     assert trained.symbol_accuracy == 1.0
     assert trained.sequence_accuracy == 1.0
