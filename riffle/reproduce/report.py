@@ -63,7 +63,7 @@ def _provenance(results: Sequence[dict[str, Any]], hardware: str) -> list[str]:
     """Hardware, torch version and commits of results, each value once."""
     devices = sorted({result[hardware] for result in results})
     torch = sorted({result["versions"]["torch"] for result in results})
-    commits = sorted({str(result["commit"]) for result in results})
+    commits = sorted({str(result["commit"])[:7] for result in results})
     return [", ".join(devices), f"torch {', '.join(torch)}", f"commit {', '.join(commits)}"]
 
 

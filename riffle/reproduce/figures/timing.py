@@ -12,6 +12,7 @@ from torch import nn
 from riffle.bench.over_length import SLOPE_POINTS, Series, SeriesForm, SeriesWork, longest_within, points, slope
 from riffle.models.baselines import NeuralGPU, UniversalReader
 from riffle.models.sequence import SequenceModel
+from riffle.quantities import format_milliseconds
 from riffle.reproduce.charts import timing_figure
 from riffle.reproduce.claims import Claim
 from riffle.reproduce.figure import TimingFigure
@@ -51,7 +52,8 @@ def faster_everywhere(
     slower = [length for length in common if times[length] >= baseline_times[length]]
     where = f"slower at {', '.join(map(str, slower))}" if slower else f"at all of {common[0]} to {common[-1]}"
     last = common[-1]
-    return Claim(statement, not slower, f"{where}; at {last} {times[last]:.3g} ms and {baseline_times[last]:.3g} ms")
+    both = " and ".join(format_milliseconds(series[last]) for series in (times, baseline_times))
+    return Claim(statement, not slower, f"{where}; at {last} {both}")
 
 
 def grows_with_exponent(results: Mapping[str, Any], model: str, work: SeriesWork, low: float, high: float) -> Claim:
