@@ -70,6 +70,11 @@ def _groups(results: Sequence[Result], task: str, kind: str) -> list[tuple[str, 
     return list(by_group(select(results, task, kind=kind)).items())
 
 
+def _without_task(group: str, task: str) -> str:
+    """A group's name in the panel of its task."""
+    return group.removeprefix(f"{task}, ")
+
+
 def _draw_generalization(results: Sequence[Result]) -> Figure:
     """A panel for each task, with the paper's curves."""
     panels: dict[str, list[Line]] = {}
@@ -77,7 +82,7 @@ def _draw_generalization(results: Sequence[Result]) -> Figure:
         panels[task] = []
         for colour, kind in ((0, OURS), (4, NEURAL_GPU)):
             for index, (group, runs) in enumerate(_groups(results, task, kind)):
-                panels[task].append(Line(group, over_length(runs), colour=colour + index))
+                panels[task].append(Line(_without_task(group, task), over_length(runs), colour=colour + index))
             curve = [Point(x, y, y, y) for x, y in paper.GENERALIZATION[kind][task].items()]
             panels[task].append(Line(f"the paper, {kind}", curve, colour=colour, dotted=True))
     return lines_figure(title("accuracy over length, trained on lengths to 64", results), panels, lengths=True)
@@ -130,7 +135,7 @@ def _draw_convergence(results: Sequence[Result]) -> Figure:
     results = [run for run in results if not run["group"].endswith(FIRST_STEPS)]
     panels = {
         task: [
-            Line(group, over_steps(runs, CONVERGENCE_LENGTH), _converged(task), colour)
+            Line(_without_task(group, task), over_steps(runs, CONVERGENCE_LENGTH), _converged(task), colour)
             for colour, (group, runs) in enumerate(_groups(results, task, OURS))
         ]
         for task in SIMPLE
