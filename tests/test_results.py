@@ -87,7 +87,7 @@ def test_addition_in_full_precision() -> None:
 
 
 def test_how_long_experiments_take() -> None:
-    (*_, convergence), (generalization, *_) = (
+    (_, convergence, *_), (generalization, *_) = (
         json.loads((RESULTS / name / "time.json").read_text()) for name in ("convergence", "generalization")
     )
     assert (convergence["finished"], convergence["steps"]) == (20, 240_000)

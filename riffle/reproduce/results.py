@@ -116,12 +116,22 @@ def over_length(results: Sequence[Result]) -> list[Point]:
 
 def over_steps(results: Sequence[Result], length: int | None = None) -> list[Point]:
     """Accuracy over the steps at which all runs were evaluated: at a length, by default the longest one evaluated."""
-    curves = []
-    for result in results:
-        name = f"accuracy/{length or max(result['config']['train']['evaluate_lengths'])}"
-        curves.append({line["step"]: line[name] for line in result["metrics"] if name in line})
+    curves = [_curve(result, length) for result in results]
     steps = sorted(set.intersection(*map(set, curves))) if curves else []
     return [_point(step, [curve[step] for curve in curves]) for step in steps]
+
+
+def accuracies_by(results: Iterable[Result], step: int, length: int) -> list[float]:
+    """Accuracy at the last evaluation up to a step, of the runs that were evaluated by then."""
+    curves = [_curve(result, length) for result in results]
+    found = [max((each for each in curve if each <= step), default=None) for curve in curves]
+    return [curve[last] for curve, last in zip(curves, found, strict=True) if last is not None]
+
+
+def _curve(result: Result, length: int | None) -> dict[int, float]:
+    """Accuracy by step."""
+    name = f"accuracy/{length or max(result['config']['train']['evaluate_lengths'])}"
+    return {line["step"]: line[name] for line in result["metrics"] if name in line}
 
 
 def _point(x: int, values: Sequence[float]) -> Point:

@@ -8,6 +8,7 @@ import pytest
 
 from riffle.reproduce.claims import GOALS, Claim, at_least_as_good, judge_goals, reaches, stays_below
 from riffle.reproduce.figures.generalization import shuffle_exchange_spec
+from riffle.reproduce.results import accuracies_by
 from riffle.reproduce.specs import with_train
 
 from .synthetic import synthetic_result
@@ -101,3 +102,12 @@ def test_a_slack_moves_the_limit_that_noise_is_measured_from() -> None:
     assert verdict([0.90, 0.91], [0.99, 0.985]) == "does not hold"
     assert verdict([0.975, 0.976], [0.98, 0.981]) == "holds", "below, but by far less than the slack"
     assert verdict([0.96, 0.962], [0.979, 0.982]) == "within noise", "at the limit"
+
+
+def test_the_last_evaluation_up_to_a_step_counts() -> None:
+    result = synthetic_result(shuffle_exchange_spec("add"), lambda spec, length: 0.5)
+    result["metrics"] = [{"step": step, "accuracy/512": step / 1000} for step in (250, 500, 750)]
+    results = [result, result | {"metrics": [{"step": 750, "accuracy/512": 1.0}]}]
+    assert accuracies_by(results, 700, 512) == [0.5]
+    assert accuracies_by(results, 750, 512) == [0.75, 1.0]
+    assert accuracies_by(results, 750, 64) == []

@@ -10,10 +10,19 @@ from riffle.config import DataConfig
 from riffle.recipes import RECIPES, long, with_model
 from riffle.reproduce import paper
 from riffle.reproduce.charts import Line, lines_figure, title
-from riffle.reproduce.claims import SIMPLE, Claim, at_least_as_good, format_paper, reaches
+from riffle.reproduce.claims import SIMPLE, Claim, at_least_as_good, reaches
 from riffle.reproduce.figure import LearningFigure
 from riffle.reproduce.paper import NEURAL_GPU, OURS
-from riffle.reproduce.results import Point, Result, accuracies, by_group, over_length, over_steps, select
+from riffle.reproduce.results import (
+    Point,
+    Result,
+    accuracies,
+    accuracies_by,
+    by_group,
+    over_length,
+    over_steps,
+    select,
+)
 from riffle.reproduce.specs import PAPER_LENGTHS, EvaluationSpec, RunSpec, accuracy_at, with_model_fields, with_train
 
 if TYPE_CHECKING:
@@ -144,7 +153,7 @@ def _draw_convergence(results: Sequence[Result]) -> Figure:
 
 
 def _claim_convergence(results: Sequence[Result]) -> list[Claim]:
-    """The final accuracy, and the step by which it is reached."""
+    """The final accuracy, and that by which the paper has converged."""
     claims = []
     for task in SIMPLE:
         groups = dict(_groups(results, task, OURS)) or {task: []}
@@ -154,27 +163,15 @@ def _claim_convergence(results: Sequence[Result]) -> list[Claim]:
             statement = f"{group}: symbols right at {CONVERGENCE_LENGTH}"
             claims.append(reaches(statement, _converged(task), accuracies(runs, CONVERGENCE_LENGTH)))
             if task in paper.CONVERGED_BY:
-                early = groups.get(f"{group}, {FIRST_STEPS}", runs)
-                claims.append(_reached_by(group, early, *paper.CONVERGED_BY[task]))
+                level, step = paper.CONVERGED_BY[task]
+                early = accuracies_by(groups.get(f"{group}, {FIRST_STEPS}", runs), step, CONVERGENCE_LENGTH)
+                claims.append(reaches(f"{statement} after {step:,} steps", level, early))
     return claims
 
 
 def _converged(task: str) -> float:
     """The paper's accuracy, the same number as in the figure of generalisation."""
     return paper.GENERALIZATION[OURS][task][CONVERGENCE_LENGTH]
-
-
-def _reached_by(group: str, runs: Sequence[Result], level: float, step: int) -> Claim:
-    """Claim that the mean of the runs reaches an accuracy by a step."""
-    statement = f"{group}: {format_paper(level)} of the symbols right at {CONVERGENCE_LENGTH} within {step:,} steps"
-    points = over_steps(runs, CONVERGENCE_LENGTH)
-    if not points:
-        return Claim(statement, None, "not measured")
-    reached = next((point.x for point in points if point.mean >= level), None)
-    if points[0].x > step and reached == points[0].x:
-        return Claim(statement, None, f"at {reached:,}, before which nobody looked")
-    evidence = "never" if reached is None else f"after {reached:,}"
-    return Claim(statement, reached is not None and reached <= step, evidence, runs=(len(runs),))
 
 
 CONVERGENCE = LearningFigure(
