@@ -20,7 +20,7 @@ from riffle.tasks.families import families
 from riffle.tasks.task import BLANK, Task
 from riffle.train.data import Part, sample_held_out
 
-CELLS_PER_BATCH = {"cpu": 2**14, "cuda": 2**20}
+CELLS_PER_BATCH = {"cpu": 2**14, "cuda": 2**18}
 """Cells that go through the model at once, so that long inputs take no more memory than short ones."""
 QUICK_OPERATIONS = 1e12
 """A number of operations that takes less than an hour on any machine."""
