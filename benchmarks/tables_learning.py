@@ -40,8 +40,7 @@ def generalization() -> str:
     lengths = (*LENGTHS, 16_384, 65_536)
     rows = []
     results = read_results(ROOT / "results", ["generalization"])
-    for task in SIMPLE:
-        paper = GENERALIZATION["shuffle-exchange"][task]
+    for task, paper in GENERALIZATION["shuffle-exchange"].items():
         rows.append([task, "the paper, 40k steps", *row_of(paper, lengths, format_paper)])
         for group, runs in by_group(select(results, task, kind="shuffle-exchange")).items():
             seeds = f"mean of {len(runs)}" if len(runs) > 1 else "one seed"

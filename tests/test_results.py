@@ -62,10 +62,19 @@ def test_the_best_of_three_multiplies() -> None:
 
 
 def test_products_by_the_papers_recipe_go_as_in_its_figure() -> None:
-    run = json.loads((RESULTS / "generalization" / "multiply-shuffle-exchange-paper-seed0.json").read_text())
-    assert (run["steps"], max(run["config"]["data"]["bins"])) == (40_000, 64)
-    accuracy = {score["length"]: round(100 * score["symbol_accuracy"], 1) for score in run["scores"]}
-    assert [accuracy[length] for length in (64, 128, 512)] == [99.4, 64.7, 50.9]
+    paths = (RESULTS / "generalization").glob("multiply-shuffle-exchange-paper-seed*.json")
+    runs = [json.loads(path.read_text()) for path in paths]
+    assert {(run["steps"], max(run["config"]["data"]["bins"])) for run in runs} == {(40_000, 64)}
+    scores = {
+        length: [s for run in runs for s in run["scores"] if s["length"] == length] for length in (64, 128, 512, 4096)
+    }
+    assert {len(each) for each in scores.values()} == {5}
+    symbols = {length: [100 * score["symbol_accuracy"] for score in each] for length, each in scores.items()}
+    assert [round(statistics.mean(symbols[length]), 1) for length in (64, 128, 512)] == [99.1, 64.6, 51.0]
+    assert sorted(map(round, symbols[4096])) == [21, 29, 50, 50, 50]
+    whole = {length: [100 * score["sequence_accuracy"] for score in each] for length, each in scores.items()}
+    assert (round(min(whole[64])), round(max(whole[64]))) == (42, 87)
+    assert {share for length, each in whole.items() if length > 64 for share in each} == {0.0}
 
 
 def test_the_papers_recipe_depends_on_the_seed() -> None:

@@ -119,13 +119,15 @@ def count_runs(number: int) -> str:
 
 
 class Goal(NamedTuple):
-    """An accuracy to reach at a length, by the mean or the best run, trained on lengths up to 64, products to 128."""
+    """An accuracy to reach at a length, by the mean or the best run."""
 
     task: str
     length: int
     at_least: float
     metric: str = "symbol_accuracy"
     best: bool = False
+    trained: int = 64
+    """The longest trained length of the runs that count."""
 
 
 GOALS = (
@@ -139,7 +141,7 @@ GOALS = (
     Goal("add", 4096, 0.98, best=True),
     Goal("sort", 512, 0.97),
     Goal("sort", 4096, 0.94),
-    Goal("multiply", 128, 0.999, best=True),
+    Goal("multiply", 128, 0.999, best=True, trained=128),
 )
 """What the recipes of this package are to reach, some of it beyond the paper."""
 
@@ -154,7 +156,8 @@ def _judge(goal: Goal, results: Sequence[Result]) -> Claim:
     unit = "whole sequences" if goal.metric == "sequence_accuracy" else "symbols"
     statement = f"{goal.task}: {unit} right at {goal.length}{', best run' if goal.best else ''}"
     reduce = max if goal.best else statistics.mean
-    groups = by_group(select(results, goal.task, kind=OURS))
+    runs_of_task = select(results, goal.task, kind=OURS)
+    groups = by_group(run for run in runs_of_task if max(run["config"]["data"]["bins"]) == goal.trained)
     measured = {group: accuracies(runs, goal.length, goal.metric) for group, runs in groups.items()}
     ranks = {group: (len(values), reduce(values)) for group, values in measured.items() if values}
     if not ranks:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from riffle.reproduce.claims import GOALS, Claim, at_least_as_good, judge_goals, reaches, stays_below
-from riffle.reproduce.figures.generalization import shuffle_exchange_spec
+from riffle.reproduce.figures.generalization import MULTIPLICATION, shuffle_exchange_spec
 from riffle.reproduce.results import accuracies_by
 from riffle.reproduce.specs import with_train
 
@@ -57,6 +57,15 @@ def test_whole_sequences_are_required_at_the_trained_length() -> None:
     assert (claim.verdict, claim.ours) == ("2 runs: short by 50 points", 0.5), (
         "half of the symbols in synthetic results"
     )
+
+
+def test_more_runs_on_shorter_products_do_not_count() -> None:
+    short = shuffle_exchange_spec("multiply")
+    long, *_ = MULTIPLICATION.base_specs
+    results = [synthetic_result(spec, lambda spec, length: 1.0) for spec in (long, long)]
+    results += [synthetic_result(short, lambda spec, length: 0.6) for _ in range(5)]
+    (claim,) = (claim for claim in judge_goals(results) if claim.statement.startswith("multiply"))
+    assert (claim.verdict, claim.evidence) == ("2 runs: reached", "best of 2 runs of 'multiply'")
 
 
 def test_what_was_not_measured_is_open() -> None:
