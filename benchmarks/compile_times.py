@@ -52,7 +52,7 @@ def training_plan(features: int, blocks: int, batch: int, length: int) -> Networ
     )  # fmt: skip
     shape = ((batch,), (length,), features)
     return plan_network(
-        *shape, torch.float32, torch.device("cpu"), form, torch.bfloat16, 0.0, KEEP_GATES, eager=True
+        *shape, torch.float32, torch.device("cpu"), form, torch.bfloat16, 0.0, 0.0, KEEP_GATES, eager=True
     )  # fmt: skip
 
 

@@ -143,6 +143,7 @@ def run_layers(
     skip: bool,
     cells: int = 512,
     dropout: float = 0.0,
+    noise: bool = False,
     bins: int = 1,
     gates: int = 3,
 ) -> None:
@@ -151,7 +152,7 @@ def run_layers(
     cells = sum(groups[1])
     plan = plan_layer(
         *groups, (dropout,) * bins, features, dtype, torch.device("cpu"),
-        shuffle=1, swap=True, keep=keep, skip=skip, first=False, gates=gates,
+        shuffle=1, swap=True, keep=keep, skip=skip, first=False, noise=noise, gates=gates,
     )  # fmt: skip
 
     def zeros(*shape: int, kind: torch.dtype = dtype) -> Tensor:
@@ -206,14 +207,22 @@ def run_joined_layers(features: int, dtype: torch.dtype, *, skip: bool, cells: i
 
 
 def run_residual_layers(
-    features: int, dtype: torch.dtype, norm: Norm, *, keep: bool, cells: int = 512, dropout: float = 0.0, bins: int = 1
+    features: int,
+    dtype: torch.dtype,
+    norm: Norm,
+    *,
+    keep: bool,
+    cells: int = 512,
+    dropout: float = 0.0,
+    noise: bool = False,
+    bins: int = 1,
 ) -> None:
     """The same for the residual unit."""
     pair, groups = 2 * features, ((1,) * bins, tuple(cells // 2**i for i in range(bins)))
     cells = sum(groups[1])
     plan = residual.plan_layer(
         *groups, (dropout,) * bins, features, dtype, torch.device("cpu"),
-        norm=norm, shuffle=1, swap=False, keep=keep, skip=False, first=False,
+        norm=norm, shuffle=1, swap=False, keep=keep, skip=False, first=False, noise=noise,
     )  # fmt: skip
 
     def zeros(*shape: int, kind: torch.dtype = dtype) -> Tensor:
@@ -251,6 +260,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--cells", nargs="*", type=int, default=[512, 60], help="512: all groups of a form, 60: one")
     parser.add_argument("--kernels", nargs="*", help="names of kernels, all unless given")
     parser.add_argument("--dropout", action="store_true")
+    parser.add_argument("--noise", action="store_true", help="noise in place of dropout")
     parser.add_argument("--waiting", action="store_true", help="without programmatic dependent launch")
     options = parser.parse_args(arguments)
     found: dict[str, dict[str, Any]] = {}
@@ -267,7 +277,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         stack.enter_context(compile_only(found, dependent=not options.waiting, kernels=options.kernels))
         for features, name, unit in product(widths, options.dtype, options.units):
             printed = len(found)
-            common: dict[str, Any] = {"dropout": 0.1, "bins": 2} if options.dropout else {}
+            common: dict[str, Any] = {}
+            if options.dropout or options.noise:
+                common = {"dropout": 0.1, "noise": options.noise, "bins": 2}
             compile_unit[unit](features, getattr(torch, name), options, common)
             for row in list(found.values())[printed:]:
                 print(json.dumps(row), flush=True)

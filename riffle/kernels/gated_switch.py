@@ -314,7 +314,7 @@ def _finish(
         b_copied = _load(p_state + rows[:, None] * (2 * D) + _copied(columns, i, D, SWAP)[None, :], mask, EVEN)
     b_out = b_candidate + b_update * (b_copied - b_candidate)
     if DROPOUT:
-        b_out *= _keep(p_seed, tile * BLOCK_P, i, columns, starts, rates, D, BLOCK_P)
+        b_out *= _random_scale(p_seed, tile * BLOCK_P, i, columns, starts, rates, D, BLOCK_P, DROPOUT)
     row = _destination(rows, i, starts, lengths, SHUFFLE)
     _store(p_out + row[:, None] * D + columns[None, :], b_out, mask, EVEN)
 
@@ -335,10 +335,10 @@ def _through_update(
     if OUT:
         b_out = _load(p_out + out, mask, EVEN)
     if DROPOUT:
-        b_keep = _keep(p_seed, tile * BLOCK_P, i, columns, starts, rates, D, BLOCK_P)
-        b_grad *= b_keep
+        b_scale = _random_scale(p_seed, tile * BLOCK_P, i, columns, starts, rates, D, BLOCK_P, DROPOUT)
+        b_grad *= b_scale
         if OUT:
-            b_out = tl.where(b_keep > 0.0, b_out / b_keep, 0.0)  # where it was dropped, its gradient is zero
+            b_out = tl.where(b_scale != 0.0, b_out / b_scale, 0.0)  # where it was dropped, its gradient is zero
     if OUT:
         # With o = u * s + (1 - u) * c: (1 - u) (s - c) = s - o, and (1 - u) c = o - u * s.
         b_part = b_out - b_update * b_copied
@@ -409,23 +409,34 @@ def _of_group(pair, starts, values):
     return value
 
 
-@triton.jit
-def _keep(p_seed, first, i, columns, starts, rates, D: tl.constexpr, BLOCK_P: tl.constexpr):
-    """What dropout multiplies outputs by, 0 or 1 / (1 - rate): the same for the same seed, forward and backward."""
-    return _keep_rows(p_seed, first, tl.arange(0, BLOCK_P), i, columns, starts, rates, D)
+NOISE = tl.constexpr(2)
+"""Of ``DROPOUT``: noise in its place. Dropout is 1, neither is 0."""
 
 
 @triton.jit
-def _keep_rows(p_seed, first, rows, i, columns, starts, rates, D: tl.constexpr):
-    """The same for the pairs ``first + rows``."""
+def _random_scale(
+    p_seed, first, i, columns, starts, rates, D: tl.constexpr, BLOCK_P: tl.constexpr, DROPOUT: tl.constexpr
+):
+    """What dropout or noise multiplies outputs by: the same for the same seed, forward and backward."""
+    return _random_scale_of_rows(p_seed, first, tl.arange(0, BLOCK_P), i, columns, starts, rates, D, DROPOUT)
+
+
+@triton.jit
+def _random_scale_of_rows(p_seed, first, rows, i, columns, starts, rates, D: tl.constexpr, DROPOUT: tl.constexpr):
+    """The same for the pairs ``first + rows``: 0 or 1 / (1 - rate) by dropout, 1 + rate * (about normal) by noise."""
     # Numbers of elements are 32 bits wide: the high part of a pair's number goes into the seed.
     seed = _scramble((tl.load(p_seed) + first // 1048576).to(tl.uint32))
     pairs = (first % 1048576).to(tl.uint32) + rows.to(tl.uint32)
     element = pairs[:, None] * (2 * D) + (i * D + columns).to(tl.uint32)[None, :]
-    # A counter scrambled twice is random enough for dropout and costs a tenth of a cryptographic cipher's rounds.
-    random = (_scramble(_scramble(element) + seed) >> 8).to(tl.float32) * 5.9604644775390625e-08  # 2**-24
+    # A counter scrambled twice is random enough and costs a tenth of a cryptographic cipher's rounds.
+    random = _scramble(_scramble(element) + seed)
     rate = _of_group(first + rows[:, None], starts, rates)
-    return tl.where(random >= rate, 1.0 / (1.0 - rate), 0.0)
+    if DROPOUT == NOISE:
+        # Four bytes add up to nearly a normal number, of mean 510 and variance 4 * (256**2 - 1) / 12.
+        total = (random & 255) + ((random >> 8) & 255) + ((random >> 16) & 255) + (random >> 24)
+        return 1.0 + rate * ((total.to(tl.float32) - 510.0) * 0.006765875)
+    uniform = (random >> 8).to(tl.float32) * 5.9604644775390625e-08  # 2**-24
+    return tl.where(uniform >= rate, 1.0 / (1.0 - rate), 0.0)
 
 
 @triton.jit

@@ -33,7 +33,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia import hopper
 
 from riffle.kernels.descriptors import Constants, DescriptorLaunch, Matrix
-from riffle.kernels.gated_switch import _copied, _destination, _follow, _keep_rows, _tanh
+from riffle.kernels.gated_switch import _copied, _destination, _follow, _random_scale_of_rows, _tanh
 from riffle.kernels.tuning import LayerForm, multiprocessors
 
 mbarrier, tma = hopper.mbarrier, hopper.tma
@@ -401,7 +401,7 @@ def _store(p_out, p_seed, b_out, chunk, i, groups, first, inside, FORM: gl.const
     if FORM.DROPOUT:
         rows = gl.arange(0, ROWS, layout=gl.SliceLayout(1, _sums(FORM.OUT)))
         columns = chunk * FORM.OUT + gl.arange(0, FORM.OUT, layout=gl.SliceLayout(0, _sums(FORM.OUT)))
-        b_out *= _keep_rows(p_seed, first, rows, i, columns, starts, rates, FORM.D)
+        b_out *= _random_scale_of_rows(p_seed, first, rows, i, columns, starts, rates, FORM.D, FORM.DROPOUT)
     layout: gl.constexpr = _lines(FORM.OUT)
     numbers = gl.arange(0, ROWS, layout=gl.SliceLayout(1, layout))
     cells = _destination(first + numbers, i, starts, lengths, FORM.SHUFFLE)

@@ -25,7 +25,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia import hopper
 
 from riffle.kernels.descriptors import Constants, DescriptorLaunch, Matrix
-from riffle.kernels.gated_switch import _destination, _follow, _keep_rows, _tanh
+from riffle.kernels.gated_switch import _destination, _follow, _random_scale_of_rows, _tanh
 from riffle.kernels.hopper import PRODUCER, ROWS, WARPS, _lines, _sums
 from riffle.kernels.tuning import WideForm, multiprocessors
 
@@ -401,7 +401,7 @@ def _finish(part: gl.constexpr, b_sum, s_gates, s_state, here, out, FORM: gl.con
     if FORM.DROPOUT:
         rows = gl.arange(0, ROWS, layout=gl.SliceLayout(1, layout))
         columns = begin + gl.arange(0, WIDTH, layout=gl.SliceLayout(0, layout))
-        b_out *= _keep_rows(p_seed, first, rows, i, columns, starts, rates, FORM.D)
+        b_out *= _random_scale_of_rows(p_seed, first, rows, i, columns, starts, rates, FORM.D, FORM.DROPOUT)
     s_state.store(b_out.to(s_state.dtype))
     lines: gl.constexpr = _lines(WIDTH)
     numbers = gl.arange(0, ROWS, layout=gl.SliceLayout(1, lines))

@@ -90,6 +90,7 @@ def plan_layer(
     keep: bool,
     skip: bool = False,
     first: bool = True,
+    noise: bool = False,
     gates: int = 3,
 ) -> LayerPlan:
     """Plan the layer of a shape.
@@ -106,6 +107,7 @@ def plan_layer(
         keep: Whether gates and candidates are kept for the backward pass.
         skip: Whether there is a skip connection.
         first: Whether no other layer of the pass comes before.
+        noise: Whether ``dropout`` has standard deviations of multiplicative noise instead.
         gates: 3, or 4 where a swap gate chooses what is copied; kernels written for three gates then serve no layer.
     """
     assert sorted(cells, reverse=True) == list(cells), "longer sequences come first"
@@ -114,7 +116,7 @@ def plan_layer(
     dependent = dependent_launch(device)
     # tanh right to 11 bits, which is more than 16-bit numbers hold
     fast: dict[str, Any] = {"GATES": gates, "FAST": dtype != torch.float32, "PDL": dependent}
-    around: dict[str, Any] = {"SHUFFLE": shuffle, "SWAP": swap, "DROPOUT": any(dropout)}
+    around: dict[str, Any] = {"SHUFFLE": shuffle, "SWAP": swap, "DROPOUT": dropout_kind(dropout, noise)}
     tiles = summing_rows(pairs)
     flags = around | fast
     summing: dict[str, Any] = {"GATES": gates, "tile_rows": tiles, "FAST": dtype != torch.float32}
@@ -179,6 +181,11 @@ def plan_layer(
         skip_backward=one_pass("skip_backward", pairs, 2 * features, GATES=gates, tile_rows=tiles, PDL=dependent),
         dependent=dependent,
     )
+
+
+def dropout_kind(rates: tuple[float, ...], noise: bool) -> int:
+    """The kernels' flag ``DROPOUT``: 0 for none, 1 for dropout, 2 for noise in its place."""
+    return (2 if noise else 1) if any(rates) else 0
 
 
 def group_numbers(

@@ -45,7 +45,7 @@ from riffle.shuffle import bits, padded_length
 SECOND_DERIVATIVES = b'the fused kernels have no second derivatives: build the network with backend="reference"'
 
 
-SCHEMA = 2
+SCHEMA = 3
 """A number that changes with the operators' arguments and results, and is one of them: compilers keep code on disk, and
 would otherwise find what they made for others."""
 _KEEP = {True: KEEP_INPUTS, False: KEEP_GATES, None: KEEP_WHAT_FITS}
@@ -58,6 +58,7 @@ def run_network(
     *,
     dtype: torch.dtype,
     dropout: float = 0.0,
+    noise: float = 0.0,
     recompute: bool | None = None,
     graphs: GraphCache | None = None,
 ) -> Tensor:
@@ -70,11 +71,12 @@ def run_network(
         form: What network it is.
         dtype: In which the kernels compute.
         dropout: Of a layer's output features this share, divided by k, is set to zero.
+        noise: In place of dropout, the standard deviation of the noise that a layer's output is multiplied by.
         recompute: Whether the backward pass computes gates and candidates again; None keeps the gates where they take
             little of the device's memory.
         graphs: Captured passes of this network, to be replayed where they can serve.
     """
-    seed = torch.randint(2**31, (1,), device=xs_BND[0].device) if dropout else None
+    seed = torch.randint(2**31, (1,), device=xs_BND[0].device) if dropout or noise else None
     differentiable = torch.is_grad_enabled() and any(x.requires_grad for x in (*xs_BND, *parameters))
     keep = _KEEP[recompute] if differentiable else KEEP_NOTHING
     if _wants_operators(xs_BND, parameters):
@@ -82,8 +84,10 @@ def run_network(
         exporting = torch.compiler._is_exporting_flag  # is_exporting() is true in compiled code before torch 2.13
         keep = KEEP_INPUTS if exporting and keep == KEEP_WHAT_FITS else keep
         handle = graphs.handle if graphs is not None and torch.compiler.is_compiling() and not exporting else 0
-        return _network(list(xs_BND), list(parameters), seed, *_flat(form), dtype, dropout, keep, handle, SCHEMA)[0]
-    plan = _plan(xs_BND, form, dtype, dropout, keep, eager=True)
+        return _network(
+            list(xs_BND), list(parameters), seed, *_flat(form), dtype, dropout, noise, keep, handle, SCHEMA
+        )[0]
+    plan = _plan(xs_BND, form, dtype, dropout, noise, keep, eager=True)
     if keep == KEEP_NOTHING:
         replayed = None if graphs is None else graphs.forward(plan, xs_BND, parameters, seed)
         return (replayed or forward(plan, xs_BND, unit_weights(plan, parameters).units, seed))[0]
@@ -91,14 +95,20 @@ def run_network(
 
 
 def _plan(
-    xs_BND: Sequence[Tensor], form: NetworkForm, dtype: torch.dtype, dropout: float, keep: int, eager: bool = False
+    xs_BND: Sequence[Tensor],
+    form: NetworkForm,
+    dtype: torch.dtype,
+    dropout: float,
+    noise: float,
+    keep: int,
+    eager: bool = False,
 ) -> NetworkPlan:
     batches, lengths = tuple([x_BND.shape[0] for x_BND in xs_BND]), tuple([x_BND.shape[1] for x_BND in xs_BND])
     x_BND = xs_BND[0]
     device = x_BND.device
-    plan = plan_network(batches, lengths, x_BND.shape[2], x_BND.dtype, device, form, dtype, dropout, keep, eager)
+    plan = plan_network(batches, lengths, x_BND.shape[2], x_BND.dtype, device, form, dtype, dropout, noise, keep, eager)
     if x_BND.is_cuda and id(plan) not in compilation.done:
-        compilation.compile_ahead(plan, device, dropout=bool(dropout))
+        compilation.compile_ahead(plan, device, dropout=bool(dropout or noise))
     return plan
 
 
@@ -229,12 +239,13 @@ def _network(
     pad: str,
     dtype: torch.dtype,
     dropout: float,
+    noise: float,
     keep: int,
     graphs: int,
     schema: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     form = _form(blocks, sharing, benes, skips, units, swaps, scaled, kind, pad)
-    plan = _plan(xs_BND, form, dtype, dropout, keep)
+    plan = _plan(xs_BND, form, dtype, dropout, noise, keep)
     cache = find_cache(graphs)
     replayed = None if cache is None else cache.forward(plan, xs_BND, parameters, seed)
     # Outputs may alias neither inputs nor each other, and their sizes are those that the fake has.
@@ -261,7 +272,7 @@ def _is_cast(parameters: Sequence[Tensor], kind: str, dtype: torch.dtype) -> boo
 
 @_network.register_fake
 def _(xs_BND: list[Tensor], parameters: list[Tensor], seed: Tensor | None, *rest: Any) -> tuple[Tensor, ...]:
-    form, (dtype, _, keep, _, _) = _form(*rest[:-5]), rest[-5:]
+    form, (dtype, _, _, keep, _, _) = _form(*rest[:-6]), rest[-6:]
     x_BND, features = xs_BND[0], xs_BND[0].shape[2]
     y_CD = x_BND.new_empty(sum(x_BND.shape[0] * x_BND.shape[1] for x_BND in xs_BND), features)
     rows, pairs = _saved_shape(xs_BND, form, dtype) if keep else (0, 0)
@@ -281,7 +292,7 @@ def _saved_shape(xs_BND: Sequence[Tensor], form: NetworkForm, dtype: torch.dtype
     if len(xs_BND) > 1:
         batches, lengths = (tuple(int(x_BND.shape[axis]) for x_BND in xs_BND) for axis in (0, 1))
         features, device = int(xs_BND[0].shape[2]), xs_BND[0].device
-        plan = plan_network(batches, lengths, features, xs_BND[0].dtype, device, form, dtype, 0.0, KEEP_INPUTS)
+        plan = plan_network(batches, lengths, features, xs_BND[0].dtype, device, form, dtype, 0.0, 0.0, KEEP_INPUTS)
         return saved_rows(plan), plan.pairs
     length = xs_BND[0].shape[1]
     layers, cells = len(layers_of(form, bits(length))), xs_BND[0].shape[0] * padded_length(length, form.pad)
@@ -312,6 +323,7 @@ def _network_backward(
     pad: str,
     dtype: torch.dtype,
     dropout: float,
+    noise: float,
     keep: int,
     graphs: int,
 ) -> tuple[Tensor, Tensor]:
@@ -321,7 +333,7 @@ def _network_backward(
         return passes.backward(grad_CD, last=True)
     form = _form(blocks, sharing, benes, skips, units, swaps, scaled, kind, pad)
     shape = (tuple(batches), tuple(lengths), grad_CD.shape[1])
-    plan = plan_network(*shape, x_dtype, grad_CD.device, form, dtype, dropout, keep)
+    plan = plan_network(*shape, x_dtype, grad_CD.device, form, dtype, dropout, noise, keep)
     weights = unit_weights(plan, parameters, cast if cast.numel() else None)
     return backward(plan, grad_CD, (), weights.units, seed, Saved((inputs_TD,), (gates,), (sums,)))
 
@@ -334,7 +346,7 @@ def _(grad_CD: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    xs_BND, parameters, seed, *form, ctx.dtype, ctx.dropout, ctx.keep, ctx.graphs, _ = inputs
+    xs_BND, parameters, seed, *form, ctx.dtype, ctx.dropout, ctx.noise, ctx.keep, ctx.graphs, _ = inputs
     ctx.form, ctx.x_dtype = form, xs_BND[0].dtype
     ctx.shapes = [(x_BND.shape[0], x_BND.shape[1]) for x_BND in xs_BND]
     ctx.mark_non_differentiable(*output[1:])
@@ -345,13 +357,13 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]
 def _backward(ctx: Any, grad_CD: Tensor | None, *_: None) -> tuple[Any, ...]:
     count = len(ctx.shapes)
     seed, inputs_TD, gates, sums, cast, ticket, *parameters = ctx.saved_tensors
-    unused = (None,) * 15
+    unused = (None,) * 16
     if grad_CD is None:
         return ([None] * count, [None] * len(parameters), *unused)
     batches, lengths = map(list, zip(*ctx.shapes, strict=True))
     grads = _network_backward(
         grad_CD, parameters, seed, inputs_TD, gates, sums, cast, ticket, batches, lengths, ctx.x_dtype,
-        *ctx.form, ctx.dtype, ctx.dropout, ctx.keep, ctx.graphs,
+        *ctx.form, ctx.dtype, ctx.dropout, ctx.noise, ctx.keep, ctx.graphs,
     )  # fmt: skip
     form = _form(*ctx.form)
     used = used_units(form, tuple(bits(length) for length in lengths))

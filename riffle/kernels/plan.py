@@ -139,6 +139,7 @@ def plan_network(
     form: NetworkForm,
     dtype: torch.dtype,
     dropout: float,
+    noise: float,
     keep: int,
     eager: bool = False,
 ) -> NetworkPlan:
@@ -167,7 +168,7 @@ def plan_network(
         plan = KERNELS[form.kind].plan_layer(
             tuple(sequences[span]),
             tuple(groups[span]),
-            tuple(dropout / k for k in ks[span]),
+            tuple(noise or dropout / k for k in ks[span]),
             features,
             dtype,
             device,
@@ -176,6 +177,7 @@ def plan_network(
             keep=keep == KEEP_GATES,
             skip=bool(skips[index]),
             first=index == 0,
+            noise=bool(noise),
         )
         last = tuple(region for region, reader in last_reader.items() if reader == index)
         layers.append(LayerStep(plan, unit, step, tuple(skips[index]), pairs, last))

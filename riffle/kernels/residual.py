@@ -19,7 +19,7 @@ from torch import Tensor
 from riffle.kernels import residual_switch
 from riffle.kernels.launches import Kept, Launch, Workspace
 from riffle.kernels.layer_backward import add_weight_gradient
-from riffle.kernels.layer_plan import GradientShare, Variants, group_numbers, one_pass
+from riffle.kernels.layer_plan import GradientShare, Variants, dropout_kind, group_numbers, one_pass
 from riffle.kernels.reference import CANDIDATE_SCALE, FEATURES_EPSILON, SEQUENCE_EPSILON, Norm
 from riffle.kernels.tuning import (
     Blocks,
@@ -106,8 +106,12 @@ def plan_layer(
     keep: bool,
     skip: bool,
     first: bool,
+    noise: bool = False,
 ) -> ResidualPlan:
-    """Plan the layer of a shape, see :func:`riffle.kernels.layer_plan.plan_layer`; the last three mean nothing here."""
+    """Plan the layer of a shape, see :func:`riffle.kernels.layer_plan.plan_layer`.
+
+    ``swap``, ``keep``, ``skip`` and ``first`` mean nothing here.
+    """
     counts = [count * length // 2 for count, length in zip(sequences, cells, strict=True)]
     pairs, groups = sum(counts), group_numbers(counts, cells, dropout)
     dependent, tile_rows = dependent_launch(device), row_form(pairs, "backward").tile
@@ -117,7 +121,7 @@ def plan_layer(
         arguments: tuple[Any, ...] = (pairs, 4 * features)
     else:
         make, arguments = _sequences_pass, (sequences, groups, 4 * features)
-    flags: dict[str, Any] = {"SCALE": CANDIDATE_SCALE, "SHUFFLE": shuffle, "DROPOUT": any(dropout)}
+    flags: dict[str, Any] = {"SCALE": CANDIDATE_SCALE, "SHUFFLE": shuffle, "DROPOUT": dropout_kind(dropout, noise)}
 
     def around(kernel: str, **more: Any) -> Launch:
         return one_pass(kernel, pairs, features, groups, launch=ResidualLaunch, **flags, **more)

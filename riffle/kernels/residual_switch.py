@@ -14,7 +14,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from riffle.kernels.gated_switch import _destination, _follow, _keep, _load, _sigmoid, _store, _tile
+from riffle.kernels.gated_switch import _destination, _follow, _load, _random_scale, _sigmoid, _store, _tile
 
 
 @triton.jit
@@ -252,7 +252,7 @@ def residual_backward(
     b_grad = _load(p_grad_out + row[:, None] * D + columns[None, :], mask, EVEN)
     b_kept = _kept(p_residual, i * D + columns, columns < D)
     if DROPOUT:
-        b_grad *= _keep(p_seed, tile * BLOCK_P, i, columns, starts, rates, D, BLOCK_P)
+        b_grad *= _random_scale(p_seed, tile * BLOCK_P, i, columns, starts, rates, D, BLOCK_P, DROPOUT)
     b_grad_candidate = SCALE * b_grad
     _store(p_grad_candidate + at, b_grad_candidate, mask, EVEN)
     _store(p_grad_state + at, b_kept[None, :] * b_grad, mask, EVEN)
@@ -276,7 +276,7 @@ def _finish(
     b_kept = _kept(p_residual, i * D + columns, columns < D)
     b_out = b_kept[None, :] * b_state + SCALE * (b_candidate + b_bias[None, :])
     if DROPOUT:
-        b_out *= _keep(p_seed, tile * BLOCK_P, i, columns, starts, rates, D, BLOCK_P)
+        b_out *= _random_scale(p_seed, tile * BLOCK_P, i, columns, starts, rates, D, BLOCK_P, DROPOUT)
     row = _destination(rows, i, starts, lengths, SHUFFLE)
     _store(p_out + row[:, None] * D + columns[None, :], b_out, mask, EVEN)
 

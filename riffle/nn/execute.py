@@ -172,7 +172,8 @@ def regularise(y_BND: Tensor, dropout: float, noise: float) -> Tensor:
     """A layer's output with dropout, or else with multiplicative noise."""
     if dropout:
         return F.dropout(y_BND, dropout)
-    return y_BND * (1 + noise * torch.randn_like(y_BND)) if noise else y_BND
+    # As a factor in 16 bits, 1 + noise would be rounded to 1 nearly always.
+    return torch.addcmul(y_BND, y_BND, torch.randn_like(y_BND), value=noise) if noise else y_BND
 
 
 def is_fused(network: ShuffleExchange, x_BND: Tensor) -> bool:
@@ -183,9 +184,8 @@ def is_fused(network: ShuffleExchange, x_BND: Tensor) -> bool:
 
 
 def is_one_operator(network: ShuffleExchange, x_BND: Tensor) -> bool:
-    """Whether all layers are one operator: on the fused kernels, unless there is noise between the layers."""
-    noisy = network.noise and network.training
-    return network.unit in FUSED_UNITS and not noisy and resolve(network.backend, x_BND) == "fused"
+    """Whether all layers are one operator, on the fused kernels."""
+    return network.unit in FUSED_UNITS and resolve(network.backend, x_BND) == "fused"
 
 
 def compute_dtype(x_BND: Tensor) -> torch.dtype:
@@ -243,6 +243,7 @@ def run_fused(network: ShuffleExchange, xs_BND: Sequence[Tensor]) -> list[Tensor
             form,
             dtype=compute_dtype(xs_BND[0]),
             dropout=network.dropout if network.training else 0.0,
+            noise=network.noise if network.training else 0.0,
             recompute=network.recompute,
             graphs=network.graphs,
         )
@@ -258,8 +259,8 @@ def run_batch(network: ShuffleExchange, x_BND: Tensor) -> Tensor:
     k = bits(x_BND.shape[1])
     layers = network.layers(k)
     switch = switch_layer(network, x_BND, k)
-    whole = is_fused(network, x_BND) or not network.pairwise
-    if torch.is_grad_enabled() or torch.compiler.is_compiling() or whole or x_BND.shape[1] != 2**k:
+    in_place = network.pairwise and x_BND.shape[1] == 2**k
+    if torch.is_grad_enabled() or torch.compiler.is_compiling() or not in_place:
         return walk(layers, x_BND, shuffled_layer(switch)).to(x_BND.dtype)
     # Where no gradient needs a layer's output by itself, the layers can overwrite one buffer.
     return walk(layers, x_BND.clone(memory_format=torch.contiguous_format), in_place_layer(layers, switch))
@@ -330,7 +331,7 @@ def chunks(x_BND: Tensor, bit: int) -> Iterator[Tensor]:
 
 def memory_model(network: ShuffleExchange, x_BND: Tensor, training: bool) -> MemoryModel:
     """What decides how many bytes a network needs for inputs such as ``x_BND``."""
-    fused = is_one_operator(network, x_BND) or is_fused(network, x_BND)
+    fused = is_one_operator(network, x_BND)
     return MemoryModel(
         features=network.features,
         blocks=network.blocks,

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from riffle.kernels.merge import MergedLayer, merge
-from riffle.nn.execute import GroupedSwitchLayer, compute_dtype, dropout_rate, fused_layer, is_fused, regularise, walk
+from riffle.nn.execute import GroupedSwitchLayer, dropout_rate, regularise, walk
 from riffle.nn.lengths import LengthGroups, concatenate, split
 from riffle.shuffle import SHUFFLES, bits
 
@@ -21,10 +21,8 @@ if TYPE_CHECKING:
     from riffle.nn.network import ShuffleExchange
 
 
-def can_merge(network: ShuffleExchange, x_BND: Tensor) -> bool:
+def can_merge(x_BND: Tensor) -> bool:
     """Whether batches such as ``x_BND`` are better run together than one by one."""
-    if is_fused(network, x_BND):
-        return True
     return x_BND.device.type != "cpu" and (torch.is_grad_enabled() or torch.compiler.is_compiling())
 
 
@@ -37,9 +35,7 @@ def run_merged(network: ShuffleExchange, xs_BND: Sequence[Tensor]) -> list[Tenso
     ks = [bits(length) for length in lengths]
     groups = LengthGroups(sequences, lengths, [dropout_rate(network, k) for k in ks])
     plan = (merge.__wrapped__ if torch.compiler.is_compiling() else merge)(tuple(network.layers(k) for k in ks))
-    fused = is_fused(network, xs_BND[0])
-    dtype = compute_dtype(xs_BND[0]) if fused else xs_BND[0].dtype
-    switch = fused_layer(network, dtype) if fused else _reference_layer(network)
+    switch = _reference_layer(network)
 
     def run_layer(
         index: int, layer: MergedLayer, cells: GroupedCells, skips: tuple[Tensor, ...] | None
@@ -50,7 +46,7 @@ def run_merged(network: ShuffleExchange, xs_BND: Sequence[Tensor]) -> list[Tenso
         cells.put(layer.first, layer.end, y_CD)
         return cells, x_CD
 
-    cells = GroupedCells([concatenate([xs_BND[index].to(dtype).flatten(0, 1) for index in group]) for group in members])
+    cells = GroupedCells([concatenate([xs_BND[index].flatten(0, 1) for index in group]) for group in members])
     y_CD = walk(plan, cells, run_layer).take(0, len(members)).to(xs_BND[0].dtype)
     order = [index for group in members for index in group]
     parts = split(y_CD, [xs_BND[index].shape[0] * xs_BND[index].shape[1] for index in order])

@@ -226,7 +226,7 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
     def _run_padded(self, xs_BND: list[Tensor]) -> list[Tensor]:
         """Map several batches of padded lengths, layer by layer."""
         # On a CPU a call costs next to nothing, and batches go one by one.
-        merge = len(xs_BND) > 1 and can_merge(self, xs_BND[0])
+        merge = len(xs_BND) > 1 and can_merge(xs_BND[0])
         return run_merged(self, xs_BND) if merge else [run_batch(self, x_BND) for x_BND in xs_BND]
 
     @torch.no_grad()

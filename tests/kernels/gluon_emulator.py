@@ -318,8 +318,8 @@ def _reset(code: Any, constraints: str, blocks: list[Tensor], dtype: torch.dtype
     return (t.float() * read.float() + read.float()).to(dtype)
 
 
-def _keep_rows(
-    p_seed: Pointer, first: Any, rows: Tensor, i: Any, columns: Tensor, starts: Any, rates: Any, d: int
+def _random_scale_of_rows(
+    p_seed: Pointer, first: Any, rows: Tensor, i: Any, columns: Tensor, starts: Any, rates: Any, d: int, dropout: Any
 ) -> Tensor:
     """Dropout of another kind than the kernels': what they draw is tested on a GPU."""
     kept = ((int(first) + rows[:, None]) * 7 + int(i) * 3 + columns[None, :]) % 4 > 0
@@ -380,7 +380,11 @@ class Emulated:
                     self.names[name] = _value(value)
         self.names |= {name: lambda *arguments: None for name in _LAYOUTS}
         self.names |= {"gl": _language, "tl": _language, "hopper": _hopper, "mbarrier": _mbarrier, "tma": _tma}
-        self.names |= {"range": _range, "_tanh": lambda x, fast: torch.tanh(x), "_keep_rows": _keep_rows}
+        self.names |= {
+            "range": _range,
+            "_tanh": lambda x, fast: torch.tanh(x),
+            "_random_scale_of_rows": _random_scale_of_rows,
+        }
         self.names |= {"_follow": lambda pdl: None}
         self.names |= {"_count": _count, "_fence": _fence}
 

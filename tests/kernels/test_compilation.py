@@ -142,6 +142,7 @@ class NotedOperators(TorchDispatchMode):
         {"features": 32, "blocks": 2, "dropout": 0.1},
         {"features": 128, "blocks": 2},
         {"features": 384, "dropout": 0.1},
+        {"features": 32, "noise": 0.1},
         {"features": 12, "blocks": 2, "pad": "even"},
         {"features": 32, "blocks": 2, "unit": "swap-gate", "dropout": 0.1},
         {"features": 8, "unit": "residual", "norm": "features"},
@@ -156,11 +157,13 @@ def test_all_that_is_launched_is_compiled_before(
     dtype: torch.dtype,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def plan_and_compile(xs: Any, form: Any, dtype: torch.dtype, dropout: float, *rest: Any, **more: Any) -> Any:
+    def plan_and_compile(
+        xs: Any, form: Any, dtype: torch.dtype, dropout: float, noise: float, *rest: Any, **more: Any
+    ) -> Any:
         assert not any(kernel.launched for kernel in recorded)
-        plan = make_plan(xs, form, dtype, dropout, *rest, **more)
+        plan = make_plan(xs, form, dtype, dropout, noise, *rest, **more)
         with NotedOperators() as noted:
-            compilation.dry_run(plan, dropout=bool(dropout))
+            compilation.dry_run(plan, dropout=bool(dropout or noise))
         operators.update(noted.names)
         return plan
 

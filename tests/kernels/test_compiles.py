@@ -35,17 +35,19 @@ def compile_kernels(cache: Path, *options: str, script: str = "kernel_resources"
 
 
 @pytest.mark.parametrize(
-    ("features", "keep", "kernels"),
+    ("features", "keep", "kernels", "more"),
     [
-        (96, 1, ("layer_forward", "product_backward")),
-        (192, 0, ("layers_forward",)),
-        (384, 0, ("gates_forward", "candidates_forward")),
+        (96, 1, ("layer_forward", "product_backward"), ["--noise"]),
+        (192, 0, ("layers_forward",), []),
+        (384, 0, ("gates_forward", "candidates_forward"), []),
     ],
 )
-def test_kernels_of_the_gated_unit(features: int, keep: int, kernels: tuple[str, ...], tmp_path: Path) -> None:
+def test_kernels_of_the_gated_unit(
+    features: int, keep: int, kernels: tuple[str, ...], more: list[str], tmp_path: Path
+) -> None:
     """A width each, for the time it takes; benchmarks/kernel_resources.py has them all."""
     options = ("--features", str(features), "--units", "gated", "--keep", str(keep), "--skip", "1", "--cells", "512")
-    rows = compile_kernels(tmp_path, *options, "--kernels", *kernels)
+    rows = compile_kernels(tmp_path, *options, *more, "--kernels", *kernels)
     assert {row["kernel"] for row in rows} == set(kernels)
     columns = {row["COLUMNS"] for row in rows if row["kernel"] == "gates_forward"}
     assert columns == {form.columns for form in WIDE_FORMS.get(features, ())}

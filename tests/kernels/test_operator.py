@@ -134,8 +134,12 @@ def test_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert kept == 3 * [KEEP_NOTHING], "without gradients nothing is kept"
 
 
-def test_dropout_is_repeated_by_its_seed() -> None:
-    net = ShuffleExchange(FEATURES, 2, dropout=0.5, backend="fused", device=DEVICE)
+RANDOM = pytest.mark.parametrize("random", [{"dropout": 0.5}, {"noise": 0.5}], ids=str)
+
+
+@RANDOM
+def test_dropout_and_noise_are_repeated_by_their_seed(random: dict[str, float]) -> None:
+    net = ShuffleExchange(FEATURES, 2, **random, backend="fused", device=DEVICE)
     x_BND = cells(2, 4).requires_grad_()
     results = []
     for seed in (1, 1, 2):
@@ -149,11 +153,42 @@ def test_dropout_is_repeated_by_its_seed() -> None:
     torch.testing.assert_close(net(x_BND), net(x_BND), rtol=0, atol=0)
 
 
-def test_dropout_is_the_same_forward_and_backward() -> None:
+@RANDOM
+def test_dropout_and_noise_are_the_same_forward_and_backward(random: dict[str, float]) -> None:
     """Against differences: the output is linear in the last layer's bias of the candidates, up to tanh."""
     torch.manual_seed(0)
-    net = ShuffleExchange(FEATURES, dropout=0.5, backend="fused", device=DEVICE)
+    net = ShuffleExchange(FEATURES, **random, backend="fused", device=DEVICE)
     assert_gradient_is_that_of_differences(net, net["last"].candidates_bias, cells(2, 4))
+
+
+@pytest.mark.parametrize("unit", ["gated", "swap-gate", "residual"])
+def test_noise_is_nearly_normal(unit: Any) -> None:
+    """Two cells are one layer, whose outputs the noise multiplies, whatever the number of address bits."""
+    net = ShuffleExchange(64, noise=0.01, unit=unit, backend="fused", device=DEVICE)
+    x_BND = torch.rand(256, 2, 64, device=DEVICE) + 0.5
+    with torch.no_grad():
+        noisy, plain, again = net(x_BND), net.eval()(x_BND), net.train()(x_BND)
+    factors, others = (((y_BND.double() / plain.double() - 1) / 0.01)[plain.abs() > 1e-3] for y_BND in (noisy, again))
+    assert abs(factors.mean().item()) < 0.02
+    assert factors.std().item() == pytest.approx(1, abs=0.02)
+    within = [(factors.abs() < deviations).double().mean().item() for deviations in (1, 2, 3.5)]
+    assert within == pytest.approx([0.668, 0.957, 1], abs=0.01), "68.3, 95.4 and 99.95% of normal ones"
+    for pairs in ((factors, others), (factors[1:], factors[:-1])):
+        assert abs(torch.corrcoef(torch.stack(pairs))[0, 1].item()) < 0.02, (
+            "one call, or one feature, tells nothing of the next"
+        )
+
+
+@pytest.mark.gpu
+def test_noise_is_not_rounded_away_in_16_bits() -> None:
+    """It multiplies what a layer makes before that is rounded: as a factor in 16 bits it would nearly always be 1."""
+    net = ShuffleExchange(64, noise=0.001, backend="fused", device=DEVICE, dtype=torch.float16)
+    x_BND = (torch.rand(256, 2, 64, device=DEVICE) * 2 - 1).half()
+    with torch.no_grad():
+        noisy, plain = net(x_BND).double(), net.eval()(x_BND).double()
+    relative = (noisy / plain - 1)[plain.abs() > 0.1]
+    assert relative.std().item() == pytest.approx(0.001, rel=0.1)
+    assert abs(relative.mean().item()) < 3e-5
 
 
 def test_second_derivatives_are_refused() -> None:

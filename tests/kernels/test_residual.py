@@ -235,7 +235,7 @@ def test_it_is_one_operator_in_an_exported_network() -> None:
 
 
 def test_layers_by_themselves_have_no_fused_kernels() -> None:
-    assert_only_whole_networks(network("features", 4, noise=0.1))
+    assert_only_whole_networks(network("features", 4))
 
 
 def test_parameters_of_units_that_take_no_part_have_no_gradient() -> None:

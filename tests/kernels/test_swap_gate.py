@@ -242,7 +242,7 @@ def test_it_is_one_operator_in_an_exported_network() -> None:
 
 
 def test_layers_by_themselves_have_no_fused_kernels() -> None:
-    assert_only_whole_networks(network(4, noise=0.1))
+    assert_only_whole_networks(network(4))
 
 
 @pytest.mark.parametrize("keep", [False, True])

@@ -82,7 +82,7 @@ def test_half_blocks_on_up_to_4096_cells_are_launches(
     flags = (True,) * len(units)
     form = NetworkForm(2, "block", benes=True, skips=True, units=units, swaps=flags, scaled=flags)
     dtype, kept = torch.bfloat16, KEEP_INPUTS if keep else KEEP_NOTHING
-    plan = plan_network((1,), (cells,), 192, dtype, torch.device("cpu"), form, dtype, dropout, kept)
+    plan = plan_network((1,), (cells,), 192, dtype, torch.device("cpu"), form, dtype, dropout, 0.0, kept)
     runs = [layer.run for layer in plan.layers]
     joined = not keep and not dropout and cells == 4096
     assert runs == ([11, *[0] * 10] * 4 + [1] if joined else [1] * len(runs))
