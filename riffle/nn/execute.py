@@ -24,7 +24,6 @@ from riffle.cost import MemoryModel, out_of_memory_message
 from riffle.environment import free_bytes
 from riffle.kernels import resolve
 from riffle.kernels.tuning import CHUNK_PAIRS, CHUNK_PAIRS_DEVICE, MOST_LENGTHS, has_warpgroups
-from riffle.nn.lengths import LengthGroups
 from riffle.nn.switch import FUSED_UNITS, GATED_UNITS, PairUnit
 from riffle.shuffle import SHUFFLES, Layer, bits, padded_length
 
@@ -47,8 +46,6 @@ RunLayer = Callable[[int, AnyLayer, State, Any], tuple[State, Any]]
 needs it. ``skip`` is what was kept of the layer that ``layer.skip`` names, or a tuple of those, or None."""
 SwitchLayer = Callable[[Tensor, str, int, Tensor | None], Tensor]
 """``switch(x_BND, unit, shuffle, skip_BND)``: the unit on adjacent cells, dropout or noise, and the shuffle."""
-GroupedSwitchLayer = Callable[[Tensor, str, int, Tensor | None, LengthGroups], Tensor]
-"""``switch(x_CD, unit, shuffle, skip_CD, groups)``: the same on sequences of several lengths."""
 
 
 def walk(
@@ -117,14 +114,7 @@ def switch_layer(network: ShuffleExchange, x_BND: Tensor, k: int) -> SwitchLayer
     dropout = dropout_rate(network, k)
     if not is_fused(network, x_BND):
         return reference_layer(network.units, dropout, network.noise if network.training else 0.0)  # type: ignore[arg-type]
-    layer = fused_layer(network, compute_dtype(x_BND))
-
-    def one_length(x_BND: Tensor, unit: str, shuffle: int, skip_BND: Tensor | None) -> Tensor:
-        skip_CD = None if skip_BND is None else skip_BND.flatten(0, 1)
-        groups = LengthGroups([x_BND.shape[0]], [x_BND.shape[1]], [dropout])
-        return layer(x_BND.flatten(0, 1), unit, shuffle, skip_CD, groups).reshape(x_BND.shape)
-
-    return one_length
+    return fused_layer(network, compute_dtype(x_BND), dropout)
 
 
 def reference_layer(units: Mapping[str, PairUnit], dropout: float = 0.0, noise: float = 0.0) -> SwitchLayer:
@@ -136,7 +126,7 @@ def reference_layer(units: Mapping[str, PairUnit], dropout: float = 0.0, noise: 
     return layer
 
 
-def fused_layer(network: ShuffleExchange, dtype: torch.dtype) -> GroupedSwitchLayer:
+def fused_layer(network: ShuffleExchange, dtype: torch.dtype, dropout: float) -> SwitchLayer:
     """The layer on the fused kernels, which compute in ``dtype``; a unit's parameters are packed once."""
     from riffle.kernels.fused import PackedUnit, pack, switch_and_shuffle
 
@@ -144,21 +134,21 @@ def fused_layer(network: ShuffleExchange, dtype: torch.dtype) -> GroupedSwitchLa
     units: Any = network.units
     noise = network.noise if network.training else 0.0
 
-    def layer(x_CD: Tensor, unit: str, shuffle: int, skip_CD: Tensor | None, groups: LengthGroups) -> Tensor:
+    def layer(x_BND: Tensor, unit: str, shuffle: int, skip_BND: Tensor | None) -> Tensor:
         if unit not in packed:
             packed[unit] = pack(units[unit].weights(), units[unit].skip_scale, dtype)
         y_CD = switch_and_shuffle(
-            x_CD.to(dtype),
+            x_BND.flatten(0, 1).to(dtype),
             packed[unit],
-            sequences=groups.sequences,
-            cells=groups.cells,
+            sequences=[x_BND.shape[0]],
+            cells=[x_BND.shape[1]],
             shuffle=shuffle,
             swap=bool(units[unit].swap),
-            skip_CD=None if skip_CD is None else skip_CD.to(dtype),
-            dropout=groups.dropout,
+            skip_CD=None if skip_BND is None else skip_BND.flatten(0, 1).to(dtype),
+            dropout=[dropout],
             recompute=network.recompute is not False,
         )
-        return regularise(y_CD, 0.0, noise)
+        return regularise(y_CD.view(x_BND.shape), 0.0, noise)
 
     return layer
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from riffle.kernels.merge import MergedLayer, merge
-from riffle.nn.execute import GroupedSwitchLayer, dropout_rate, regularise, walk
+from riffle.nn.execute import dropout_rate, regularise, walk
 from riffle.nn.lengths import LengthGroups, concatenate, split
 from riffle.shuffle import SHUFFLES, bits
 
@@ -28,21 +28,21 @@ def can_merge(x_BND: Tensor) -> bool:
 
 def run_merged(network: ShuffleExchange, xs_BND: Sequence[Tensor]) -> list[Tensor]:
     """Run batches of sequences of one even length each, layers that share a unit together."""
-    # Batches of one length make a group; longer ones come first, as the kernels want it.
+    # Batches of one length make a group; longer ones come first, as :func:`merge` wants it.
     lengths = sorted({x_BND.shape[1] for x_BND in xs_BND}, reverse=True)
     members = [[index for index, x_BND in enumerate(xs_BND) if x_BND.shape[1] == length] for length in lengths]
     sequences = [sum(xs_BND[index].shape[0] for index in group) for group in members]
     ks = [bits(length) for length in lengths]
     groups = LengthGroups(sequences, lengths, [dropout_rate(network, k) for k in ks])
     plan = (merge.__wrapped__ if torch.compiler.is_compiling() else merge)(tuple(network.layers(k) for k in ks))
-    switch = _reference_layer(network)
 
     def run_layer(
         index: int, layer: MergedLayer, cells: GroupedCells, skips: tuple[Tensor, ...] | None
     ) -> tuple[GroupedCells, Tensor]:
         x_CD = cells.take(layer.first, layer.end)
         skip_CD = cells.skip_input(layer, plan, skips)
-        y_CD = switch(x_CD, layer.unit, layer.shuffle, skip_CD, groups.select(layer.first, layer.end))
+        groups_here = groups.select(layer.first, layer.end)
+        y_CD = _switch(network, x_CD, layer.unit, layer.shuffle, skip_CD, groups_here)
         cells.put(layer.first, layer.end, y_CD)
         return cells, x_CD
 
@@ -54,24 +54,20 @@ def run_merged(network: ShuffleExchange, xs_BND: Sequence[Tensor]) -> list[Tenso
     return [ys_BND[index] for index in range(len(xs_BND))]
 
 
-def _reference_layer(network: ShuffleExchange) -> GroupedSwitchLayer:
+def _switch(
+    network: ShuffleExchange, x_CD: Tensor, unit: str, shuffle: int, skip_CD: Tensor | None, groups: LengthGroups
+) -> Tensor:
     """A switch layer of several groups as the units define it."""
     noise = network.noise if network.training else 0.0
-
-    def layer(x_CD: Tensor, unit: str, shuffle: int, skip_CD: Tensor | None, groups: LengthGroups) -> Tensor:
-        if network.pairwise:
-            y_CD = network[unit](x_CD, skip_CD)
-        else:
-            parts = zip(split(x_CD, groups.sizes()), groups.cells, strict=True)
-            y_CD = concatenate(
-                [network[unit](part_CD.unflatten(0, (-1, cells))).flatten(0, 1) for part_CD, cells in parts]
-            )
-        ys_BND = []
-        for part_CD, cells, rate in zip(split(y_CD, groups.sizes()), groups.cells, groups.dropout, strict=True):
-            ys_BND.append(regularise(part_CD.unflatten(0, (-1, cells)), rate, noise))
-        return concatenate([SHUFFLES[shuffle](y_BND).flatten(0, 1) for y_BND in ys_BND])
-
-    return layer
+    if network.pairwise:
+        y_CD = network[unit](x_CD, skip_CD)
+    else:
+        parts = zip(split(x_CD, groups.sizes()), groups.cells, strict=True)
+        y_CD = concatenate([network[unit](part_CD.unflatten(0, (-1, cells))).flatten(0, 1) for part_CD, cells in parts])
+    ys_BND = []
+    for part_CD, cells, rate in zip(split(y_CD, groups.sizes()), groups.cells, groups.dropout, strict=True):
+        ys_BND.append(regularise(part_CD.unflatten(0, (-1, cells)), rate, noise))
+    return concatenate([SHUFFLES[shuffle](y_BND).flatten(0, 1) for y_BND in ys_BND])
 
 
 class GroupedCells:
