@@ -44,7 +44,7 @@ FIRST_STEPS = "first steps"
 """Groups of runs that end early and are evaluated often, for what the paper says is learned within 700 steps."""
 PRODUCT_LENGTH = 128
 FEWER_PRODUCTS = (EvaluationSpec((8, 16, 32, 64, 128, 256, 512), 1024), EvaluationSpec((1024, 2048, 4096), 128))
-"""The paper's lengths for products: twice as wide and as deep as other tasks, and no better than chance from 512 on."""
+"""The paper's lengths for products: networks twice as wide and as deep, which are near chance from 512 on."""
 
 
 def shuffle_exchange_spec(task: str, recipe: str = "paper") -> RunSpec:
