@@ -32,9 +32,10 @@ from tables_learning import (
     small_seeds,
 )
 from tables_speed import (
-    H200,
+    ATTENTION,
     ONE_LAUNCH,
     attention,
+    beside_attention,
     beside_others,
     cpu,
     even_speed,
@@ -53,7 +54,7 @@ def facts() -> str:
     """What the network does, in three numbers."""
     adder = ROOT / "riffle" / "weights" / "add"
     scores = [score for score in read_json(adder / "evaluation.json")["scores"] if score["split"] == "uniform"]
-    sums, record = max(scores, key=lambda score: score["length"]), read_json(H200)
+    sums, record = max(scores, key=lambda score: score["length"]), read_json(ATTENTION)
     million = read_json(ONE_LAUNCH)["rows"]["infer-1m"]["forms"]["fused"]
     ours, encoder = (
         next(iter(record["attention"][f"{name}-262144"]["forms"].values())) for name in ("ours", "encoder")
@@ -89,7 +90,13 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     },
     "docs/deviations.md": {"alphabet": alphabet},
     "docs/kernels.md": {"goals": goals, "counters": counters, "counters-2": partial(counters, COUNTERS_2)},
-    "docs/speed.md": {"speed": speed, "one-launch": one_launch, "even": even_speed, "cpu": cpu},
+    "docs/speed.md": {
+        "speed": speed,
+        "one-launch": one_launch,
+        "beside-attention": beside_attention,
+        "even": even_speed,
+        "cpu": cpu,
+    },
     "docs/training.md": {"even": even_accuracy},
     "docs/using.md": {"own-loop": own_loop},
     "docs/lambada.md": {

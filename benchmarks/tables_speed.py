@@ -14,6 +14,7 @@ from riffle.shuffle import PADS
 
 H200 = ROOT / "benchmarks" / "results" / "h200.json"
 ONE_LAUNCH = H200.with_name("h200-one-launch.json")
+ATTENTION = H200.with_name("h200-attention.json")
 OWN_LOOP = ROOT / "benchmarks" / "results" / "own-loop.json"
 
 
@@ -46,11 +47,14 @@ def speed(path: Path = H200) -> str:
             map(_speed_row, record["rows"].values()),
         ),
     ]
-    if record["attention"]:
-        parts.append(attention(path))
-    if record["curve"] or record["attention"]:
-        parts.append(f"![Time over length](../benchmarks/results/{path.stem}.png)")
     return "\n\n".join(parts)
+
+
+def beside_attention(path: Path = ATTENTION) -> str:
+    """This network beside an encoder over length, with the command and the plot."""
+    record = read_json(path)
+    about = f"{where(record)}, {commands(record)} ([{path.name}](../benchmarks/results/{path.name})):"
+    return "\n\n".join([about, attention(path), f"![Time over length](../benchmarks/results/{path.stem}.png)"])
 
 
 def one_launch(path: Path = ONE_LAUNCH) -> str:
@@ -91,7 +95,7 @@ def _speed_row(row: dict[str, Any]) -> list[str]:
     return [row["title"], *cells, floor, format_share(best["fraction_of_floor"])]
 
 
-def attention(path: Path = H200, own: Path = OWN_LOOP) -> str:
+def attention(path: Path = ATTENTION, own: Path = OWN_LOOP) -> str:
     """This network, the encoder and linear attention on one sequence, a column for each length."""
     rows = read_json(path)["attention"]
     lengths = sorted({row["lengths"][0] for row in rows.values()})
@@ -176,8 +180,7 @@ def own_steps(path: Path = OWN_LOOP) -> str:
     rows = read_json(path)["own-loop"]
     steps = _own_loop_table(rows, ("own-step",), format_time, forms, "training step, ")
     about = f"A training step in your own loop, autocast to bfloat16 and AdamW{_from_earlier(rows, forms)}:"
-    call = format_time(rows["own-call-4k"]["forms"]["riffle-graphs"])
-    return f"{about}\n\n{steps}\n\nInference as CUDA graphs, of a commit before these steps (4K cells now take {call}):"
+    return f"{about}\n\n{steps}\n\nInference on one sequence, riffle as CUDA graphs:"
 
 
 def _from_earlier(rows: Mapping[str, Any], forms: Sequence[str]) -> str:

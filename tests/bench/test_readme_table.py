@@ -52,6 +52,13 @@ def test_table(readme: Any, record: dict[str, Any], tmp_path: Path) -> None:
     assert f"| inference, 96 maps, 1 block, n = 2M | {' | '.join(cells)} |" in lines
     (failed,) = [line for line in lines if line.startswith("| forward and backward, 96 maps")]
     assert "| out of memory |" in failed
+
+
+def test_beside_attention(readme: Any, record: dict[str, Any], tmp_path: Path) -> None:
+    file = tmp_path / "gpu.json"
+    file.write_text(json.dumps(record))
+    lines = readme.beside_attention(file).splitlines()
+    assert lines[0].startswith("One Some GPU, commit abc, torch 2.11.0, `riffle bench`")
     assert "| cells | 1K | 4K | 8K | 16K | 64K | 256K | 1M |" in lines
     assert any(line.startswith("| 6-layer encoder, FlashAttention, 192 maps | ") for line in lines)
     assert lines[-1] == "![Time over length](../benchmarks/results/gpu.png)"
@@ -61,9 +68,7 @@ def test_rows_alone(readme: Any, record: dict[str, Any], tmp_path: Path) -> None
     file = tmp_path / "gpu.json"
     only = record["rows"]["latency"]["forms"]
     only.pop("compiled")
-    file.write_text(
-        json.dumps({**record, "rows": {"latency": record["rows"]["latency"]}, "curve": {}, "attention": {}})
-    )
+    file.write_text(json.dumps({**record, "rows": {"latency": record["rows"]["latency"]}}))
     *_, last = readme.speed(file).splitlines()
     cells = ["0.0115 ms, 3.0 GB", DASH, "0.0115 ms, 3.0 GB", DASH]
     assert last.startswith(f"| inference, 96 maps, 1 block, n = 1K | {' | '.join(cells)} |")
