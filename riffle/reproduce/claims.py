@@ -14,6 +14,8 @@ SIMPLE = ("duplicate", "reverse", "add", "sort")
 """The tasks that need O(n) or O(n log n) operations: all of the paper's but multiplication."""
 EXACT = 0.0005
 """Tolerance of a goal: half a unit of its third digit."""
+ENOUGH_RUNS = 5
+"""Runs of a recipe, the paper's number, beyond which more of them do not make it the one that a goal is judged by."""
 
 
 class Claim(NamedTuple):
@@ -152,18 +154,18 @@ def judge_goals(results: Sequence[Result]) -> list[Claim]:
 
 
 def _judge(goal: Goal, results: Sequence[Result]) -> Claim:
-    """Judge a goal by the recipe with the most runs, of several the best one."""
+    """Judge a goal by the best recipe of those with enough runs; where none has so many, of those with the most."""
     unit = "whole sequences" if goal.metric == "sequence_accuracy" else "symbols"
     statement = f"{goal.task}: {unit} right at {goal.length}{', best run' if goal.best else ''}"
     reduce = max if goal.best else statistics.mean
     runs_of_task = select(results, goal.task, kind=OURS)
     groups = by_group(run for run in runs_of_task if max(run["config"]["data"]["bins"]) == goal.trained)
     measured = {group: accuracies(runs, goal.length, goal.metric) for group, runs in groups.items()}
-    ranks = {group: (len(values), reduce(values)) for group, values in measured.items() if values}
+    ranks = {group: (min(len(values), ENOUGH_RUNS), reduce(values)) for group, values in measured.items() if values}
     if not ranks:
         return Claim(statement, None, "not measured", goal.at_least)
     group = max(ranks, key=ranks.__getitem__)
-    runs, ours = ranks[group]
+    runs, ours = len(measured[group]), ranks[group][1]
     evidence = f"{'best of' if goal.best else 'mean of'} {count_runs(runs)} of {group!r}"
     spread = _spread(measured[group])
     return Claim(statement, ours >= goal.at_least - EXACT, evidence, goal.at_least, ours, spread, (runs,))
