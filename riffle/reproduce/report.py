@@ -24,8 +24,8 @@ run, whose spread is unknown, is "one run" and has no verdict.
 GOALS = """## Goals
 
 What we want of our own recipes, stricter than the paper: simple tasks are never trained on a length above 64,
-products to 128. Each row takes the best of the recipes with five runs or more, or, where none has so many, of those with
-the most.
+products to 128. Each row takes the best of the recipes with five runs or more, or, where none has so many, of
+those with the most.
 """
 PAPERS = [name for name, entry in FIGURES.items() if entry.kind != "benchmark"]
 """The paper's figures; benchmarks of others are in docs/when-to-use.md."""
