@@ -151,6 +151,19 @@ def test_claims_judge_the_papers_own_numbers_as_reached_and_worse_ones_as_not(na
     assert all(": short by" in claim.verdict for claim in claims)
 
 
+def test_convergence_shows_the_first_steps_in_the_colour_of_their_recipe(tmp_path: Path) -> None:
+    figure = get_figure("convergence")
+    write_results(tmp_path, figure.specs(runs=2), paper_accuracy)
+    axes, *_ = figure.draw(figure.read(tmp_path)).axes
+    ends = {(line.get_color(), line.get_xdata()[-1]) for line in axes.get_lines()}  # type: ignore[index]
+    historic = {line.get_color() for line in axes.get_lines() if line.get_xdata()[-1] == 40_000}  # type: ignore[index]
+    assert {colour for colour, last in ends if last == 800} == historic
+    legend = axes.get_legend()
+    assert legend is not None
+    assert [text.get_text().split(", ")[1] for text in legend.get_texts()] == ["paper", "released", "preprint", "long"]
+    assert len(historic) == 3
+
+
 def test_of_another_figures_runs_only_the_listed_ones_are_shown(tmp_path: Path) -> None:
     for name in ("sharing", "ablation"):
         write_results(tmp_path, get_figure(name).specs(runs=2), paper_accuracy)

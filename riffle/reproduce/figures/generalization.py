@@ -142,16 +142,21 @@ def _first_steps_spec(task: str, recipe: str) -> RunSpec:
 
 
 def _draw_convergence(results: Sequence[Result]) -> Figure:
-    """A panel for each task; the cross is the paper's final accuracy."""
-    results = [run for run in results if not run["group"].endswith(FIRST_STEPS)]
-    panels = {
-        task: [
-            Line(_without_task(group, task), over_steps(runs, CONVERGENCE_LENGTH), _converged(task), colour)
-            for colour, (group, runs) in enumerate(_groups(results, task, OURS))
-        ]
-        for task in SIMPLE
-    }
-    return lines_figure(title(f"accuracy at length {CONVERGENCE_LENGTH}, trained on lengths to 64", results), panels)
+    """A panel for each task, over steps on a logarithmic axis; the cross is the paper's final accuracy."""
+    panels: dict[str, list[Line]] = {}
+    for task in SIMPLE:
+        groups = dict(_groups(results, task, OURS))
+        panels[task] = []
+        for colour, group in enumerate(group for group in groups if not group.endswith(FIRST_STEPS)):
+            over_training = over_steps(groups[group], CONVERGENCE_LENGTH)
+            panels[task].append(Line(_without_task(group, task), over_training, _converged(task), colour))
+            first_steps = over_steps(groups.get(f"{group}, {FIRST_STEPS}", []), CONVERGENCE_LENGTH)
+            panels[task].append(Line("_", first_steps, colour=colour))  # the underscore keeps it out of the legend
+    what = f"accuracy at length {CONVERGENCE_LENGTH}, trained on lengths to 64 (cross: the paper in the end)"
+    figure = lines_figure(title(what, results), panels)
+    for axes in figure.axes:
+        axes.set_xscale("log")
+    return figure
 
 
 def _claim_convergence(results: Sequence[Result]) -> list[Claim]:
