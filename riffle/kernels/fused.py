@@ -52,9 +52,10 @@ def switch_and_shuffle(
     swap: bool = True,
     skip_CD: Tensor | None = None,
     dropout: list[float] | None = None,
+    noise: float = 0.0,
     recompute: bool = True,
 ) -> Tensor:
-    """A switch layer on adjacent pairs, dropout, and the shuffle after it.
+    """A switch layer on adjacent pairs, dropout or noise, and the shuffle after it.
 
     Args:
         x_CD: The cells of all sequences, one after the other.
@@ -65,18 +66,20 @@ def switch_and_shuffle(
         swap: Whether the copied pair exchanges its second halves.
         skip_CD: The cells the skip connection adds, unscaled.
         dropout: For each group, the share of output features set to zero; None for none.
+        noise: In place of dropout, the standard deviation of the noise that outputs are multiplied by.
         recompute: Whether the backward pass computes gates and candidates again; False keeps them, for one backward
             pass.
     """
     assert sum(count * length for count, length in zip(sequences, cells, strict=True)) == x_CD.shape[0]
     assert sorted(cells, reverse=True) == list(cells), "longer sequences come first"
-    rates = list(dropout or [0.0] * len(cells))
+    rates = [noise] * len(cells) if noise else list(dropout or [0.0] * len(cells))
     seed = torch.randint(2**31, (1,), device=x_CD.device) if any(rates) else None
     skip_scale_D = None if skip_CD is None else unit.skip_scale
     keep = not recompute and torch.is_grad_enabled()
     out_CD, _, _ = _switch(
-        x_CD, skip_CD, skip_scale_D, unit.parameters, unit.weights, seed, sequences, cells, rates, shuffle, swap, keep
-    )
+        x_CD, skip_CD, skip_scale_D, unit.parameters, unit.weights, seed, sequences, cells, rates, noise > 0, shuffle,
+        swap, keep,
+    )  # fmt: skip
     return out_CD
 
 
@@ -90,12 +93,13 @@ def _switch(
     seed: Tensor | None,
     sequences: list[int],
     cells: list[int],
-    dropout: list[float],
+    rates: list[float],
+    noise: bool,
     shuffle: int,
     swap: bool,
     keep: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    x_CD, plan = aligned(x_CD), _plan(x_CD, sequences, cells, dropout, shuffle, swap, keep, skip_CD)
+    x_CD, plan = aligned(x_CD), _plan(x_CD, sequences, cells, rates, noise, shuffle, swap, keep, skip_CD)
     kept = None
     if keep:
         sum_P2D = x_CD.new_empty(plan.pairs if plan.keep_sums else 0, 2, plan.features)
@@ -129,12 +133,14 @@ def _switch_backward(
     seed: Tensor | None,
     sequences: list[int],
     cells: list[int],
-    dropout: list[float],
+    rates: list[float],
+    noise: bool,
     shuffle: int,
     swap: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     kept = None if gates is None or sum_P2D is None else Kept(gates, sum_P2D)
-    x_CD, plan = aligned(x_CD), _plan(x_CD, sequences, cells, dropout, shuffle, swap, kept is not None, skip_CD)
+    keep = kept is not None
+    x_CD, plan = aligned(x_CD), _plan(x_CD, sequences, cells, rates, noise, shuffle, swap, keep, skip_CD)
     skip_CD = None if skip_CD is None else aligned(skip_CD)
     grad_CD, grad_skip_CD = torch.empty_like(x_CD), None if skip_CD is None else torch.empty_like(x_CD)
     grad_parameters = torch.zeros_like(weights, dtype=torch.float32)
@@ -163,7 +169,7 @@ def _(
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
-    *tensors, ctx.sequences, ctx.cells, ctx.dropout, ctx.shuffle, ctx.swap, keep = inputs
+    *tensors, ctx.sequences, ctx.cells, ctx.rates, ctx.noise, ctx.shuffle, ctx.swap, keep = inputs
     ctx.mark_non_differentiable(*output[1:])
     ctx.set_materialize_grads(False)  # the gates have no gradient, and zeros of their size would be large
     ctx.save_for_backward(*(output[1:] if keep else (None, None)), *tensors[:3], *tensors[4:])
@@ -171,25 +177,27 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tens
 
 def _backward(ctx: Any, grad_out_CD: Tensor | None, *_: None) -> tuple[Any, ...]:
     if grad_out_CD is None:
-        return (None,) * 12
+        return (None,) * 13
     gates, sum_P2D, *tensors = ctx.saved_tensors
     grad_x, grad_skip, grad_scale, grad_parameters = torch.ops.riffle.switch_backward(
-        grad_out_CD, gates, sum_P2D, *tensors, ctx.sequences, ctx.cells, ctx.dropout, ctx.shuffle, ctx.swap
+        grad_out_CD, gates, sum_P2D, *tensors, ctx.sequences, ctx.cells, ctx.rates, ctx.noise, ctx.shuffle, ctx.swap
     )
     if tensors[1] is None:
         grad_skip = grad_scale = None
-    return (grad_x, grad_skip, grad_scale, grad_parameters, *[None] * 8)
+    return (grad_x, grad_skip, grad_scale, grad_parameters, *[None] * 9)
 
 
 _switch.register_autograd(_backward, setup_context=_setup_context)
 
 
 def _plan(
-    x_CD: Tensor, sequences: list[int], cells: list[int], dropout: list[float], shuffle: int, swap: bool, keep: bool,
-    skip_CD: Tensor | None,
+    x_CD: Tensor, sequences: list[int], cells: list[int], rates: list[float], noise: bool, shuffle: int, swap: bool,
+    keep: bool, skip_CD: Tensor | None,
 ) -> LayerPlan:  # fmt: skip
-    groups, skip = (tuple(sequences), tuple(cells), tuple(dropout)), skip_CD is not None
-    return plan_layer(*groups, x_CD.shape[1], x_CD.dtype, x_CD.device, shuffle=shuffle, swap=swap, keep=keep, skip=skip)
+    flags = {"shuffle": shuffle, "swap": swap, "keep": keep, "skip": skip_CD is not None, "noise": noise}
+    return plan_layer(
+        tuple(sequences), tuple(cells), tuple(rates), x_CD.shape[1], x_CD.dtype, x_CD.device, **flags
+    )  # fmt: skip
 
 
 def _unpack(flat: Tensor, skip_scale_D: Tensor | None, features: int) -> UnitWeights:

@@ -146,9 +146,10 @@ def fused_layer(network: ShuffleExchange, dtype: torch.dtype, dropout: float) ->
             swap=bool(units[unit].swap),
             skip_CD=None if skip_BND is None else skip_BND.flatten(0, 1).to(dtype),
             dropout=[dropout],
+            noise=noise,
             recompute=network.recompute is not False,
         )
-        return regularise(y_CD.view(x_BND.shape), 0.0, noise)
+        return y_CD.view(x_BND.shape)
 
     return layer
 

@@ -159,6 +159,23 @@ def test_dropout(shuffle: int) -> None:
     assert not torch.equal(other != 0, kept)
 
 
+@pytest.mark.parametrize("recompute", [True, False])
+def test_noise(recompute: bool) -> None:
+    features, deviation = 16, 0.25
+    unit = ShuffleExchange(features, device=DEVICE)["last"]
+    packed = fused.pack(unit.weights(), None, torch.float32)
+    x_BND = (torch.rand(2, 64, features, device=DEVICE) * 2 - 1).requires_grad_()
+    plain = layer(x_BND, packed, shuffle=1)
+    noisy = layer(x_BND, packed, shuffle=1, noise=deviation, recompute=recompute)
+    factors = (noisy / plain).detach()
+    assert abs(factors.mean().item() - 1) < 0.03
+    assert abs(factors.std().item() - deviation) < 0.03
+    grad = torch.randn_like(plain)
+    (actual,) = torch.autograd.grad(noisy, x_BND, grad)
+    (expected,) = torch.autograd.grad(plain, x_BND, grad * factors)
+    torch.testing.assert_close(actual, expected, rtol=1e-3, atol=1e-4)
+
+
 def test_the_operator_is_registered_correctly() -> None:
     unit = ShuffleExchange(4, 2, device=DEVICE)["last"]
     packed = fused.pack(unit.weights(), unit.skip_scale, torch.float32)
@@ -167,7 +184,7 @@ def test_the_operator_is_registered_correctly() -> None:
     checks = ["test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"]
     for skip, keep in (((None, None), False), ((skip_CD, packed.skip_scale), False), ((None, None), True)):
         groups = ([1, 2], [4, 2], [0.0, 0.0])
-        arguments = (x_CD, *skip, packed.parameters, packed.weights, None, *groups, 1, True, keep)
+        arguments = (x_CD, *skip, packed.parameters, packed.weights, None, *groups, False, 1, True, keep)
         torch.library.opcheck(torch.ops.riffle.switch.default, arguments, test_utils=checks, atol=1e-5, rtol=1e-4)
 
 
