@@ -165,8 +165,8 @@ class TrainConfig:
     """Learning rate at 96 features; scaled by sqrt(96 / features), for adamax by 96 / features."""
     optimizer: Literal["adamw", "radam", "muon", "adamax"] = "adamw"
     """AdamW, RAdam of the paper's code, Muon (for switch matrices, Adam for the rest), or the Neural GPU's AdaMax."""
-    schedule: Literal["linear", "constant", "plateau"] = "linear"
-    """Learning rate schedule: linear decay to 0, constant, or times 0.7 on a plateau of the loss."""
+    schedule: Literal["linear", "constant", "plateau", "short-plateau"] = "linear"
+    """Linear decay to 0, constant, or times 0.7 on a plateau of the loss: the Neural GPU's rule, or the preprint's."""
     floor: Share = 1 / 60
     """The lowest learning rate that plateaus lead to, as a share of the first one."""
     warmup: CountOrZero = 0

@@ -25,7 +25,7 @@ from riffle.train.optim import (
     make_optimizer,
     orthogonalise,
 )
-from riffle.train.schedule import PLATEAU_PERIOD, Constant, LinearDecay, Plateau
+from riffle.train.schedule import Constant, LinearDecay, Plateau, ShortPlateau
 
 CPU = torch.device("cpu")
 
@@ -68,12 +68,12 @@ def test_base_learning_rates() -> None:
     assert base_learning_rate(TrainConfig(), wide) == 0.00125 / 2
 
 
-def rates(schedule: LinearDecay, losses: list[float]) -> list[float]:
+def rates(schedule: Plateau, losses: list[float]) -> list[float]:
     """The learning rate after each period of constant losses."""
     out = []
     step = torch.zeros((), dtype=torch.int64)
     for loss in losses:
-        for _ in range(PLATEAU_PERIOD):
+        for _ in range(schedule.period):
             schedule.before_step(step)
             schedule.after_step(torch.tensor(loss))
             step += 1
@@ -87,6 +87,13 @@ def test_the_rate_falls_when_two_averages_are_above_the_one_before() -> None:
     #                      first  better  worse  worse: falls  better  worse  still above .5: falls  better than either
     losses = [3.0, 1.0, 2.0, 1.5, 0.5, 0.9, 0.8, 0.4]
     assert rates(schedule, losses) == pytest.approx([1, 1, 1, 0.7, 0.7, 0.7, 0.49, 0.49])
+
+
+def test_the_rate_of_the_preprint_falls_when_three_are_above_the_one_before_and_starts_anew() -> None:
+    schedule = ShortPlateau(1.0, TrainConfig(steps=10_000), CPU)
+    #                     falls after 2 3 4, which are above 1; then 5 6 7 are above 4, but that is forgotten
+    losses = [5.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 2.0]
+    assert rates(schedule, losses) == pytest.approx([1, 1, 1, 1, 0.7, 0.7, 0.7, 0.7, 0.49, 0.49, 0.49])
 
 
 @pytest.mark.parametrize(("train", "floor"), [(TrainConfig(steps=10_000), 60), (preprint("add").train, 40)])
