@@ -43,7 +43,7 @@ def preprint(task: str) -> RunConfig:
     its batch, and noise in place of dropout.
     """
     config = paper(task)
-    train = replace(config.train, learning_rate=0.0025, schedule="plateau", floor=1 / 40, weight_decay=0.001)
+    train = replace(config.train, learning_rate=0.0025, schedule="short-plateau", floor=1 / 40, weight_decay=0.001)
     model = replace(config.model, dropout=0.0, noise=0.001)
     return replace(config, model=model, data=replace(config.data, batch=32), train=train)
 
@@ -262,6 +262,19 @@ def dngpu(config: RunConfig) -> RunConfig:
     return replace(config, model=model, train=train)
 
 
+def preprint_network(config: RunConfig) -> RunConfig:
+    """The network of the authors' code at the time of the preprint: 96 maps where the paper's has one block of 192.
+
+    The training is that of the recipe; with the recipe ``preprint`` both are of that time.
+    """
+    model = config.model
+    features = min(model.features, 96) if model.blocks == 1 else model.features
+    network = ModelConfig(
+        kind="preprint", features=features, blocks=model.blocks, dropout=model.dropout, noise=model.noise
+    )
+    return replace(config, model=network)
+
+
 def _standard(kind: str, config: RunConfig) -> RunConfig:
     """A baseline with the usual settings: AdamW, learning rate warm-up, linear decay and gradient clipping."""
     train = replace(
@@ -281,6 +294,7 @@ def _standard(kind: str, config: RunConfig) -> RunConfig:
 Baselines = dict[str, Callable[[RunConfig], RunConfig]]
 BASELINES: Baselines = {
     "dngpu": dngpu,
+    "preprint": preprint_network,
     **{kind: partial(_standard, kind) for kind in ("universal-transformer", "transformer", "lstm", "gru")},
 }
 """Baseline recipes by model kind: each turns a run of our model into one of the baseline."""

@@ -14,6 +14,7 @@ from riffle.models.base import CellModel, SymbolModel
 from riffle.models.baselines import (
     GatedAttentionReader,
     NeuralGPU,
+    PreprintNetwork,
     Recurrent,
     Transformer,
     UniversalReader,
@@ -78,6 +79,11 @@ MODELS: dict[str, ModelEntry] = {
         lambda config, task: {name: getattr(config, name) for name in (*SHUFFLE_EXCHANGE, "backend")},
     ),
     "dngpu": ModelEntry(NeuralGPU, (), lambda config, task: {"reach": task.reach, "backend": config.backend}),
+    "preprint": ModelEntry(
+        PreprintNetwork,
+        ("blocks", "noise"),
+        lambda config, task: {"blocks": config.blocks, "noise": config.noise, "backend": config.backend},
+    ),
     "universal-transformer": ModelEntry(UniversalTransformer, ("layers", "heads", "halting"), _universal),
     "transformer": ModelEntry(
         Transformer,

@@ -113,7 +113,7 @@ class SequenceModel(SymbolModel, HubMixin, tags=["neural-shuffle-exchange"], lic
     def _run(self, batches: list[Tensor]) -> list[Tensor]:
         table = self.cells()
         sizes = [symbols_BN.shape[0] * symbols_BN.shape[1] for symbols_BN in batches]
-        cells_RD = _look_up(table, concatenate([symbols_BN.flatten() for symbols_BN in batches]))
+        cells_RD = look_up(table, concatenate([symbols_BN.flatten() for symbols_BN in batches]))
         xs_BND = [x_RD.view(*x_BN.shape, -1) for x_RD, x_BN in zip(split(cells_RD, sizes), batches, strict=True)]
         # A single batch goes through the network's forward, so that hooks see it.
         ys_BND = self.network.forward_batches(xs_BND) if len(xs_BND) > 1 else [self.network(xs_BND[0])]
@@ -141,7 +141,7 @@ class SequenceModel(SymbolModel, HubMixin, tags=["neural-shuffle-exchange"], lic
         return model
 
 
-def _look_up(table_VD: Tensor, symbols_R: Tensor) -> Tensor:
+def look_up(table_VD: Tensor, symbols_R: Tensor) -> Tensor:
     """The rows of a table; a small one is multiplied in training, since an embedding's gradient sorts the symbols."""
     if table_VD.requires_grad and table_VD.shape[0] <= SMALL_TABLE:
         return F.one_hot(symbols_R, table_VD.shape[0]).to(table_VD.dtype) @ table_VD

@@ -9,6 +9,7 @@ from typing import Any
 
 from riffle.files import write_json
 from riffle.reproduce import paper
+from riffle.reproduce.figures.generalization import CURVES
 from riffle.reproduce.specs import RunSpec
 
 Accuracy = Callable[[RunSpec, int], float]
@@ -18,7 +19,8 @@ def paper_accuracy(spec: RunSpec, length: int) -> float:
     """The paper's accuracy where it has one; otherwise more maps and blocks are a little better."""
     config = spec.config
     if spec.folder in ("generalization", "convergence", "rivals"):
-        return paper.GENERALIZATION[config.model.kind][config.task].get(length, 0.5)
+        (curve,) = [curve for curve, kinds in CURVES.items() if config.model.kind in kinds]
+        return paper.GENERALIZATION[curve][config.task].get(length, 0.5)
     if spec.folder == "multiplication":
         return paper.MULTIPLICATION
     if spec.folder in ("ablation", "sharing", "products"):

@@ -108,12 +108,14 @@ def test_the_configurations_are_the_papers() -> None:
                 assert (train.optimizer, train.learning_rate, train.schedule) == ("adamw", 0.00125, "linear")
                 assert (train.average, train.evaluate_lengths) == (0.0, (64,))
             elif config.task != "multiply":
-                assert (config.model.features, config.model.blocks) == (192, 1)
+                maps = 96 if config.model.kind == "preprint" else 192
+                assert (config.model.features, config.model.blocks) == (maps, 1)
     assert {spec.config.train.seed for spec in runs["convergence"]} == {0, 1, 2, 3, 4}
     groups = by_seeds(runs["generalization"])
-    for recipe in ("paper", "released", "preprint"):
+    recipes = ("paper", "released", "preprint")
+    for maker in (*(f"shuffle-exchange, {recipe}" for recipe in recipes), "preprint network"):
         for task in ("duplicate", "reverse", "add", "sort", "multiply"):
-            first, *others = groups[f"{task}, shuffle-exchange, {recipe}"]
+            first, *others = groups[f"{task}, {maker}"]
             assert (first.steps, first.evaluate_lengths, len(others)) == (40_000, (512, 1024, 4096), 4)
     assert {len(seeds) for group, seeds in groups.items() if "dngpu" in group} == {3}
     assert {
@@ -123,7 +125,7 @@ def test_the_configurations_are_the_papers() -> None:
     first_steps = {key for key, spec in shown.items() if spec.config.train.steps == 800}
     assert shown.keys() - first_steps <= {(spec.folder, spec.name) for spec in runs["generalization"]}
     assert {folder for folder, _ in first_steps} == {"convergence"}
-    assert all(shown[key].config.train.schedule in ("constant", "plateau") for key in first_steps)
+    assert all(shown[key].config.train.schedule in ("constant", "plateau", "short-plateau") for key in first_steps)
     (product, *_) = runs["multiplication"]
     assert (product.config.model.features, product.config.model.blocks) == (384, 2)
     units = {(spec.config.task, spec.config.model.unit) for spec in runs["ablation"]}
@@ -160,8 +162,9 @@ def test_convergence_shows_the_first_steps_in_the_colour_of_their_recipe(tmp_pat
     assert {colour for colour, last in ends if last == 800} == historic
     legend = axes.get_legend()
     assert legend is not None
-    assert [text.get_text().split(", ")[1] for text in legend.get_texts()] == ["paper", "released", "preprint", "long"]
-    assert len(historic) == 3
+    names = [text.get_text().removeprefix("shuffle-exchange, ") for text in legend.get_texts()]
+    assert names == ["paper", "released", "preprint", "long", "preprint network"]
+    assert len(historic) == 4
 
 
 def test_of_another_figures_runs_only_the_listed_ones_are_shown(tmp_path: Path) -> None:

@@ -113,6 +113,7 @@ def test_many_batches_are_what_each_is_alone(kind: str) -> None:
 LEARNING = {  # features, steps, learning rate, share of right symbols at the end
     "shuffle-exchange": (24, 150, 0.005, 0.95),
     "dngpu": (24, 250, 0.005, 0.9),
+    "preprint": (24, 150, 0.005, 0.95),
     "universal-transformer": (48, 300, 0.01, 0.9),
     "transformer": (48, 400, 0.01, 0.8),
     "lstm": (48, 400, 0.01, 0.75),

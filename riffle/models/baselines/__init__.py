@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from riffle.models.baselines.neural_gpu import NeuralGPU
+from riffle.models.baselines.preprint import PreprintNetwork
 from riffle.models.baselines.recurrent import GatedAttentionReader, Recurrent
 from riffle.models.baselines.transformers import Transformer
 from riffle.models.baselines.universal_transformer import UniversalReader, UniversalTransformer
@@ -10,6 +11,7 @@ from riffle.models.baselines.universal_transformer import UniversalReader, Unive
 __all__ = [
     "GatedAttentionReader",
     "NeuralGPU",
+    "PreprintNetwork",
     "Recurrent",
     "Transformer",
     "UniversalReader",

@@ -31,7 +31,11 @@ if TYPE_CHECKING:
 
 TASKS = (*SIMPLE, "multiply")
 HISTORIC = ("paper", "released", "preprint")
-"""The recipes that may have made the paper's curves."""
+"""The recipes that may have made the paper's curves with the paper's network."""
+PREPRINT = "preprint"
+"""The network of the preprint's code, by its ``model.kind``: it may have made them, too."""
+CURVES = {OURS: (OURS, PREPRINT), NEURAL_GPU: (NEURAL_GPU,)}
+"""The networks that may have made each of the paper's curves."""
 NEURAL_GPU_WIDTHS = (48, 96)
 """Feature maps of the Neural GPU: its authors' for addition, and those of the paper's timing."""
 CLAIMED_LENGTHS = (64, 512, 1024, 4096)
@@ -40,6 +44,8 @@ BETTER_THAN_NEURAL_GPU = ("add", "sort")
 CONVERGENCE_LENGTH = 512
 LOGGED_LENGTHS = (CONVERGENCE_LENGTH, 1024, 4096)
 """Lengths at which training is followed."""
+MOVES = ("duplicate", "reverse")
+"""Tasks that the paper's network learns within 700 steps."""
 FIRST_STEPS = "first steps"
 """Groups of runs that end early and are evaluated often, for what the paper says is learned within 700 steps."""
 PRODUCT_LENGTH = 128
@@ -64,6 +70,12 @@ def shuffle_exchange_spec(task: str, recipe: str = "paper") -> RunSpec:
     )
 
 
+def _preprint_spec(task: str) -> RunSpec:
+    """The network of the preprint's code, with the training of that time."""
+    spec = shuffle_exchange_spec(task, "preprint")
+    return replace(spec, group=f"{task}, {PREPRINT} network", config=with_model(spec.config, PREPRINT))
+
+
 def _neural_gpu_spec(task: str, features: int) -> RunSpec:
     """The Neural GPU as its authors trained it, evaluated less, since its time grows with the square of the length."""
     config = with_model(shuffle_exchange_spec(task).config, NEURAL_GPU)
@@ -77,8 +89,10 @@ def _neural_gpu_spec(task: str, features: int) -> RunSpec:
     return RunSpec(folder="rivals", group=group, config=config, measure=measure, runs=3)
 
 
-def _groups(results: Sequence[Result], task: str, kind: str) -> list[tuple[str, list[Result]]]:
-    return list(by_group(select(results, task, kind=kind)).items())
+def _groups(results: Sequence[Result], task: str, curve: str) -> list[tuple[str, list[Result]]]:
+    """The runs of the networks that may have made a curve, by group."""
+    runs = [run for kind in CURVES[curve] for run in select(results, task, kind=kind)]
+    return list(by_group(runs).items())
 
 
 def _without_task(group: str, task: str) -> str:
@@ -91,7 +105,7 @@ def _draw_generalization(results: Sequence[Result]) -> Figure:
     panels: dict[str, list[Line]] = {}
     for task in TASKS:
         panels[task] = []
-        for colour, kind in ((0, OURS), (4, NEURAL_GPU)):
+        for colour, kind in ((0, OURS), (5, NEURAL_GPU)):
             for index, (group, runs) in enumerate(_groups(results, task, kind)):
                 panels[task].append(Line(_without_task(group, task), over_length(runs), colour=colour + index))
             curve = [Point(x, y, y, y) for x, y in paper.GENERALIZATION[kind][task].items()]
@@ -121,6 +135,7 @@ GENERALIZATION = LearningFigure(
     base_specs=(
         *(shuffle_exchange_spec(task, recipe) for recipe in HISTORIC for task in TASKS),
         *(shuffle_exchange_spec(task, "long") for task in SIMPLE),
+        *(_preprint_spec(task) for task in TASKS),
         *(_neural_gpu_spec(task, features) for features in NEURAL_GPU_WIDTHS for task in TASKS),
     ),
     folders=("generalization", "rivals"),
@@ -130,9 +145,8 @@ GENERALIZATION = LearningFigure(
 )
 
 
-def _first_steps_spec(task: str, recipe: str) -> RunSpec:
+def _first_steps_spec(spec: RunSpec) -> RunSpec:
     """The first steps of a historic run, evaluated often."""
-    spec = shuffle_exchange_spec(task, recipe)
     # A linear schedule would end with these steps; that of the whole run falls by 2% in them.
     schedule = "constant" if spec.config.train.schedule == "linear" else spec.config.train.schedule
     lengths = (CONVERGENCE_LENGTH,)
@@ -185,7 +199,9 @@ CONVERGENCE = LearningFigure(
     name="convergence",
     base_specs=[
         *(shuffle_exchange_spec(task, recipe) for recipe in (*HISTORIC, "long") for task in SIMPLE),
-        *(_first_steps_spec(task, recipe) for recipe in HISTORIC for task in ("duplicate", "reverse")),
+        *(_preprint_spec(task) for task in SIMPLE),
+        *(_first_steps_spec(shuffle_exchange_spec(task, recipe)) for recipe in HISTORIC for task in MOVES),
+        *(_first_steps_spec(_preprint_spec(task)) for task in MOVES),
     ],
     folders=("generalization", "convergence"),
     draw=_draw_convergence,
