@@ -61,7 +61,7 @@ def by_hand(model: PreprintNetwork, symbols_N: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("blocks", [1, 2, 3])
 def test_outputs_and_gradients_are_those_of_the_definition(blocks: int) -> None:
-    model = make(blocks, backend="reference")
+    model = make(blocks, backend="reference").double()
     batches = [torch.randint(0, 5, (2, length), device=DEVICE) for length in (8, 64, 4, 16, 16)]
     together = model.forward_batches(batches)
     alone = [torch.stack([by_hand(model, row) for row in batch]) for batch in batches]
@@ -70,9 +70,9 @@ def test_outputs_and_gradients_are_those_of_the_definition(blocks: int) -> None:
         loss = sum((each * torch.arange(each.numel(), device=DEVICE).view_as(each).sin()).sum() for each in scores)
         gradients.append(torch.autograd.grad(loss, list(model.parameters())))  # type: ignore[arg-type]
     for ours, theirs in zip(together, alone, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(ours, theirs)
     for (name, _), ours, theirs in zip(model.named_parameters(), *gradients, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-3, msg=name)
+        torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6, msg=name)
 
 
 @pytest.mark.skipif(not HAS_TRITON, reason="needs Triton")
