@@ -42,11 +42,13 @@ def generalization() -> str:
     results = read_results(ROOT / "results", ["generalization"])
     for task, paper in GENERALIZATION["shuffle-exchange"].items():
         rows.append([task, "the paper, 40k steps", *row_of(paper, lengths, format_paper)])
-        for group, runs in by_group(select(results, task, kind="shuffle-exchange")).items():
-            seeds = f"mean of {len(runs)}" if len(runs) > 1 else "one seed"
-            label = f"recipe `{group.split(', ')[2]}`, {runs[0]['steps'] // 1000}k steps, {seeds}"
-            accuracy = {point.x: point.mean for point in over_length(runs)}
-            rows.append(["", label, *row_of(accuracy, lengths, format_percent)])
+        for kind, network in (("shuffle-exchange", ""), ("preprint", ", that code's network")):
+            for runs in by_group(select(results, task, kind=kind)).values():
+                recipe = "preprint" if network else runs[0]["group"].split(", ")[2]
+                seeds = f"mean of {len(runs)}" if len(runs) > 1 else "one seed"
+                label = f"recipe `{recipe}`{network}, {runs[0]['steps'] // 1000}k steps, {seeds}"
+                accuracy = {point.x: point.mean for point in over_length(runs)}
+                rows.append(["", label, *row_of(accuracy, lengths, format_percent)])
     return table(["task", "trained by", *map(str, lengths)], rows, text_columns=2)
 
 

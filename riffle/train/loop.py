@@ -97,7 +97,8 @@ def _train(
     set_matrix_precision(settings.precision)
     torch.manual_seed(settings.seed)
     objective = make_objective(config, run.folder, device, ranks)
-    model = objective.build(config.model, device=device)
+    # Weights drawn on a GPU would depend on its number of multiprocessors, so a seed would mean other ones elsewhere.
+    model = objective.build(config.model).to(device)
     resumed = run.checkpoint.exists()
     if settings.start and not resumed:
         Run(Path(settings.start)).load_trained_weights(model, run)

@@ -135,7 +135,7 @@ GENERALIZATION = LearningFigure(
     base_specs=(
         *(shuffle_exchange_spec(task, recipe) for recipe in HISTORIC for task in TASKS),
         *(shuffle_exchange_spec(task, "long") for task in SIMPLE),
-        *(_preprint_spec(task) for task in TASKS),
+        *(_preprint_spec(task) for task in SIMPLE),
         *(_neural_gpu_spec(task, features) for features in NEURAL_GPU_WIDTHS for task in TASKS),
     ),
     folders=("generalization", "rivals"),
