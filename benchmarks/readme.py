@@ -23,6 +23,7 @@ from tables_learning import (
     chomsky,
     even_accuracy,
     generalization,
+    historic,
     learns,
     listops,
     residual,
@@ -88,7 +89,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "small-seeds": small_seeds,
         "residual": residual,
     },
-    "docs/deviations.md": {"alphabet": alphabet},
+    "docs/deviations.md": {"historic": historic, "alphabet": alphabet},
     "docs/kernels.md": {"goals": goals, "counters": counters, "counters-2": partial(counters, COUNTERS_2)},
     "docs/speed.md": {
         "speed": speed,

@@ -18,6 +18,7 @@ from riffle.reproduce.figures import listops as listops_figure
 from riffle.reproduce.figures import residual as residual_figure
 from riffle.reproduce.figures.comparisons import ABLATION as ABLATION_FIGURE
 from riffle.reproduce.figures.comparisons import COMPARED_LENGTH, PRODUCT_LENGTHS
+from riffle.reproduce.figures.generalization import HISTORIC, PREPRINT
 from riffle.reproduce.paper import ABLATION, GENERALIZATION, LENGTHS
 from riffle.reproduce.results import accuracies, by_group, over_length, read_results, select
 from riffle.tasks import TASKS
@@ -33,30 +34,52 @@ UNIT_LENGTHS = (64, 512, 4096)
 """Lengths at which units are compared."""
 RECIPE = "long"
 """The recipe whose runs the README shows."""
+PREPRINTS_OWN = "`preprint`, that code's network"
+"""What the preprint's network is called beside the recipes by which the paper's was trained."""
 
 
 def generalization() -> str:
     """Symbol accuracy over length for every task, beside the paper's."""
     lengths = (*LENGTHS, 16_384, 65_536)
     rows = []
-    results = read_results(ROOT / "results", ["generalization"])
     for task, paper in GENERALIZATION["shuffle-exchange"].items():
         rows.append([task, "the paper, 40k steps", *row_of(paper, lengths, format_paper)])
-        for kind, network in (("shuffle-exchange", ""), ("preprint", ", that code's network")):
-            for runs in by_group(select(results, task, kind=kind)).values():
-                recipe = "preprint" if network else runs[0]["group"].split(", ")[2]
-                seeds = f"mean of {len(runs)}" if len(runs) > 1 else "one seed"
-                label = f"recipe `{recipe}`{network}, {runs[0]['steps'] // 1000}k steps, {seeds}"
-                accuracy = {point.x: point.mean for point in over_length(runs)}
-                rows.append(["", label, *row_of(accuracy, lengths, format_percent)])
+        for name, runs in _by_recipe(task).items():
+            seeds = f"mean of {len(runs)}" if len(runs) > 1 else "one seed"
+            accuracy = {point.x: point.mean for point in over_length(runs)}
+            label = f"recipe {name}, {runs[0]['steps'] // 1000}k steps, {seeds}"
+            rows.append(["", label, *row_of(accuracy, lengths, format_percent)])
     return table(["task", "trained by", *map(str, lengths)], rows, text_columns=2)
+
+
+def historic() -> str:
+    """Symbols / whole sequences right at the longest length by what may have made the paper's curves."""
+    names = [*(f"`{recipe}`" for recipe in HISTORIC), PREPRINTS_OWN]
+    rows = []
+    for task in SIMPLE:
+        cells = []
+        for runs in map(_by_recipe(task).__getitem__, names):
+            symbols, sequences = (accuracies(runs, LONG, f"{what}_accuracy") for what in ("symbol", "sequence"))
+            cells.append(f"{_mean_and_spread(symbols)} / {format_percent(mean(sequences))}, {len(runs)} seeds")
+        rows.append([task, format_paper(GENERALIZATION["shuffle-exchange"][task][LONG]), *cells])
+    return table(["", "the paper", *names], rows)
+
+
+def _by_recipe(task: str) -> dict[str, list[dict[str, Any]]]:
+    """The runs of the figure of generalization: of the paper's network by recipe, then of the preprint's."""
+    results = read_results(ROOT / "results", ["generalization"])
+    groups = by_group(select(results, task, kind="shuffle-exchange"))
+    runs = {f"`{group.split(', ')[2]}`": runs for group, runs in groups.items()}
+    own = select(results, task, kind=PREPRINT)
+    return runs | ({PREPRINTS_OWN: own} if own else {})
 
 
 def learns() -> str:
     """Symbols / whole sequences beyond the trained length: of five seeds beside the paper's, and of what is shipped."""
     rows = []
     for task in SIMPLE:
-        paper, runs, shipped_run = GENERALIZATION["shuffle-exchange"][task], _runs(task), Run(SHIPPED / task)
+        paper, runs = GENERALIZATION["shuffle-exchange"][task], _by_recipe(task)[f"`{RECIPE}`"]
+        shipped_run = Run(SHIPPED / task)
         row = [f"[{task}](riffle/weights/{task})"]
         for length in (512, LONG):
             means = (mean(accuracies(runs, length, metric)) for metric in ("symbol_accuracy", "sequence_accuracy"))
@@ -65,12 +88,6 @@ def learns() -> str:
         rows.append([*row, *(format_accuracy(summary[column]) for column in SHIPPED_COLUMNS)])
     heads = [f"{length}{whose}" for length in (512, LONG) for whose in (", the paper", "")]
     return table(["task", *heads, *(f"shipped: {column}" for column in SHIPPED_COLUMNS)], rows)
-
-
-def _runs(task: str) -> list[dict[str, Any]]:
-    """The runs of the recipe that generalises furthest."""
-    results = read_results(ROOT / "results", ["generalization"])
-    return by_group(select(results, task, kind="shuffle-exchange"))[f"{task}, shuffle-exchange, {RECIPE}"]
 
 
 OVER_LENGTH = ("trained length", "4 times", "8 times", "64 times", "1024 times")
