@@ -1,10 +1,9 @@
-"""Train reversal by the preprint's network with and without each of two things that set it apart from the paper's.
+"""Train reversal by networks between the preprint's and the paper's, all with the preprint's settings and 96 maps.
 
     python benchmarks/preprint_parts.py [--steps 2000] [--seeds 5] [--at-once 2] [--device cpu] [--out FILE]
 
-They are its skip connection, from the first layer to the last, and its middle layer, which does not exchange halves.
-The third, own weights for the first and the middle layer, all of the networks have. Those of one seed begin with the
-same weights. FILE has a row for each network and seed; rows that it has are not run again.
+FILE has a row for each network and seed: the symbols right at the end, on the selection examples of an evaluation in
+training. Rows that it has are not run again.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import argparse
 import tempfile
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
-from functools import lru_cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -24,45 +22,43 @@ from riffle.environment import environment
 from riffle.files import read_json, write_json
 from riffle.models import build
 from riffle.models.baselines import PreprintNetwork
-from riffle.models.baselines import preprint as network
 from riffle.recipes import preprint, with_model
 from riffle.train.loop import train
 from riffle.train.run import Run, read_metrics
 
 LENGTHS = (512, 1024, 4096)
-FEATURES = 96
+NETWORKS = ("preprint", "swap", "no-skip", "swap-no-skip", "paper")
+"""The preprint's network, with halves exchanged in its middle layer, without its skip connection from the first layer
+to the last, both; and the paper's, which differs from the one before it in the sharing of weights alone."""
 Row = dict[str, Any]
 
 
-def measure(skip: bool, swap_middle: bool, seed: int, steps: int, device: str) -> Row:
-    """Train one network; the symbols right at the end, on the selection examples of an evaluation in training."""
+def between(network: str, *arguments: Any, **options: Any) -> PreprintNetwork:
+    """The preprint's network with some of the paper's parts; networks of one seed begin with the same weights."""
+    model = PreprintNetwork(*arguments, **options)
+    units: Any = model.units.values()
+    for unit in units:
+        unit.swap = unit.swap or "swap" in network
+        if "no-skip" in network and unit.skip_scale is not None:
+            torch.nn.init.zeros_(unit.skip_scale).requires_grad_(False)
+    return model
+
+
+def measure(network: str, seed: int, steps: int, device: str) -> Row:
+    """Train one network."""
     torch.set_num_threads(1)
-    schedule = network.preprint_schedule
-
-    @lru_cache
-    def without_skips(k: int, blocks: int = 1) -> tuple[network.Layer, ...]:
-        return tuple(replace(layer, skip=None) for layer in schedule(k, blocks))
-
-    def built(*arguments: Any, **options: Any) -> PreprintNetwork:
-        model = PreprintNetwork(*arguments, **options)
-        units: Any = model.units.values()
-        for unit in units:
-            unit.swap = unit.swap or swap_middle
-        return model
-
-    if not skip:
-        network.preprint_schedule = without_skips
-    build.MODELS["preprint"] = replace(build.MODELS["preprint"], model=built)
     config = with_model(preprint("reverse"), "preprint")
+    if network == "paper":
+        config = replace(config, model=replace(preprint("reverse").model, features=config.model.features))
+    entry = build.MODELS["preprint"]
+    build.MODELS["preprint"] = replace(entry, model=lambda *args, **options: between(network, *args, **options))
     settings = replace(config.train, seed=seed, steps=steps, evaluate_every=steps, evaluate_lengths=LENGTHS)
-    config = replace(config, train=settings)
-    assert config.model.features == FEATURES
     with tempfile.TemporaryDirectory() as folder:
-        run = Run.create(Path(folder) / "run", config)
+        run = Run.create(Path(folder) / "run", replace(config, train=settings))
         train(run, device=device)
         last = read_metrics(run.folder)[-1]
     symbols = {str(length): last[f"accuracy/{length}"] for length in LENGTHS}
-    return {"skip": skip, "swap_middle": swap_middle, "seed": seed, "steps": steps, "symbols": symbols}
+    return {"network": network, "seed": seed, "steps": steps, "symbols": symbols}
 
 
 def main() -> None:
@@ -75,24 +71,20 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/trials/reverse-parts.json"))
     arguments = parser.parse_args()
     out, steps = arguments.out, arguments.steps
-    about = environment(torch.device(arguments.device))
-    result: dict[str, Any] = read_json(out) if out.exists() else {"environment": about, "rows": []}
+    result: dict[str, Any] = {"environment": environment(torch.device(arguments.device)), "rows": []}
+    if out.exists():
+        result = read_json(out)
     rows: list[Row] = result["rows"]
-
-    def key(row: Row) -> tuple[int, bool, bool]:
-        return row["seed"], row["skip"], row["swap_middle"]
-
-    wanted = product(range(arguments.seeds), (True, False), (False, True))
-    missing = [each for each in wanted if each not in map(key, rows)]
+    done = {(row["seed"], row["network"]) for row in rows}
     # a process for each run, since it changes how the network is built
     with ProcessPoolExecutor(arguments.at_once, max_tasks_per_child=1) as pool:
-        jobs = [pool.submit(measure, skip, swap, seed, steps, arguments.device) for seed, skip, swap in missing]
+        wanted = [each for each in product(range(arguments.seeds), NETWORKS) if each not in done]
+        jobs = [pool.submit(measure, network, seed, steps, arguments.device) for seed, network in wanted]
         for job in as_completed(jobs):
-            row = job.result()
-            rows.append(row)
-            rows.sort(key=key)
+            rows.append(job.result())
+            rows.sort(key=lambda row: (row["seed"], NETWORKS.index(row["network"])))
             write_json(out, result)
-            print(row, flush=True)
+            print(f"{len(rows)} of {len(NETWORKS) * arguments.seeds}: {job.result()}", flush=True)
 
 
 if __name__ == "__main__":
