@@ -27,9 +27,14 @@ from riffle.train.loop import train
 from riffle.train.run import Run, read_metrics
 
 LENGTHS = (512, 1024, 4096)
-NETWORKS = ("preprint", "swap", "no-skip", "swap-no-skip", "paper")
-"""The preprint's network, with halves exchanged in its middle layer, without its skip connection from the first layer
-to the last, both; and the paper's, which differs from the one before it in the sharing of weights alone."""
+NETWORKS = {
+    "preprint": "the preprint's network",
+    "swap": "the middle layer exchanges halves",
+    "no-skip": "no skip connection from the first layer to the last",
+    "swap-no-skip": "both of these",
+    "paper": "the paper's network: these, and one set of weights for each half",
+}
+"""Names of networks in FILE, and what sets each apart from the first."""
 Row = dict[str, Any]
 
 
@@ -75,14 +80,14 @@ def main() -> None:
     if out.exists():
         result = read_json(out)
     rows: list[Row] = result["rows"]
-    done = {(row["seed"], row["network"]) for row in rows}
+    names, done = list(NETWORKS), {(row["seed"], row["network"]) for row in rows}
     # a process for each run, since it changes how the network is built
     with ProcessPoolExecutor(arguments.at_once, max_tasks_per_child=1) as pool:
         wanted = [each for each in product(range(arguments.seeds), NETWORKS) if each not in done]
         jobs = [pool.submit(measure, network, seed, steps, arguments.device) for seed, network in wanted]
         for job in as_completed(jobs):
             rows.append(job.result())
-            rows.sort(key=lambda row: (row["seed"], NETWORKS.index(row["network"])))
+            rows.sort(key=lambda row: (row["seed"], names.index(row["network"])))
             write_json(out, result)
             print(f"{len(rows)} of {len(NETWORKS) * arguments.seeds}: {job.result()}", flush=True)
 

@@ -27,6 +27,7 @@ from tables_learning import (
     learns,
     listops,
     residual,
+    reverse_parts,
     rivals,
     seeds,
     shipped,
@@ -89,7 +90,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "small-seeds": small_seeds,
         "residual": residual,
     },
-    "docs/deviations.md": {"historic": historic, "alphabet": alphabet},
+    "docs/deviations.md": {"historic": historic, "reverse-parts": reverse_parts, "alphabet": alphabet},
     "docs/kernels.md": {"goals": goals, "counters": counters, "counters-2": partial(counters, COUNTERS_2)},
     "docs/speed.md": {
         "speed": speed,

@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from preprint_parts import NETWORKS
 from tables import ROOT, read_json, row_of, table
 
 from riffle.config import RunConfig
@@ -153,6 +154,19 @@ def alphabet(folder: Path = ROOT / "results" / "alphabet") -> str:
         rows.append([str(symbols), str(len(runs)), *map(_mean_and_spread, shares)])
     heads = [*(f"{trained}, {step} steps" for step in steps), f"{long}, {steps[-1]} steps"]
     return table(["symbols", "seeds", *heads], rows)
+
+
+def reverse_parts(file: Path = ROOT / "results" / "trials" / "reverse-parts.json") -> str:
+    """Reversal by networks between the preprint's and the paper's: the mean of the seeds and their spread."""
+    by_network: dict[str, list[dict[str, float]]] = defaultdict(list)
+    for row in read_json(file)["rows"]:
+        by_network[row["network"]].append(row["symbols"])
+    lengths = list(by_network["preprint"][0])
+    rows = []
+    for name, label in NETWORKS.items():
+        shares = [[symbols[length] for symbols in by_network[name]] for length in lengths]
+        rows.append([label, str(len(by_network[name])), *map(_mean_and_spread, shares)])
+    return table(["96 maps", "seeds", *lengths], rows)
 
 
 def _mean_and_spread(shares: Sequence[float]) -> str:
