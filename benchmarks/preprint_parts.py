@@ -44,7 +44,7 @@ def between(network: str, *arguments: Any, **options: Any) -> PreprintNetwork:
     units: Any = model.units.values()
     for unit in units:
         unit.swap = unit.swap or "swap" in network
-        if "no-skip" in network and unit.skip_scale is not None:
+        if "no-skip" in network and unit.skip_scale is not None:  # the wiring stays and adds nothing
             torch.nn.init.zeros_(unit.skip_scale).requires_grad_(False)
     return model
 

@@ -158,14 +158,12 @@ def alphabet(folder: Path = ROOT / "results" / "alphabet") -> str:
 
 def reverse_parts(file: Path = ROOT / "results" / "trials" / "reverse-parts.json") -> str:
     """Reversal by networks between the preprint's and the paper's: the mean of the seeds and their spread."""
-    by_network: dict[str, list[dict[str, float]]] = defaultdict(list)
-    for row in read_json(file)["rows"]:
-        by_network[row["network"]].append(row["symbols"])
-    lengths = list(by_network["preprint"][0])
-    rows = []
+    results, rows = read_json(file)["rows"], []
+    lengths = list(results[0]["symbols"])
     for name, label in NETWORKS.items():
-        shares = [[symbols[length] for symbols in by_network[name]] for length in lengths]
-        rows.append([label, str(len(by_network[name])), *map(_mean_and_spread, shares)])
+        runs = [result["symbols"] for result in results if result["network"] == name]
+        shares = ([run[length] for run in runs] for length in lengths)
+        rows.append([label, str(len(runs)), *map(_mean_and_spread, shares)])
     return table(["96 maps", "seeds", *lengths], rows)
 
 
