@@ -204,7 +204,7 @@ WEIGHT_BYTES, TRAINING_WEIGHT_BYTES = 4, 16
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """One device and its link; the defaults are an H200 as ``benchmarks/results/h200.json`` measured it."""
+    """One device and its link; the defaults are an H200 as ``research/bench/results/h200.json`` measured it."""
 
     flops: float = 679e12
     """FLOP a second of a large matrix product."""

@@ -19,11 +19,15 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 import fast_interpreter  # noqa: F401
 
+from research.registry import register
+
+register()
+
 torch.set_num_threads(1)
 # Processes that tests start are forks of one that has imported these, so that each is there at once; building an
 # optimiser imports torch._dynamo.
 multiprocessing.set_forkserver_preload(
-    ["riffle.cli", "riffle.parallel", "riffle.reproduce.jobs", "torch.utils.tensorboard", "torch._dynamo"]
+    ["riffle.cli", "riffle.parallel", "research.reproduce.jobs", "torch.utils.tensorboard", "torch._dynamo"]
 )
 settings.register_profile("riffle", deadline=None, derandomize=True, max_examples=20, database=None)
 settings.register_profile("thorough", parent=settings.get_profile("riffle"), max_examples=500, derandomize=False)

@@ -14,7 +14,7 @@ ORDER = (
     *("quantities", "schema", "files", "config", "environment"),
     *("shuffle", "kernels", "cost", "nn", "parallel", "routing"),
     *("tasks", "models", "recipes", "train", "lambada"),
-    *("plots", "drawings", "inspect", "bench", "reproduce", "demo", "cli"),
+    *("plots", "drawings", "inspect", "demo", "cli"),
 )
 """Packages and top-level modules, each importing only from those before it."""
 

@@ -17,15 +17,12 @@ from rich.markup import escape
 from typer.core import TyperGroup
 
 from riffle import __version__
-from riffle.cli.bench import bench
 from riffle.cli.display import EXTRAS, errors, missing
 from riffle.cli.evaluate import evaluate
 from riffle.cli.export import export
 from riffle.cli.info import demo, info, tasks
 from riffle.cli.inspect import inspect
 from riffle.cli.lambada import app as lambada
-from riffle.cli.plan import plan
-from riffle.cli.reproduce import reproduce
 from riffle.cli.route import route
 from riffle.cli.solve import solve
 from riffle.cli.train import train
@@ -84,7 +81,7 @@ app = typer.Typer(
 GROUPS = {
     "Use": (solve, tasks, export, info),
     "Train": (train,),
-    "Measure": (evaluate, bench, reproduce, plan),
+    "Measure": (evaluate,),
     "Look": (demo, inspect, route),
 }
 """The commands under the headings of ``riffle --help``."""

@@ -13,7 +13,6 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from riffle.cli.display import Device, Json, choose_device, errors, output, print_json, progress_bar, titled_table
-from riffle.cli.lambada_prepare import pack, prepare, unpack
 from riffle.cli.train import (
     Features,
     Graph,
@@ -27,7 +26,6 @@ from riffle.cli.train import (
     bold_names,
     train_run,
 )
-from riffle.lambada.sources import RECORD
 from riffle.quantities import format_percent
 from riffle.recipes import LAMBADA_BASELINES
 
@@ -42,14 +40,6 @@ Placements = Annotated[
 ]
 
 app = typer.Typer(name="lambada", no_args_is_help=True, help="LAMBADA: read a passage and point at its last word.")
-app.command(
-    "prepare",
-    epilog=f"What to download by hand: lambada-dataset.tar.gz (LAMBADA's novels and passages) from {RECORD}, for "
-    "--lambada; word vectors, for --vectors: wiki-news-300d-1M.vec from fasttext.cc or glove.6B.300d.txt from "
-    "nlp.stanford.edu/projects/glove.",
-)(prepare)
-app.command()(pack)
-app.command()(unpack)
 
 
 @app.command()

@@ -6,7 +6,7 @@
     tokens.npy         the token stream, memory-mapped: int32 indices into words.txt
     books.npy          where every novel begins in the stream, and where the last one ends
     SPLIT.npy          the examples of a split: train, validation, development, ...
-    likeness.npy       how typical each word is of the ready-made passages, see riffle.lambada.matching
+    likeness.npy       how typical each word is of the ready-made passages, see research.lambada.matching
     match.json         sampling weights that match the development set
 
 Every word has an index, however rare; which of them a model knows is up to :class:`riffle.lambada.Vocabulary`.

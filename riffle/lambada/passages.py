@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from riffle.lambada.sources import EVALUATION_SPLITS, SourceText, source_texts
+from research.lambada.sources import EVALUATION_SPLITS, SourceText, source_texts
 from riffle.lambada.tokens import CLOSING_MARKS, END_MARKS, is_word, tokenise
 
 Ints = NDArray[np.int64]

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from research.lambada.matching import match_weights
 from riffle.config import LambadaRunConfig, ModelConfig
 from riffle.lambada.corpus import POSITIONS, Corpus
-from riffle.lambada.matching import match_weights
 from riffle.lambada.pointing import (
     PassageBatch,
     PassageDataset,

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from research.lambada.books import map_in_order
+from research.lambada.sources import READ_ERRORS, damaged_file, decompressed
 from riffle.files import write_atomically
-from riffle.lambada.books import map_in_order
-from riffle.lambada.sources import READ_ERRORS, damaged_file, decompressed
 
 FORMAT = "riffle-vectors-1"
 TEXTS = (".vec", ".txt", ".vec.gz", ".txt.gz", ".vec.xz", ".txt.xz")

@@ -11,15 +11,6 @@ from torch.overrides import TorchFunctionMode
 
 from riffle.config import ModelConfig
 from riffle.models.base import CellModel, SymbolModel
-from riffle.models.baselines import (
-    GatedAttentionReader,
-    NeuralGPU,
-    PreprintNetwork,
-    Recurrent,
-    Transformer,
-    UniversalReader,
-    UniversalTransformer,
-)
 from riffle.models.sequence import SequenceModel
 
 
@@ -63,59 +54,24 @@ class ModelEntry:
 SHUFFLE_EXCHANGE = ("blocks", "sharing", "unit", "norm", "noise", "pad", "recompute")
 
 
-def _universal(config: ModelConfig, task: Alphabets) -> dict[str, Any]:
-    steps = config.layers or (12 if config.halting else 6)
-    return {"heads": config.heads, "steps": steps, "halting": config.halting}
-
-
-def _recurrent(config: ModelConfig, task: Alphabets) -> dict[str, Any]:
-    return {"cell": config.kind, "layers": config.layers or 2, "reads_first": config.reads_first}
-
-
 MODELS: dict[str, ModelEntry] = {
     "shuffle-exchange": ModelEntry(
         SequenceModel,
         SHUFFLE_EXCHANGE,
         lambda config, task: {name: getattr(config, name) for name in (*SHUFFLE_EXCHANGE, "backend")},
     ),
-    "dngpu": ModelEntry(NeuralGPU, (), lambda config, task: {"reach": task.reach, "backend": config.backend}),
-    "preprint": ModelEntry(
-        PreprintNetwork,
-        ("blocks", "noise"),
-        lambda config, task: {"blocks": config.blocks, "noise": config.noise, "backend": config.backend},
-    ),
-    "universal-transformer": ModelEntry(UniversalTransformer, ("layers", "heads", "halting"), _universal),
-    "transformer": ModelEntry(
-        Transformer,
-        ("layers", "heads", "positions", "reads_first", "post_norm"),
-        lambda config, task: {
-            "layers": config.layers or 6,
-            "heads": config.heads,
-            "positions": config.positions,
-            "reads_first": config.reads_first,
-            "post_norm": config.post_norm,
-        },
-    ),
-    "lstm": ModelEntry(Recurrent, ("layers", "reads_first"), _recurrent),
-    "gru": ModelEntry(Recurrent, ("layers", "reads_first"), _recurrent),
-    "gated-attention-reader": ModelEntry(
-        GatedAttentionReader, ("layers",), lambda config, task: {"hops": config.layers or 3}, symbols=False
-    ),
-    "universal-reader": ModelEntry(
-        UniversalReader,
-        ("layers", "heads", "halting"),
-        lambda config, task: {"classes": task.classes, **_universal(config, task)},
-        symbols=False,
-    ),
 }
 """Every model that can be trained, by the name of its kind."""
-SYMBOL_MODELS = tuple(kind for kind, model in MODELS.items() if model.symbols)
-"""The kinds that map symbols to symbols."""
+
+
+def symbol_models() -> tuple[str, ...]:
+    """The kinds that map symbols to symbols."""
+    return tuple(kind for kind, model in MODELS.items() if model.symbols)
 
 
 def build(config: ModelConfig, task: Alphabets, **factory: Any) -> SymbolModel:
     """The model of a configuration for a task; it maps ``[B, N]`` symbols to ``[B, N, classes]`` scores."""
-    return cast(SymbolModel, _build(SYMBOL_MODELS, config, task, factory))
+    return cast(SymbolModel, _build(symbol_models(), config, task, factory))
 
 
 def build_reader(config: ModelConfig, task: Alphabets, **factory: Any) -> CellModel:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 
-from riffle.tasks import arithmetic, brackets, expressions, languages, listops, lookup, sequences, unequal, words
+from riffle.tasks import arithmetic, brackets, lookup, sequences, words
 from riffle.tasks.task import BLANK, Batch, Task
 
 __all__ = ["BLANK", "TASKS", "Batch", "Task", "get_task"]
@@ -44,24 +44,6 @@ _ALL: tuple[Task, ...] = (
     arithmetic.MultiplyDecimal(),
     arithmetic.MultiplyBCD(),
     arithmetic.Divide(),
-    # the fifteen tasks of Delétang et al.: regular, context-free, context-sensitive
-    languages.EvenPairs(),
-    expressions.ModularArithmetic(),
-    languages.Parity(),
-    languages.Cycle(),
-    languages.Stack(),
-    languages.ReverseBits(),
-    expressions.ModularBrackets(),
-    expressions.Equation(),
-    languages.DuplicateBits(),
-    languages.MissingDuplicate(),
-    languages.OddsFirst(),
-    unequal.AddUnequal(),
-    unequal.MultiplyUnequal(),
-    unequal.SquareRoot(),
-    languages.BucketSort(),
-    # of the Long Range Arena
-    listops.ListOps(),
 )
 TASKS: dict[str, Task] = {task.name: task for task in _ALL}
 """Every task by its name."""

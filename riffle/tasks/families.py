@@ -17,7 +17,6 @@ from riffle.tasks import brackets, lookup, number_families, sequences, words
 from riffle.tasks.arithmetic import Addition, Divide, Multiplication, MultiplyBCD, TwoNumbers
 from riffle.tasks.rows import bernoulli, columns, crop, first_column, randint, randint_below, row_lengths, take
 from riffle.tasks.task import BLANK, Split, Task
-from riffle.tasks.tokens import TokenTask
 
 FAR = "far-"
 """Begins the name of a family with carries or runs over more than 31 positions, the most that 64 cells have."""
@@ -167,15 +166,6 @@ def _(task: sequences.SymbolTask) -> dict[str, Split]:
         return crop(family(task.symbols - 1, column_BN, lengths_B[:, None], generator) + 1, lengths_B)
 
     return with_values(symbols)
-
-
-@families.register
-def _(task: TokenTask) -> dict[str, Split]:
-    def free(family: Values, rows_BN: Tensor, generator: torch.Generator) -> Tensor:
-        lengths_B1, column_BN = row_lengths(rows_BN)[:, None], columns(rows_BN).expand_as(rows_BN)
-        return task.replace_free(rows_BN, lambda count: family(count, column_BN, lengths_B1, generator))
-
-    return with_values(free)
 
 
 @families.register

@@ -1,4 +1,4 @@
-"""Use of trained runs: solve an input, with a run that comes with the package if need be; ship a run."""
+"""Use of trained runs: solve an input, with a run that comes with the package if need be."""
 
 from __future__ import annotations
 
@@ -10,10 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from riffle.files import write_atomically
 from riffle.tasks import get_task
-from riffle.train.card import model_card
-from riffle.train.checkpoint import add_prefix, quantize, quantized_bits, read_checkpoint, write_checkpoint
 from riffle.train.evaluate import predict, strip
 from riffle.train.run import Run, find_run
 
@@ -92,22 +89,3 @@ def solve(
         correct=output == expected,
         model=str(run.folder),
     )
-
-
-def ship_run(run: Run, folder: Path, bits: int = 8) -> None:
-    """Write a run as a small folder: weights of a few bits, configuration, evaluation and a model card.
-
-    Weights that were rounded to as few bits before are not rounded again.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    weights = read_checkpoint(run.checkpoint, "model.")
-    if quantized_bits(weights) > bits:
-        weights = quantize(run.model().state_dict(), bits)
-    steps = {"step": torch.tensor(run.saved_step())}
-    if run.config.train.keep == "best":
-        steps["best.step"] = torch.tensor(run.weights_step())
-    write_checkpoint(folder / run.checkpoint.name, add_prefix(weights, "model.") | steps)
-    for name in ("config.json", "environment.json", "evaluation.json"):
-        if (run.folder / name).exists():
-            write_atomically(folder / name, (run.folder / name).read_bytes())
-    write_atomically(folder / "README.md", model_card(Run(folder)).encode())

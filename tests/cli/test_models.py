@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from research.reproduce import FIGURES
 from riffle.recipes import BASELINES
-from riffle.reproduce import FIGURES
 
 from .riffle_command import TINY, riffle
 

@@ -14,8 +14,8 @@ import pytest
 import typer
 from cli.riffle_command import TINY, succeed
 
+from research.reproduce.synthetic import prepare_synthetic_corpus
 from riffle.cli import app
-from riffle.reproduce.synthetic import prepare_synthetic_corpus
 
 from .workspace import CORPUS, PACKED, READER, RESULTS, RUN
 
@@ -66,9 +66,9 @@ def _without_pictures_and_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("plots.save_figure", "demo.server.serve"):
         monkeypatch.setattr(f"riffle.{name}", lambda *arguments, **options: None)
     for name in ("train_runs", "measure_series"):
-        monkeypatch.setattr(sys.modules["riffle.cli.reproduce"], name, lambda *arguments: 0)
+        monkeypatch.setattr(sys.modules["research.cli.reproduce"], name, lambda *arguments: 0)
     for figure in ("LearningFigure", "TimingFigure"):
-        monkeypatch.setattr(f"riffle.reproduce.figure.{figure}.save", lambda *arguments: [])
+        monkeypatch.setattr(f"research.reproduce.figure.{figure}.save", lambda *arguments: [])
     monkeypatch.setattr("riffle.cli.app", COMMAND)
     monkeypatch.setattr("riffle.environment.commit", lambda: None)
     monkeypatch.setattr("os.fsync", lambda handle: None)

@@ -13,8 +13,8 @@ import pytest
 import torch
 from benchmark_scripts import BENCHMARKS
 
+from research.baselines.neural_gpu_operator import FORMS
 from riffle.kernels import TRITON_VERSION
-from riffle.kernels.neural_gpu import FORMS
 from riffle.kernels.tuning import WIDE_FORMS
 
 MOST_SHARED = 227 * 1024

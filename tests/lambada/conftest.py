@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from cli.riffle_command import succeed
 
-from riffle.reproduce.synthetic import prepare_synthetic_corpus
+from research.reproduce.synthetic import prepare_synthetic_corpus
 
 SMALL = (
     *("--features", 32, "--steps", 300, "--precision", "fp32", "--device", "cpu"),

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 from cli.riffle_command import riffle, succeed
+from corpus.test_sources import official
 
 from riffle.lambada import Corpus, load_vectors
 from riffle.lambada.evaluate import PUBLISHED
 from riffle.lambada.vectors import WordVectors, write_vectors
 
 from .novels import write_novels
-from .test_sources import official
 
 COMMANDS = ("prepare", "pack", "unpack", "train", "eval", "solve", "report", "ship")
 DOCS = (Path(__file__).parents[2] / "docs" / "lambada.md").read_text(encoding="utf-8")
@@ -75,7 +75,7 @@ def test_mistakes(tmp_path: Path) -> None:
 
 
 def test_preparing_needs_no_torch() -> None:
-    code = "import sys, riffle.lambada.prepare, riffle.lambada.books; print('torch' in sys.modules)"
+    code = "import sys, research.lambada.prepare, research.lambada.books; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from riffle.lambada.books import Book, BookParser
+from research.lambada.books import Book, BookParser
 from riffle.lambada.passages import NgramIndex, PassageFilters, previous_occurrence
 
 from .novels import novel

@@ -15,7 +15,7 @@ from torch import Tensor
 from riffle import SequenceModel
 from riffle.config import ModelConfig
 from riffle.models.base import SymbolModel
-from riffle.models.build import SYMBOL_MODELS, build
+from riffle.models.build import build, symbol_models
 from riffle.tasks import get_task
 
 TASK = get_task("multiply")
@@ -31,7 +31,7 @@ def symbols(batch: int, length: int) -> Tensor:
     return torch.randint(0, TASK.symbols, (batch, length))
 
 
-@pytest.fixture(params=SYMBOL_MODELS)
+@pytest.fixture(params=symbol_models())
 def kind(request: pytest.FixtureRequest) -> str:
     return request.param
 
@@ -125,7 +125,7 @@ def test_hub_folder_round_trip(kind: str, tmp_path: Path) -> None:
 def test_unknown_kind_lists_the_names() -> None:
     with pytest.raises(ValueError, match="unknown model 'transfomer'; choose one of ") as error:
         make("transfomer")
-    assert all(name in str(error.value) for name in SYMBOL_MODELS)
+    assert all(name in str(error.value) for name in symbol_models())
 
 
 CONFIGS = [

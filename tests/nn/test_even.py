@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from research.bench.measure import relative_error
 from riffle import SequenceModel, ShuffleExchange
-from riffle.bench.measure import relative_error
 from riffle.inspect import trace
 from riffle.models.export import export_program, write_onnx
 from riffle.nn.switch import Unit

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from riffle.bench.scaling import measure_sequence_parallel
+from research.bench.scaling import measure_sequence_parallel
 from riffle.cost import Machine, ShardedCost, ShardedWork
 
 from . import jobs

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from research.reproduce.synthetic import prepare_synthetic_corpus
 from riffle import ShuffleExchange
 from riffle.config import DataConfig, ModelConfig, RunConfig, TrainConfig, override
 from riffle.recipes import lambada, with_model
-from riffle.reproduce.synthetic import prepare_synthetic_corpus
 from riffle.train import objective as objective_module
 from riffle.train.checkpoint import read_checkpoint, write_checkpoint
 from riffle.train.distributed import SINGLE_PROCESS, RankGroup, RankLost, local_device

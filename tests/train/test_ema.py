@@ -10,14 +10,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from research.ship.card import model_card
+from research.ship.ship import ship_run
 from riffle.models.build import build
 from riffle.tasks import get_task
 from riffle.train import loop
-from riffle.train.card import model_card
 from riffle.train.ema import EMA, BestWeights
 from riffle.train.objective import SymbolObjective
 from riffle.train.run import Run
-from riffle.train.shipped import ship_run
 from riffle.train.step import TrainStep
 
 from .tiny import TINY, lines, state, train, train_until, with_train

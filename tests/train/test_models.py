@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import nn
 
+from research.baselines.neural_gpu import DiagonalGRU
 from riffle.config import DataConfig, ModelConfig, RunConfig, override
-from riffle.models.baselines.neural_gpu import DiagonalGRU
-from riffle.models.build import MODELS, SYMBOL_MODELS, build
+from riffle.models.build import MODELS, build, symbol_models
 from riffle.recipes import BASELINES, paper, small, with_model
 from riffle.tasks import TASKS, get_task
 from riffle.train import evaluate as evaluate_module
@@ -31,8 +31,8 @@ def config_of(kind: str, *changes: str) -> RunConfig:
 
 
 def test_the_lists_of_models_agree() -> None:
-    assert (ModelConfig().kind, *BASELINES) == SYMBOL_MODELS
-    for kind in SYMBOL_MODELS:
+    assert (ModelConfig().kind, *BASELINES) == symbol_models()
+    for kind in symbol_models():
         for recipe in (paper, small):
             config = with_model(recipe("sort"), kind)
             assert config.model.kind == kind
@@ -41,7 +41,7 @@ def test_the_lists_of_models_agree() -> None:
         with_model(TINY, "mlp")
 
 
-@pytest.mark.parametrize("kind", SYMBOL_MODELS)
+@pytest.mark.parametrize("kind", symbol_models())
 def test_a_stopped_run_ends_as_one_that_was_not(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = config_of(kind, "model.halting=true") if "halting" in MODELS[kind].fields else config_of(kind)
     train(tmp_path / "whole", config)
@@ -76,7 +76,7 @@ def test_what_has_nothing_to_compile_is_refused() -> None:
     check_config(config_of("dngpu", "train.compile=true"))
 
 
-@pytest.mark.parametrize("kind", SYMBOL_MODELS)
+@pytest.mark.parametrize("kind", symbol_models())
 def test_a_run_gives_its_model_back(kind: str, tmp_path: Path) -> None:
     run = train(tmp_path / "run", config_of(kind, "train.steps=2", "train.evaluate_every=0"))
     model = run.model()
@@ -101,7 +101,7 @@ def test_a_run_of_mixed_even_lengths(tmp_path: Path) -> None:
         build(override(config_of("lstm"), ["model.pad=even"]).model, task)
 
 
-@pytest.mark.parametrize("kind", SYMBOL_MODELS)
+@pytest.mark.parametrize("kind", symbol_models())
 def test_many_batches_are_what_each_is_alone(kind: str) -> None:
     model = build(config_of(kind).model, TASK).eval()
     batches = [torch.randint(0, TASK.symbols, (rows, width)) for rows, width in ((3, 8), (2, 1), (4, 5))]
@@ -121,7 +121,7 @@ LEARNING = {  # features, steps, learning rate, share of right symbols at the en
 }
 
 
-@pytest.mark.parametrize("kind", SYMBOL_MODELS)
+@pytest.mark.parametrize("kind", symbol_models())
 def test_a_small_version_learns_to_reverse(kind: str) -> None:
     features, steps, rate, expected = LEARNING[kind]
     config = override(
@@ -164,7 +164,7 @@ def test_an_answer_is_never_longer_than_a_task_says() -> None:
 
 def test_operations_grow_as_they_should() -> None:
     growth = {}
-    for kind in SYMBOL_MODELS:
+    for kind in symbol_models():
         model = build(config_of(kind).model, TASK, device="meta")
         growth[kind] = model.operations(2**20) / model.operations(2**19)
         assert model.memory(2**20) == 2 * model.memory(2**19) > 0
@@ -227,7 +227,7 @@ def test_mistakes_are_named(changes: list[str], message: str) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("kind", SYMBOL_MODELS)
+@pytest.mark.parametrize("kind", symbol_models())
 def test_a_step_is_one_graph_on_a_gpu(kind: str, precision: str) -> None:
     changes = [f"train.precision={precision}", "train.gradient_noise=0.0001", "train.clip=1"]
     if "halting" in MODELS[kind].fields:

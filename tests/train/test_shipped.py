@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from research.ship.card import model_card
+from research.ship.ship import ship_run
 from riffle.tasks import TASKS, get_task
 from riffle.tasks.families import families
-from riffle.train.card import model_card
 from riffle.train.checkpoint import dequantize, quantize, quantized_bits, read_checkpoint
 from riffle.train.evaluate import evaluate
 from riffle.train.run import Run
-from riffle.train.shipped import SHIPPED, ship_run, solve
+from riffle.train.shipped import SHIPPED, solve
 
 LARGE = ("multiply",)
 """Learned by no smaller network."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from riffle import SequenceModel
 from riffle.config import DataConfig, ModelConfig, RunConfig, TrainConfig
 from riffle.models.base import SymbolModel
-from riffle.models.build import SYMBOL_MODELS, build
+from riffle.models.build import build, symbol_models
 from riffle.recipes import paper
 from riffle.tasks import get_task
 from riffle.train import objective as objective_module
@@ -41,7 +41,7 @@ def one_step(step: TrainStep) -> Examples:
     return tuple(part[0] for part in step.objective.draw(1, step.generator))
 
 
-@pytest.mark.parametrize("kind", SYMBOL_MODELS)
+@pytest.mark.parametrize("kind", symbol_models())
 def test_only_matrices_decay(kind: str) -> None:
     model = build(ModelConfig(kind=kind, features=8, dropout=0.0), TASK)
     rate = torch.tensor(0.1)

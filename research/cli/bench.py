@@ -1,0 +1,152 @@
+"""``riffle bench``: how fast this machine runs the networks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from time import perf_counter
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.progress import Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from research.bench.record import Record, format_error, format_time
+from research.bench.workloads import FORMS, OWN_LOOP_FORMS, row_names, select_cases
+from riffle.cli.display import Device, Json, choose_device, errors, output, print_json, require, titled_table
+from riffle.quantities import format_bytes, format_length, format_milliseconds, format_share
+
+
+def _forms(forms: Mapping[Any, str]) -> str:
+    return "; ".join(f"[bold]{form}[/], {what}" for form, what in forms.items())
+
+
+def bench(
+    rows: Annotated[
+        str | None,
+        typer.Option(
+            help=f"What to measure, separated by commas: {', '.join(row_names('cuda'))}; on a CPU "
+            f"{', '.join(row_names('cpu'))}.",
+            show_default="all",
+            metavar="NAMES",
+        ),
+    ] = None,
+    forms: Annotated[
+        str | None,
+        typer.Option(
+            help=f"How to run the rows: {_forms(FORMS)}. In one's own loop: {_forms(OWN_LOOP_FORMS)}.",
+            show_default="all; on a CPU eager, riffle, encoder",
+            metavar="NAMES",
+        ),
+    ] = None,
+    attention: Annotated[bool, typer.Option(help="Also compare with an encoder on FlashAttention.")] = True,
+    quick: Annotated[bool, typer.Option("--quick", help="Take fewer repeats.")] = False,
+    device: Device = "auto",
+    out: Annotated[
+        Path, typer.Option(help="The JSON file; the plot goes beside it as .png and .svg. Later runs add to it.")
+    ] = Path("bench.json"),
+    commit: Annotated[
+        str | None, typer.Option(help="Commit to record in the file.", show_default="what git says")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Measure speed and memory of inference and training, beside what the device's matrix products would allow.
+
+    First the rate of a large matrix product and of a copy, then every row in every form. Each result is compared with
+    the definition in float32 before it is timed; a wrong one gets no time, and the command ends with status 1. The
+    file is written after every measurement.
+    """
+    import torch
+
+    from research.bench.measure import NOT_INSTALLED, OUT_OF_MEMORY, Measurer
+    from research.bench.plots import draw_bench
+
+    require("matplotlib")
+    torch_device = torch.device(choose_device(device))
+    cases = select_cases(torch_device.type, _names(rows), _names(forms), attention=attention)
+    record = Record(out, torch_device, commit)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    start, right = perf_counter(), True
+
+    def log(text: str) -> None:
+        errors.print(f"{perf_counter() - start:5.0f} s  {text}", highlight=False, soft_wrap=True)
+
+    columns = TextColumn("{task.completed}/{task.total} {task.description}"), TimeElapsedColumn()
+    with Progress(*columns, console=errors) as bar:
+        progress = bar.add_task("a matrix product and a copy", total=len(cases))
+        measurer = Measurer(torch_device, quick=quick)
+        record.begin(measurer.rates)
+        log(_rates(record.content))
+        for case in cases:
+            title = f"{case.workload.title}: {case.form}"
+            bar.update(progress, description=title)
+            entry = measurer(case)
+            record.put(case, entry)
+            share = entry.get("fraction_of_floor")
+            of_floor = "" if share is None else f", {format_share(share)} of the floor"
+            log(f"{title} [bold]{escape(format_time(entry))}[/]{of_floor}, error {format_error(entry)}")
+            right = right and entry.get("failed") in (None, OUT_OF_MEMORY, NOT_INSTALLED)
+            bar.advance(progress)
+    plots = out.with_suffix(".png"), out.with_suffix(".svg")
+    drawn = draw_bench(record.content, *plots)
+    if json:
+        print_json(record.content)
+    else:
+        output.print(f"{record.content['device']}: {_rates(record.content)}", highlight=False, soft_wrap=True)
+        tables: dict[str, Callable[[Any], Table]]
+        tables = {"rows": _table, "curve": _curve, "attention": _attention, "own-loop": _own_loop}
+        for section, table in tables.items():
+            if record.content[section]:
+                output.print(table(record.content[section]))
+    where = f"{out}, the plot in {plots[0]} and {plots[1]}" if drawn else f"{out}"
+    errors.print(f"The measurements are in {where}.", markup=False, highlight=False, soft_wrap=True)
+    if not right:
+        raise ValueError("not every result was right: those have no time")
+
+
+def _names(text: str | None) -> list[str] | None:
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _rates(record: Mapping[str, Any]) -> str:
+    rates = record["runs"][-1]["ceilings"]
+    return f"{rates['product'] / 1e12:.3g} TFLOP/s, {rates['copy'] / 1e12:.3g} TB/s ({rates['description']})"
+
+
+def _table(rows: Mapping[str, Any], title: str = "speed") -> Table:
+    table = titled_table(title, "row", "form", "time", "memory", "of the floor", "error", left=("row", "form"))
+    for name, row in rows.items():
+        for index, (form, entry) in enumerate(row["forms"].items()):
+            size = format_bytes(entry["peak_bytes"]) if "peak_bytes" in entry else ""
+            reached = format_share(entry["fraction_of_floor"]) if "fraction_of_floor" in entry else ""
+            table.add_row("" if index else name, form, escape(format_time(entry)), size, reached, format_error(entry))
+        table.add_section()
+    return table
+
+
+def _curve(rows: Mapping[str, Any]) -> Table:
+    row = next(iter(rows.values()))
+    title = f"over length: {row['features']} maps, {row['blocks']} block"
+    table = titled_table(title, "cells", "time", "floor", "error")
+    for row in rows.values():
+        for entry in row["forms"].values():
+            floor = format_milliseconds(entry["floor_milliseconds"]) if "floor_milliseconds" in entry else ""
+            table.add_row(format_length(row["lengths"][0]), escape(format_time(entry)), floor, format_error(entry))
+    return table
+
+
+def _attention(rows: Mapping[str, Any]) -> Table:
+    title = f"against attention: {next(iter(rows.values()))['features']} maps"
+    table = titled_table(title, "cells", "this network", "encoder", "times as fast")
+    entries = {name: next(iter(row["forms"].values())) for name, row in rows.items()}
+    for length in dict.fromkeys(row["lengths"][0] for row in rows.values()):
+        both = [entries.get(f"{model}-{length}", {}) for model in ("ours", "encoder")]
+        times = [entry["milliseconds"] for entry in both if "milliseconds" in entry]
+        ratio = f"{times[1] / times[0]:.2g}" if len(times) == 2 else ""
+        table.add_row(format_length(length), *(escape(format_time(entry)) if entry else "" for entry in both), ratio)
+    return table
+
+
+def _own_loop(rows: Mapping[str, Any]) -> Table:
+    return _table(rows, "in one's own loop")

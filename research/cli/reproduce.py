@@ -1,0 +1,204 @@
+"""``riffle reproduce``: measure a figure of the paper again, draw it, and judge the paper's claims."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from research.cli.reproduce_runs import ReproduceOptions, measure_series, train_runs
+from research.reproduce import FIGURES, get_figure
+from riffle.cli.display import Json, errors, output, print_json, print_next, require, titled_table
+from riffle.files import FolderLock, write_atomically
+from riffle.quantities import format_bytes, format_milliseconds
+
+if TYPE_CHECKING:
+    from research.reproduce.claims import Claim
+    from research.reproduce.figure import LearningFigure, TimingFigure
+
+
+PAGE = Path("docs/reproduction.md")
+
+
+def _summaries(kind: str) -> str:
+    return "; ".join(f"[bold]{name}[/]: {entry.summary}" for name, entry in FIGURES.items() if entry.kind == kind)
+
+
+def reproduce(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help=f"Timing: {_summaries('timing')}. Learning: {_summaries('learning')}. "
+            f"Benchmarks of others: {_summaries('benchmark')}.",
+            metavar="NAME",
+        ),
+    ] = None,
+    report: Annotated[bool, typer.Option("--report", help=f"Measure nothing: write {PAGE} from all results.")] = False,
+    draw: Annotated[
+        bool, typer.Option("--draw", help="Measure nothing: draw the figure and judge the claims from the results.")
+    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Tiny models: a minute or so on a CPU, no result.")] = False,
+    only: Annotated[
+        str | None,
+        typer.Option(
+            help="Only series or runs with one of these texts in their name, separated by commas; other series in the "
+            "file of a timing experiment are kept.",
+            metavar="TEXTS",
+            show_default="all",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder of all results; these go to OUT/NAME.", show_default="results, runs/quick if quick"),
+    ] = None,
+    device: Annotated[
+        str,
+        typer.Option(
+            "--device",
+            "--devices",
+            help="cpu, cuda, cuda:1, ...; auto takes a GPU where there is one. Learning spreads over cuda:0,cuda:1.",
+        ),
+    ] = "auto",
+    commit: Annotated[
+        str | None, typer.Option(help="Commit to record in the results.", show_default="what git says")
+    ] = None,
+    memory: Annotated[
+        float | None,
+        typer.Option(help="Timing: gigabytes of the GPU to use; the paper's had 11.", min=1, show_default="all"),
+    ] = None,
+    budget: Annotated[
+        float, typer.Option(help="Timing: seconds that one call may take; longer lengths are left out.", min=0.01)
+    ] = 10.0,
+    runs: Annotated[
+        int | None, typer.Option(help="Learning: seeds of each run.", min=1, show_default="1 to 5, as the paper has")
+    ] = None,
+    change: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Learning: change a field of all runs, e.g. train.steps=5000.", metavar="KEY=VALUE"),
+    ] = None,
+    at_once: Annotated[
+        int | None,
+        typer.Option(
+            help="Learning: runs at once on each device.", min=1, show_default="6 on a GPU, all cores of a CPU"
+        ),
+    ] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(help="Learning: time limit, at which every run is saved; the same command continues.", min=0.01),
+    ] = None,
+    work: Annotated[
+        Path | None,
+        typer.Option(help="Learning: folder of the run folders.", show_default="runs/reproduce, runs/quick if quick"),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Repeat an experiment of the paper: write the results, draw the figure, and judge the paper's claims.
+
+    Learning trains several runs at once, each in a process and a run folder of its own, and writes a JSON file of
+    each. Whatever stops it, the same command continues: finished runs are skipped, others resumed. On a GPU it starts
+    NVIDIA's MPS where that is installed, so that the kernels of several runs share the GPU.
+    """
+    require("matplotlib")
+    root = out or Path("runs/quick" if quick else "results")
+    if report:
+        from research.reproduce.report import report as write_report
+
+        if not (root.is_dir() and PAGE.parent.is_dir()):
+            raise ValueError(f"--report writes {PAGE} from the results in {root}: run it in a clone of the repository")
+        write_atomically(PAGE, write_report(root).encode())
+        errors.print(f"written: {PAGE}", markup=False)
+        print_next("python benchmarks/readme.py writes the tables of README and docs from the same results")
+        return
+    if name is None:
+        raise ValueError(f"which experiment? Give one of {', '.join(FIGURES)}, or --report")
+    from research.reproduce.figure import LearningFigure
+
+    figure = get_figure(name)
+    options = ReproduceOptions(
+        quick=quick,
+        only=_split(only),
+        results=root,
+        devices=_split(device),
+        commit=commit,
+        memory=memory,
+        budget=budget,
+        runs=runs,
+        changes=tuple(change or ()),
+        at_once=at_once,
+        minutes=minutes,
+        work=work or Path("runs/quick" if quick else "runs/reproduce"),
+    )
+    with nullcontext() if draw else FolderLock(root / figure.name):
+        if isinstance(figure, LearningFigure):
+            status = 0 if draw else train_runs(figure, options)
+            _show_learning(figure, root, json=json)
+            raise typer.Exit(status)
+        if not draw:
+            measure_series(figure, options)
+        _show_timing(figure, figure.results_path(root, memory), json=json)
+
+
+def _split(text: str | None) -> tuple[str, ...]:
+    return tuple(part.strip() for part in (text or "").split(",") if part.strip())
+
+
+def _show_learning(figure: LearningFigure, root: Path, *, json: bool) -> None:
+    """Draw the figure from the results so far, and print the claims."""
+    results = figure.read(root)
+    claims = figure.claims(results)
+    if json:
+        verdicts = [claim._asdict() | {"verdict": claim.verdict} for claim in claims]
+        print_json({"experiment": figure.name, "runs": [result["run"] for result in results], "claims": verdicts})
+    elif results:
+        _print_claims(claims)
+    names = dict.fromkeys([*figure.folders, *(spec.folder for spec in figure.base_specs)])
+    folders = ", ".join(str(root / name) for name in names)
+    drawn = f"figure: {', '.join(map(str, figure.save(root)))}" if results else "nothing to draw"
+    errors.print(f"numbers of {len(results)} runs: {folders}   {drawn}", markup=False, soft_wrap=True)
+    print_next("riffle reproduce --report writes all results beside the paper's")
+
+
+def _show_timing(figure: TimingFigure, path: Path, *, json: bool) -> None:
+    """Draw the figure of a result file, and print its table and the claims."""
+    from research.reproduce.figure import read_timing
+
+    results = read_timing(path)
+    claims = figure.claims(results)
+    drawn = ", ".join(map(str, figure.save(path)))
+    if json:
+        print_json({**results, "claims": [claim._asdict() for claim in claims]})
+    else:
+        output.print(_timing_table(results))
+        _print_claims(claims)
+    errors.print(f"numbers: {path}   figure: {drawn}", markup=False, soft_wrap=True)
+    print_next("riffle reproduce --report writes all results beside the paper's")
+
+
+def _timing_table(results: dict[str, Any]) -> Table:
+    all_series = results["series"]
+    columns = (f"{series['model']}\n{series['work']}" for series in all_series)
+    table = titled_table(f"{results['experiment']}: {results['device']}", "length", *columns)
+    for length in sorted({point["length"] for series in all_series for point in series["points"]}):
+        points = [next((p for p in series["points"] if p["length"] == length), None) for series in all_series]
+        table.add_row(str(length), *(_timing_cell(point) if point else "" for point in points))
+    table.add_section()
+    table.add_row("slope", *("" if series["slope"] is None else f"{series['slope']:.2f}" for series in all_series))
+    return table
+
+
+def _timing_cell(point: dict[str, Any]) -> str:
+    peak = "" if point["peak_bytes"] is None else f"\n{format_bytes(point['peak_bytes'])}"
+    return f"{format_milliseconds(point['milliseconds'])}{peak}"
+
+
+def _print_claims(claims: Sequence[Claim]) -> None:
+    """Print whether each of the paper's claims holds, and why."""
+    colours = {True: "green", False: "red", None: "yellow"}
+    for claim in claims:
+        verdict = f"[{colours[claim.decided]}]{claim.verdict}[/]"
+        output.print(f"{verdict}: {escape(claim.statement)}: {escape(claim.evidence)}", highlight=False, soft_wrap=True)

@@ -1,0 +1,193 @@
+"""The measurements of ``riffle reproduce`` behind progress bars: training runs in processes, and timing series."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import statistics
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+
+from riffle.cli.display import choose_device, errors, have, progress_bar
+from riffle.quantities import format_wait
+
+if TYPE_CHECKING:
+    from research.bench.over_length import Series
+    from research.reproduce.figure import LearningFigure, TimingFigure
+    from research.reproduce.jobs import RunJob, RunUpdate
+    from research.reproduce.specs import RunSpec
+
+
+T = TypeVar("T", "RunSpec", "Series")
+AT_ONCE = 6
+"""Runs at the same time on a GPU, which one small network does not fill."""
+
+
+class ReproduceOptions(NamedTuple):
+    """Options of ``riffle reproduce``."""
+
+    quick: bool
+    only: tuple[str, ...]
+    results: Path
+    devices: tuple[str, ...]
+    commit: str | None
+    memory: float | None
+    budget: float
+    runs: int | None
+    changes: tuple[str, ...]
+    at_once: int | None
+    minutes: float | None
+    work: Path
+
+
+def measure_series(figure: TimingFigure, options: ReproduceOptions) -> None:
+    """Measure the series of a timing figure."""
+    import torch
+
+    from research.reproduce.figure import measure_timing
+
+    selected = _select("series", figure.series(options.quick), options.only, "; ")
+    with progress_bar() as bar:
+        task = bar.add_task(figure.name, total=sum(len(series.lengths) for series in selected))
+        measurements = measure_timing(
+            figure,
+            selected,
+            options.results,
+            torch.device(choose_device(",".join(options.devices))),
+            memory=options.memory,
+            budget=options.budget,
+            quick=options.quick,
+            commit=options.commit,
+            keep_others=bool(options.only),
+            on_point=lambda series, point: bar.update(task, advance=1, description=f"{series.name}, {point['length']}"),
+        )
+        for series, measured in measurements:
+            lengths = len(measured["points"])
+            bar.advance(task, len(series.lengths) - lengths)
+            stopped = f"; {measured['stopped']}" if measured["stopped"] else ""
+            text = f"{series.name}: {lengths} lengths in {measured['seconds']:.0f} s{stopped}"
+            bar.console.print(text, highlight=False, markup=False)
+
+
+def train_runs(figure: LearningFigure, options: ReproduceOptions) -> int:
+    """Train and measure the runs of a figure that have no result; returns the exit status of the command."""
+    import torch
+
+    from research.reproduce.jobs import pending_jobs
+    from research.reproduce.runner import multi_process_service, record_time, run_jobs
+    from riffle.config import override
+    from riffle.environment import commit, device_name
+
+    devices = [choose_device(device) for device in options.devices or ("auto",)]
+    on_gpu, cores = devices[0].startswith("cuda"), os.cpu_count() or 1
+    at_once = options.at_once or (AT_ONCE if on_gpu else cores)
+    specs = figure.specs(quick=options.quick, runs=options.runs)
+    specs = [replace(spec, config=override(spec.config, options.changes)) for spec in specs]
+    specs = _select("run", specs, options.only, ", ")
+    provenance = {
+        "command": shlex.join(["riffle", *sys.argv[1:]]),
+        "commit": options.commit or commit(),
+        "at_once": at_once,
+        "quick": options.quick,
+    }
+    jobs = pending_jobs(specs, options.results, options.work, provenance)
+    progress = RunProgress(jobs, at_once * len(devices))
+    finished = f"{len(specs)} runs, {len(specs) - len(jobs)} finished before"
+    errors.print(f"{figure.name}: {finished}; {progress.describe_left()}", highlight=False)
+    if not jobs:
+        return 0
+    have("tensorboard", "TensorBoard curves")
+    hardware = [device_name(torch.device(device)) for device in devices]
+    origin = {**provenance, "hardware": hardware, "steps": sum(progress.steps_left.values())}
+    time_record = record_time(options.results / figure.name / "time.json", origin, progress.ended)
+    with time_record, multi_process_service(at_once if on_gpu else 0) as variables, progress.bar:
+        stopped = run_jobs(
+            jobs,
+            devices * at_once,  # devices in turn, so that few runs are spread over all of them
+            threads=max(1, cores // (at_once * len(devices))),
+            seconds=options.minutes * 60 if options.minutes else None,
+            variables=variables,
+            compile_once=on_gpu,
+            on_update=progress.on_update,
+        )
+    if stopped or progress.ended["stopped"]:
+        reason = signal.Signals(stopped).name if stopped else "time is over"
+        errors.print(f"stopped: {reason}; everything is saved, and the same command goes on", highlight=False)
+    return 128 + stopped if stopped else int(progress.ended["failed"] > 0)
+
+
+def _select(kind: str, candidates: Sequence[T], only: Sequence[str], separator: str) -> list[T]:
+    """The runs or series with one of the texts of ``--only`` in their name."""
+    selected = [each for each in candidates if not only or any(text in each.name for text in only)]
+    if not selected:
+        names = separator.join(each.name for each in candidates)
+        raise ValueError(f"--only {','.join(only)} leaves no {kind} of {names}")
+    return selected
+
+
+class RunProgress:
+    """A progress bar over all runs and one for each that is training, with an estimate of the time left."""
+
+    def __init__(self, jobs: Sequence[RunJob], at_once: int) -> None:
+        description, note = TextColumn("{task.description}"), TextColumn("{task.fields[note]}")
+        self.bar = Progress(description, BarColumn(None), MofNCompleteColumn(), note, console=errors, expand=True)
+        self.at_once = at_once
+        self.steps_left = {job.spec.name: job.spec.config.train.steps - job.step for job in jobs}
+        self.groups = {job.spec.name: job.spec.group for job in jobs}
+        self.rates = {job.spec.group: job.rate for job in jobs if job.rate is not None}
+        self.ended: Counter[str] = Counter()
+        """Numbers of runs that finished, stopped and failed."""
+        self.run_bars: dict[str, TaskID] = {}
+        self.total = sum(job.spec.config.train.steps for job in jobs)
+        self.total_bar = self.bar.add_task("all runs", total=self.total, note="")
+
+    def describe_left(self) -> str:
+        """Steps left, and the time they take where a rate is known: at least that of the longest run."""
+        left = sum(self.steps_left.values())
+        if not (self.rates and left):
+            return f"{left:,} steps to go"
+        mean_rate = statistics.harmonic_mean(list(self.rates.values()))  # for groups without a rate
+        times = [steps / self.rates.get(self.groups[name], mean_rate) for name, steps in self.steps_left.items()]
+        return f"{left:,} steps to go, about {format_wait(max(sum(times) / self.at_once, *times))}"
+
+    def on_update(self, job: RunJob, update: RunUpdate) -> None:
+        """Show an update of a run."""
+        name = job.spec.name
+        if update.kind == "step":
+            if name in self.run_bars:  # the first steps also load and compile
+                is_first_rate = not self.rates
+                self.rates[job.spec.group] = update.rate
+                if is_first_rate:
+                    self._print(self.describe_left())
+            self._show(job, update.step, f"{update.rate:.0f} steps/s")
+        elif update.kind == "measuring":
+            self._show(job, update.step, "measured")
+        else:
+            self.ended[update.kind] += 1
+            left = self.steps_left.pop(name)
+            if update.kind != "finished":  # its steps are neither done nor to come
+                self.total -= left
+                self.bar.update(self.total_bar, total=self.total)
+            if name in self.run_bars:
+                self.bar.remove_task(self.run_bars.pop(name))
+            reason = f": {update.reason}; see {job.log}" if update.reason else ""
+            self._print(f"{name}: {update.kind}{reason}")
+
+    def _show(self, job: RunJob, step: int, note: str) -> None:
+        name, steps = job.spec.name, job.spec.config.train.steps
+        self.steps_left[name] = steps - step
+        if name not in self.run_bars:
+            self.run_bars[name] = self.bar.add_task(name, total=steps, note="")
+        self.bar.update(self.run_bars[name], completed=step, note=note)
+        completed = self.total - sum(self.steps_left.values())
+        self.bar.update(self.total_bar, completed=completed, note=self.describe_left())
+
+    def _print(self, text: str) -> None:
+        self.bar.console.print(text, highlight=False, markup=False, soft_wrap=True)

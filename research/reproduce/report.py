@@ -1,0 +1,96 @@
+"""The report of everything reproduced, docs/reproduction.md: the paper's numbers, ours, and every claim's verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from research.reproduce import FIGURES, get_figure
+from research.reproduce.claims import Claim, format_paper, judge_goals
+from research.reproduce.figure import LearningFigure, read_timing
+from research.reproduce.figures.generalization import GENERALIZATION, MULTIPLICATION
+from riffle.quantities import DASH, format_percent
+
+HEAD = """# What of the paper is reproduced
+
+Written by `riffle reproduce --report` from the files under `results/`; do not edit. The paper's numbers are read off
+its figures to about a point: a result within one point is said to reach it. Ours are means over runs with other seeds,
+with their standard deviation in points, or the best run where that is said. A verdict names its number of runs, of both
+sides where networks are compared. A difference below the standard deviation is "within noise" and no finding; a single
+run, whose spread is unknown, is "one run" and has no verdict.
+[How to run and add figures](experiments.md), [how riffle differs from the paper](deviations.md).
+"""
+GOALS = """## Goals
+
+What we want of our own recipes, stricter than the paper: simple tasks are never trained on a length above 64,
+products to 128. Each row takes the best of the recipes with five runs or more, or, where none has so many, of
+those with the most.
+"""
+PAPERS = [name for name, entry in FIGURES.items() if entry.kind != "benchmark"]
+"""The paper's figures; benchmarks of others are in docs/when-to-use.md."""
+MAX_COMMANDS = 3
+"""A longer list of commands is folded away."""
+
+
+def report(root: Path) -> str:
+    """The page, in Markdown, from the results below ``root``."""
+    goals = judge_goals([*GENERALIZATION.read(root), *MULTIPLICATION.read(root)])
+    sections = [section for name in PAPERS for section in _sections(name, root)]
+    return "\n".join([HEAD, GOALS, *_table(goals, "wanted"), "", *sections])
+
+
+def _sections(name: str, root: Path) -> list[str]:
+    """The sections of a figure: a timing figure has one for each result file."""
+    figure = get_figure(name)
+    sections = []
+    if isinstance(figure, LearningFigure):
+        if results := figure.read(root):
+            steps = sorted({result["steps"] for result in results})
+            step_range = " to ".join(f"{count:,}" for count in dict.fromkeys([steps[0], steps[-1]]))
+            facts = [f"{len(results)} runs of {step_range} steps", *_provenance(results, "hardware")]
+            commands = [result["command"] for result in results]
+            sections.append(_section(name, root, "figure", facts, commands, figure.claims(results)))
+    else:
+        for path in sorted((root / name).glob("results*.json")):
+            timing = read_timing(path)
+            facts, commands = _provenance([timing], "device"), [entry["command"] for entry in timing["commands"]]
+            picture = path.stem.replace("results", "figure")
+            sections.append(_section(name, root, picture, facts, commands, figure.claims(timing)))
+    return sections or [f"## {name}\n\n{_summary(name)} Missing: nobody has run `riffle reproduce {name}` yet.\n"]
+
+
+def _provenance(results: Sequence[dict[str, Any]], hardware: str) -> list[str]:
+    """Hardware, torch version and commits of results, each value once."""
+    devices = sorted({result[hardware] for result in results})
+    torch = sorted({result["versions"]["torch"] for result in results})
+    commits = sorted({str(result["commit"])[:7] for result in results})
+    return [", ".join(devices), f"torch {', '.join(torch)}", f"commit {', '.join(commits)}"]
+
+
+def _section(
+    name: str, root: Path, picture: str, facts: Iterable[str], commands: Iterable[str], claims: Iterable[Claim]
+) -> str:
+    lines = [f"## {name}\n", f"{_summary(name)} {'; '.join(facts)}.\n"]
+    if (root / name / f"{picture}.png").exists():
+        lines.append(f"![{name}](../{root.name}/{name}/{picture}.png)\n")
+    unique = list(dict.fromkeys(commands))
+    block = ["```", *unique, "```"]
+    if len(unique) > MAX_COMMANDS:
+        block = [f"<details><summary>{len(unique)} commands</summary>\n", *block, "\n</details>"]
+    return "\n".join([*lines, *_table(claims, "the paper"), "", *block, ""])
+
+
+def _table(claims: Iterable[Claim], reference: str) -> list[str]:
+    lines = [f"| claim | {reference} | ours | spread | verdict | evidence |", "|---|---:|---:|---:|---|---|"]
+    for claim in claims:
+        paper = DASH if claim.paper is None else format_paper(claim.paper)
+        ours = DASH if claim.ours is None else format_percent(claim.ours)
+        spread = DASH if claim.spread is None else f"{100 * claim.spread:.2f}"
+        lines.append(f"| {' | '.join([claim.statement, paper, ours, spread, claim.verdict, claim.evidence])} |")
+    return lines
+
+
+def _summary(name: str) -> str:
+    text = FIGURES[name].summary
+    return f"{text[0].upper()}{text[1:]}."

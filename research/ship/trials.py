@@ -1,0 +1,175 @@
+"""Train many variants of a recipe, a few at once on one GPU, and score each on examples that no test uses.
+
+    python benchmarks/trials.py TRIALS.json FOLDER [--at-once 7] [--stop-after SECONDS] [--ship FOLDER]
+
+A line of TRIALS.json names a run and gives the options of ``riffle train``: ``{"name": ["add", "--set", "..."]}``; the
+name of a run by benchmarks/growing.py ends in "growing". Its scores, in FOLDER/NAME/selection.json, are of uniform and
+structured examples at and between powers of two, and, for sums, by the longest distance that a carry travels. They
+choose recipes, seeds and steps, and so are no test: no input is one of the tests'. ``--stop-after`` ends all training
+in time, so that every run is scored with the weights it has by then. ``--ship`` writes the best run of each task as a
+small folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from research.ship.ship import ship_run
+from riffle.files import read_json, write_json
+from riffle.models.base import SymbolModel
+from riffle.tasks import Task, get_task
+from riffle.tasks.arithmetic import Addition
+from riffle.tasks.digits import operands
+from riffle.tasks.rows import columns, last_column_so_far
+from riffle.train.data import sample_held_out
+from riffle.train.run import Run
+
+LENGTHS = {
+    64: 2048,
+    51: 1024,
+    128: 512,
+    256: 512,
+    282: 512,
+    410: 512,
+    512: 512,
+    614: 256,
+    973: 256,
+    1024: 256,
+    4096: 64,
+}
+"""Lengths that are scored, and how many examples of each."""
+TRAINED = 64
+FAR = {"duplicate": 65536, "reverse": 65536}
+"""One more length for tasks that hold so far, scored by a few uniform examples."""
+FAR_EXAMPLES = 4
+SEED = 7_000_003
+CARRY_LENGTHS = (64, 512, 973)
+DISTANCES = (0, 16, 32, 64, 128, 256, 512)
+"""Bounds between the groups of sums by the distance that a carry travels."""
+
+
+@torch.inference_mode()
+def score(model: SymbolModel, task: Task, length: int, split: str, examples: int) -> dict[str, Any]:
+    """Symbols and sequences right, for sums also sequences by the longest carry."""
+    generator = torch.Generator(next(model.parameters()).device).manual_seed(SEED + length)
+    batch = sample_held_out(
+        task, examples, length, generator=generator, split=split, part="selection", trained=length <= TRAINED
+    )
+    outputs_BN = torch.cat([model(rows_BN).argmax(-1) for rows_BN in batch.inputs.split(max(1, 2**18 // length))])
+    counts_BN, right_BN = (outputs_BN != 0) | (batch.targets != 0), outputs_BN == batch.targets
+    perfect_B = right_BN.all(dim=1)
+    result: dict[str, Any] = {
+        "length": length,
+        "split": split,
+        "symbols": ((right_BN & counts_BN).sum() / counts_BN.sum()).item(),
+        "sequences": perfect_B.double().mean().item(),
+    }
+    if isinstance(task, Addition) and split == "structured" and length in CARRY_LENGTHS:
+        group_B = torch.bucketize(longest_carry(task, batch.inputs), torch.tensor(DISTANCES, device=perfect_B.device))
+        result["by_carry"] = {
+            f"<= {bound}": [int(perfect_B[group_B == group].sum()), int((group_B == group).sum())]
+            for group, bound in enumerate(DISTANCES)
+        }
+    return result
+
+
+def longest_carry(task: Addition, inputs_BN: Tensor) -> Tensor:
+    """The most columns in a row through which one carry is passed on, int64 ``[B]``."""
+    a_BN, b_BN = operands(inputs_BN, task.separator)
+    sums_BN = a_BN + b_BN
+    start_BN = last_column_so_far(sums_BN != task.base - 1)
+    carried_BN = (sums_BN == task.base - 1) & (start_BN >= 0) & (sums_BN.gather(1, start_BN.clamp(min=0)) >= task.base)
+    return torch.where(carried_BN, columns(inputs_BN) - start_BN, 0).amax(dim=1)
+
+
+def measure(folder: Path, device: str) -> None:
+    """Write selection.json of a run, after every length anew."""
+    run = Run(folder)
+    task, model = get_task(run.config.task), run.model(device)
+    scores: list[dict[str, Any]] = []
+    for length, examples in LENGTHS.items():
+        scores += [score(model, task, length, split, examples) for split in ("uniform", "structured")]
+        write_json(folder / "selection.json", {"run": folder.name, "step": run.weights_step(), "scores": scores})
+    if task.name in FAR:
+        scores.append(score(model, task, FAR[task.name], "uniform", FAR_EXAMPLES))
+        write_json(folder / "selection.json", {"run": folder.name, "step": run.weights_step(), "scores": scores})
+
+
+def train_and_measure(name: str, options: list[str], folder: Path, stop_at: float) -> None:
+    """Train one run in a process of its own, at most until a time, and measure it in another."""
+    since = time.perf_counter()
+    log = (folder / f"{name}.log").open("w")
+    python = [sys.executable]
+    if name.endswith("growing"):
+        python.append(str(Path(__file__).with_name("growing.py")))
+    run = [*python, "-m", "riffle", "train", *options, "--out", str(folder / name)]
+    process = subprocess.Popen(run, stdout=log, stderr=log)
+    try:
+        process.wait(max(0.0, stop_at - since))
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGTERM)  # saves its state and ends
+        process.wait()
+    trained = time.perf_counter()
+    code = subprocess.run(
+        [*python, __file__, "--measure", str(folder / name)], stdout=log, stderr=log, check=False
+    ).returncode
+    print(
+        f"{name}: trained {trained - since:.0f} s, exit {process.returncode}; "
+        f"measured {time.perf_counter() - trained:.0f} s, exit {code}",
+        flush=True,
+    )
+
+
+def mean_score(folder: Path) -> float:
+    """The mean share of symbols and of sequences right in all scores of a run."""
+    scores = read_json(folder / "selection.json")["scores"]
+    return sum(each["symbols"] + each["sequences"] for each in scores) / (2 * len(scores))
+
+
+def ship_best(runs: Path, folder: Path, bits: int) -> None:
+    """Write the best run of each task below ``folder``, its matrices rounded to so many bits."""
+    best: dict[str, Path] = {}
+    for measured in sorted(runs.glob("*/selection.json")):
+        task = Run(measured.parent).config.task
+        if task not in best or mean_score(measured.parent) > mean_score(best[task]):
+            best[task] = measured.parent
+    for task, run in best.items():
+        print(f"{task}: {run.name}, {mean_score(run):.4f}")
+        ship_run(Run(run), folder / task, bits)
+
+
+def main() -> None:
+    """Train all runs of a list, or measure one."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("trials", type=Path, metavar="TRIALS.json")
+    parser.add_argument("folder", type=Path, nargs="?", metavar="FOLDER")
+    parser.add_argument("--at-once", type=int, default=7)
+    parser.add_argument("--stop-after", type=float, default=float("inf"), help="Seconds after which all training ends.")
+    parser.add_argument("--ship", type=Path, metavar="FOLDER", help="Where to write the best run of each task.")
+    parser.add_argument("--bits", type=int, default=8, help="Bits of their rounded weights.")
+    parser.add_argument("--measure", action="store_true", help="Measure the run in the folder TRIALS.json.")
+    arguments = parser.parse_args()
+    if arguments.measure:
+        return measure(arguments.trials, "cuda" if torch.cuda.is_available() else "cpu")
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    stop_at = time.perf_counter() + arguments.stop_after
+    with ThreadPoolExecutor(arguments.at_once) as pool:
+        for name, options in json.loads(arguments.trials.read_text()).items():
+            pool.submit(train_and_measure, name, options, arguments.folder, stop_at)
+    if arguments.ship:
+        ship_best(arguments.folder, arguments.ship, arguments.bits)
+
+
+if __name__ == "__main__":
+    main()

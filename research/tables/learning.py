@@ -1,0 +1,278 @@
+"""Tables of README and docs about accuracy: over length, of the shipped weights, by seeds, beside other models."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from research.bench.scripts.preprint_parts import NETWORKS
+from research.reproduce.claims import SIMPLE, format_paper
+from research.reproduce.figures import chomsky as chomsky_figure
+from research.reproduce.figures import listops as listops_figure
+from research.reproduce.figures import residual as residual_figure
+from research.reproduce.figures.comparisons import ABLATION as ABLATION_FIGURE
+from research.reproduce.figures.comparisons import COMPARED_LENGTH, PRODUCT_LENGTHS
+from research.reproduce.figures.generalization import HISTORIC, PREPRINT
+from research.reproduce.paper import ABLATION, GENERALIZATION, LENGTHS
+from research.reproduce.results import accuracies, by_group, over_length, read_results, select
+from research.ship.card import format_accuracy, read_scores, summarize
+from research.tables.common import ROOT, read_json, row_of, table
+from riffle.config import RunConfig
+from riffle.quantities import DASH, format_percent, format_share
+from riffle.tasks import TASKS
+from riffle.train.run import Run
+from riffle.train.shipped import SHIPPED
+
+LONG = 4096
+"""The longest length of the paper's figure."""
+SHIPPED_COLUMNS = ("300, bare", "80 to 1000, asked", "worst family")
+"""What the README says of the weights in the package."""
+UNIT_LENGTHS = (64, 512, 4096)
+"""Lengths at which units are compared."""
+RECIPE = "long"
+"""The recipe whose runs the README shows."""
+PREPRINTS_OWN = "`preprint`, that code's network"
+"""What the preprint's network is called beside the recipes by which the paper's was trained."""
+
+
+def generalization() -> str:
+    """Symbol accuracy over length for every task, beside the paper's."""
+    lengths = (*LENGTHS, 16_384, 65_536)
+    rows = []
+    for task, paper in GENERALIZATION["shuffle-exchange"].items():
+        rows.append([task, "the paper, 40k steps", *row_of(paper, lengths, format_paper)])
+        for name, runs in _by_recipe(task).items():
+            seeds = f"mean of {len(runs)}" if len(runs) > 1 else "one seed"
+            accuracy = {point.x: point.mean for point in over_length(runs)}
+            label = f"recipe {name}, {runs[0]['steps'] // 1000}k steps, {seeds}"
+            rows.append(["", label, *row_of(accuracy, lengths, format_percent)])
+    return table(["task", "trained by", *map(str, lengths)], rows, text_columns=2)
+
+
+def historic() -> str:
+    """Symbols / whole sequences right at the longest length by what may have made the paper's curves."""
+    names = [*(f"`{recipe}`" for recipe in HISTORIC), PREPRINTS_OWN]
+    rows = []
+    for task in SIMPLE:
+        cells = []
+        for runs in map(_by_recipe(task).__getitem__, names):
+            symbols, sequences = (accuracies(runs, LONG, f"{what}_accuracy") for what in ("symbol", "sequence"))
+            cells.append(f"{_mean_and_spread(symbols)} / {format_percent(mean(sequences))}, {len(runs)} seeds")
+        rows.append([task, format_paper(GENERALIZATION["shuffle-exchange"][task][LONG]), *cells])
+    return table(["", "the paper", *names], rows)
+
+
+def _by_recipe(task: str) -> dict[str, list[dict[str, Any]]]:
+    """The runs of the figure of generalization: of the paper's network by recipe, then of the preprint's."""
+    results = read_results(ROOT / "research" / "results", ["generalization"])
+    groups = by_group(select(results, task, kind="shuffle-exchange"))
+    runs = {f"`{group.split(', ')[2]}`": runs for group, runs in groups.items()}
+    own = select(results, task, kind=PREPRINT)
+    return runs | ({PREPRINTS_OWN: own} if own else {})
+
+
+def learns() -> str:
+    """Symbols / whole sequences beyond the trained length: of five seeds beside the paper's, and of what is shipped."""
+    rows = []
+    for task in SIMPLE:
+        paper, runs = GENERALIZATION["shuffle-exchange"][task], _by_recipe(task)[f"`{RECIPE}`"]
+        shipped_run = Run(SHIPPED / task)
+        row = [f"[{task}](riffle/weights/{task})"]
+        for length in (512, LONG):
+            means = (mean(accuracies(runs, length, metric)) for metric in ("symbol_accuracy", "sequence_accuracy"))
+            row += [format_paper(paper[length]), " / ".join(map(format_percent, means))]
+        summary = summarize([read_scores(shipped_run)], TASKS[task], shipped_run.config.data.longest_input)
+        rows.append([*row, *(format_accuracy(summary[column]) for column in SHIPPED_COLUMNS)])
+    heads = [f"{length}{whose}" for length in (512, LONG) for whose in (", the paper", "")]
+    return table(["task", *heads, *(f"shipped: {column}" for column in SHIPPED_COLUMNS)], rows)
+
+
+OVER_LENGTH = ("trained length", "4 times", "8 times", "64 times", "1024 times")
+"""Columns of the shipped weights' table: uniform inputs that fill a power of two."""
+ELSEWHERE = ("300, bare", "1000, bare", "80 to 1000, asked", "worst family", "8 times, worst family")
+"""Columns of their other table: lengths between powers of two, and structured inputs."""
+
+
+def shipped(columns: Sequence[str]) -> str:
+    """The weights in the package after rounding: symbols and whole sequences right."""
+    rows = []
+    for run in (Run(SHIPPED / name) for name in TASKS if (SHIPPED / name).exists()):
+        name, config = run.config.task, run.config
+        trained = config.data.longest_input
+        summary = summarize([read_scores(run)], TASKS[name], trained)
+        facts = [f"[{name}](../riffle/weights/{name})", str(config.model.features), str(trained), _chosen_at(config)]
+        rows.append([*facts, *(format_accuracy(summary[column]) for column in columns)])
+    return table(["task", "maps", "trained to", "step chosen at", *columns], rows)
+
+
+def seeds(path: Path = ROOT / "research" / "results" / "trials" / "five-seeds.json") -> str:
+    """Runs of the recipe robust: the mean of its seeds, and the lowest and the highest."""
+    columns = ("4 times", "64 times", "1024 times", "300, bare", "1000, bare", "worst family", "8 times, worst family")
+    rows = []
+    for task, runs in read_json(path)["symbols_and_sequences"].items():
+        cells = []
+        for column in columns:
+            symbols, sequences = zip(*(run[column] for run in runs.values()), strict=True)
+            cells.append(" / ".join(map(_mean_and_spread, (symbols, sequences))))
+        rows.append([task, str(len(runs)), *cells])
+    return table(["symbols / sequences", "seeds", *columns], rows)
+
+
+def small_seeds(folder: Path = ROOT / "research" / "results") -> str:
+    """Reversal by the recipe small and by the one before it: means of the seeds over length, and the lowest."""
+    files = {"now": "small-reverse/seeds.json", "before": "reverse-one-block/between.json"}
+    lengths = (100, 256, 300, 512, 600, 1000, 1024, 2048, 3000, 4096)
+    rows = []
+    for name, file in files.items():
+        runs = [{score["length"]: score for score in run["scores"]} for run in read_json(folder / file)["runs"]]
+        for label, key, summary in (
+            ("symbols", "symbol_accuracy", mean),
+            ("symbols, lowest seed", "symbol_accuracy", min),
+            ("sequences", "sequence_accuracy", mean),
+        ):
+            shares = ([run[length][key] for run in runs] for length in lengths)
+            rows.append([f"{name}: {label}", *(format_percent(summary(share)) for share in shares)])
+    return table(["length", *map(str, lengths)], rows)
+
+
+def alphabet(folder: Path = ROOT / "research" / "results" / "alphabet") -> str:
+    """Sorting by size of the alphabet: the mean of the seeds and their spread, during training and in the test."""
+    sizes: dict[int, list[dict[str, Any]]] = {}
+    for result in sorted(map(read_json, folder.glob("*.json")), key=lambda result: (result["symbols"], result["seed"])):
+        sizes.setdefault(result["symbols"], []).append(result)
+    (first, *_), *_ = sizes.values()
+    (trained, long), steps = first["config"]["train"]["evaluate_lengths"], [line["step"] for line in first["curve"]]
+    rows = []
+    for symbols, runs in sizes.items():
+        curves = [{line["step"]: line[f"accuracy/{trained}"] for line in run["curve"]} for run in runs]
+        shares = [[curve[step] for curve in curves] for step in steps[:-1]]
+        shares += [accuracies(runs, length) for length in (trained, long)]
+        rows.append([str(symbols), str(len(runs)), *map(_mean_and_spread, shares)])
+    heads = [*(f"{trained}, {step} steps" for step in steps), f"{long}, {steps[-1]} steps"]
+    return table(["symbols", "seeds", *heads], rows)
+
+
+def reverse_parts(file: Path = ROOT / "research" / "results" / "trials" / "reverse-parts.json") -> str:
+    """Reversal by networks between the preprint's and the paper's: the mean of the seeds and their spread."""
+    results, rows = read_json(file)["rows"], []
+    lengths = list(results[0]["symbols"])
+    for name, label in NETWORKS.items():
+        runs = [result["symbols"] for result in results if result["network"] == name]
+        shares = ([run[length] for run in runs] for length in lengths)
+        rows.append([label, str(len(runs)), *map(_mean_and_spread, shares)])
+    return table(["96 maps", "seeds", *lengths], rows)
+
+
+def _mean_and_spread(shares: Sequence[float]) -> str:
+    """``99.90% (99.70% to 100%)``, or the mean alone if all are equal."""
+    spread = f" ({format_percent(min(shares))} to {format_percent(max(shares))})" if min(shares) < max(shares) else ""
+    return format_percent(mean(shares)) + spread
+
+
+def _chosen_at(config: RunConfig) -> str:
+    """The lengths at which the step of a run's weights was chosen."""
+    lengths = config.train.evaluate_lengths
+    if config.train.keep == "last":
+        return "the end"
+    return f"{min(lengths)} to {max(lengths)}, mean" if config.data.structure else str(lengths[0])
+
+
+def chomsky() -> str:
+    """The fifteen tasks of Delétang et al.: published scores and ours, in percent."""
+    results = chomsky_figure.CHOMSKY.read(ROOT / "research" / "results")
+    heads, rows = chomsky_figure.table(results)
+    lines = [[f"`{task}`", *map(_percent, row)] for task, row in zip(chomsky_figure.PUBLISHED, rows, strict=True)]
+    for name, of_all in (("solved", _solved), ("mean", lambda column: _percent(mean(column)))):
+        lines.append([name, *(DASH if None in column else of_all(column) for column in zip(*rows, strict=True))])
+    return table(["task", *heads], lines)
+
+
+def _solved(scores: Sequence[float]) -> str:
+    return str(sum(score >= 100 * chomsky_figure.SOLVED for score in scores))
+
+
+def listops() -> str:
+    """ListOps: published accuracies and ours, in percent."""
+    rows = listops_figure.table(listops_figure.LISTOPS.read(ROOT / "research" / "results"))
+    return table(["model", "right classes"], [[name, _percent(value)] for name, value in rows.items()])
+
+
+def residual() -> str:
+    """The units beside one another: symbols right over length, the mean of the seeds and their spread."""
+    groups = by_group(residual_figure.RESIDUAL.read(ROOT / "research" / "results"))
+    rows = [
+        [
+            *group.split(", ", 1),
+            str(len(runs)),
+            *(_mean_and_spread(accuracies(runs, length)) for length in UNIT_LENGTHS),
+        ]
+        for group, runs in groups.items()
+    ]
+    return table(["task", "unit", "seeds", *map(str, UNIT_LENGTHS)], rows, text_columns=2)
+
+
+def _percent(value: float | None) -> str:
+    return DASH if value is None else f"{value:.1f}"
+
+
+def ablation() -> str:
+    """Symbols right by switch unit, beside the paper's: the mean of the seeds, the lowest and the highest."""
+    results = read_results(ROOT / "research" / "results", ABLATION_FIGURE.folders)
+    rows = []
+    for unit in ABLATION["multiply"]:
+        row = [f"`{unit}`"]
+        for task in ABLATION:
+            paper = ABLATION[task].get(unit)
+            row.append(DASH if paper is None else format_paper(paper))
+            for length in PRODUCT_LENGTHS if task == "multiply" else (COMPARED_LENGTH,):
+                runs = select(results, task, unit=unit)
+                if task == "multiply":
+                    runs = [run for run in runs if max(run["config"]["data"]["bins"]) == length]
+                row.append(f"{_mean_and_spread(accuracies(runs, length))} of {len(runs)}" if runs else DASH)
+        rows.append(row)
+    heads = [f"{task} {COMPARED_LENGTH}{whose}" for task in ("add", "sort") for whose in (", the paper", "")]
+    heads += ["multiply 128, the paper", *(f"multiply {length}" for length in PRODUCT_LENGTHS)]
+    return table(["unit", *heads], rows)
+
+
+def rivals(folder: Path = ROOT / "research" / "results" / "rivals") -> str:
+    """Symbol accuracy over length of the baselines, the mean of seeds with its range, beside the paper's Neural GPU."""
+    lengths = (64, 128, 512, 1024, 4096)
+    rows = []
+    for task, paper in GENERALIZATION["dngpu"].items():
+        rows.append([task, "`dngpu`, the paper", DASH, *row_of(paper, lengths, format_paper)])
+        groups: dict[str, list[Any]] = defaultdict(list)
+        for path in sorted(folder.glob(f"{task}-*.json")):
+            run = read_json(path)
+            model, longest = run["config"]["model"], run["config"]["data"]["bins"][-1]
+            label = f"`{model['kind']}`, {model['features']} maps, dropout {model['dropout']:g}"
+            groups[f"{label}, to {longest}, {run['steps']:,} steps"].append(run)
+        for label, runs in groups.items():
+            cells = {point.x: _mean_and_spread(accuracies(runs, point.x)) for point in over_length(runs)}
+            rows.append(["", label, str(len(runs)), *row_of(cells, lengths, str)])
+    return table(["task", "model", "seeds", *map(str, lengths)], rows, text_columns=2)
+
+
+def even_accuracy(path: Path = ROOT / "research" / "results" / "trials" / "even.json") -> str:
+    """Networks trained at powers of two and at even lengths, each run with both paddings."""
+    record = read_json(path)
+    kinds = {"powers": "powers of two", "even": "other even", "odd": "odd"}
+    parts = ("trained", "beyond")
+    heads = ["", "trained at", "run with", *(f"{name}, {part}" for name in kinds.values() for part in parts)]
+    rows = []
+    for run in record["accuracy"]:
+        bins = ", ".join(map(str, run["bins"])) if len(run["bins"]) < 8 else f"even lengths to {max(run['bins'])}"
+        for pad, scores in run["scores"].items():
+            row = [f"{run['task']}, {run['features']} maps", bins, f'`pad="{pad}"`']
+            for kind in kinds:
+                for beyond in (False, True):
+                    found = [
+                        score for length, score in scores[kind].items() if (int(length) > run["longest"]) == beyond
+                    ]
+                    row.append(" / ".join(format_share(mean(values)) for values in zip(*found, strict=True)))
+            rows.append(row)
+    about = "Symbols / whole sequences right, means over the lengths tested"
+    return f"{about} ([{path.name}](../research/results/trials/{path.name})).\n\n{table(heads, rows, text_columns=3)}"

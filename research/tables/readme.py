@@ -1,0 +1,154 @@
+"""Write the tables of README and docs from the result files, or check that they are up to date.
+
+    python benchmarks/readme.py [--check]
+
+A table stands between ``<!-- table: NAME -->`` and ``<!-- end -->``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from research.tables.common import ROOT, read_json
+from research.tables.kernels import COUNTERS_2, counters, goals
+from research.tables.lambada import LEVERS, compared, lambada, levers, levers_part, match, reading_speed, trained_alike
+from research.tables.learning import (
+    ELSEWHERE,
+    OVER_LENGTH,
+    ablation,
+    alphabet,
+    chomsky,
+    even_accuracy,
+    generalization,
+    historic,
+    learns,
+    listops,
+    residual,
+    reverse_parts,
+    rivals,
+    seeds,
+    shipped,
+    small_seeds,
+)
+from research.tables.speed import (
+    ATTENTION,
+    ONE_LAUNCH,
+    attention,
+    beside_attention,
+    beside_others,
+    cpu,
+    even_speed,
+    one_launch,
+    own_loop,
+    own_steps,
+    resident,
+    speed,
+    timing,
+)
+from riffle.quantities import format_bytes, format_milliseconds, format_percent
+
+
+def facts() -> str:
+    """What the network does, in three numbers."""
+    adder = ROOT / "riffle" / "weights" / "add"
+    scores = [score for score in read_json(adder / "evaluation.json")["scores"] if score["split"] == "uniform"]
+    sums, record = max(scores, key=lambda score: score["length"]), read_json(ATTENTION)
+    million = read_json(ONE_LAUNCH)["rows"]["infer-1m"]["forms"]["fused"]
+    ours, encoder = (
+        next(iter(record["attention"][f"{name}-262144"]["forms"].values())) for name in ("ours", "encoder")
+    )
+    return "\n".join(
+        [
+            f"- **{format_percent(sums['symbol_accuracy'])}** of the digits right in the sums of {sums['length']:,} "
+            "cells it was tested on, by a [network](riffle/weights/add) that was trained on lengths up to 64.",
+            f"- **{format_milliseconds(million['milliseconds'])}** for a sequence of a million cells, 192 maps, one "
+            f"block, on one {record['device'].removeprefix('NVIDIA ')}, in {format_bytes(million['peak_bytes'])}.",
+            f"- **{encoder['milliseconds'] / ours['milliseconds']:.0f} times** as fast at 256K cells, two blocks, as a "
+            "six-layer encoder on FlashAttention.",
+        ]
+    )
+
+
+PAGES: dict[str, dict[str, Callable[[], str]]] = {
+    "README.md": {
+        "facts": facts,
+        "learns": learns,
+        "own-steps": own_steps,
+        "fast": attention,
+        "lambada": partial(lambada, short=True),
+    },
+    "docs/results.md": {
+        "generalization": generalization,
+        "shipped": partial(shipped, OVER_LENGTH),
+        "elsewhere": partial(shipped, (*ELSEWHERE, "8 times, carries over 31")),
+        "ablation": ablation,
+        "seeds": seeds,
+        "small-seeds": small_seeds,
+        "residual": residual,
+    },
+    "docs/deviations.md": {"historic": historic, "reverse-parts": reverse_parts, "alphabet": alphabet},
+    "docs/kernels.md": {"goals": goals, "counters": counters, "counters-2": partial(counters, COUNTERS_2)},
+    "docs/speed.md": {
+        "speed": speed,
+        "one-launch": one_launch,
+        "beside-attention": beside_attention,
+        "even": even_speed,
+        "cpu": cpu,
+    },
+    "docs/training.md": {"even": even_accuracy},
+    "docs/using.md": {"own-loop": own_loop},
+    "docs/lambada.md": {
+        "match": match,
+        "lambada": lambada,
+        "reading-speed": reading_speed,
+        "trained-alike": trained_alike,
+        "levers": levers,
+        "levers-part": levers_part,
+        "levers-recipe": partial(levers_part, LEVERS),
+        "compared": compared,
+    },
+    "docs/rivals.md": {
+        "rivals": rivals,
+        "timing-addition": partial(timing, "timing-addition"),
+        "timing-lambada": partial(timing, "timing-lambada"),
+    },
+    "docs/scaling.md": {"resident": resident},
+    "docs/when-to-use.md": {
+        "chomsky": chomsky,
+        "listops": listops,
+        "fast": attention,
+        "beside-others": beside_others,
+    },
+}
+"""The tables of every page, by name."""
+
+
+def with_tables(text: str, tables: Mapping[str, Callable[[], str]]) -> str:
+    """A page with every table written anew."""
+    for name, table in tables.items():
+        start, end = f"<!-- table: {name} -->\n", "<!-- end -->"
+        before, marker, rest = text.partition(start)
+        assert marker, f"the page has no place for the table {name}"
+        lines = table()
+        text = before + start + (lines + "\n" if lines else "") + end + rest.partition(end)[2]
+    return text
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="change nothing, fail if a table is out of date")
+    check = parser.parse_args().check
+    for page, tables in PAGES.items():
+        path = ROOT / page
+        before = path.read_text()
+        after = with_tables(before, tables)
+        if check and before != after:
+            sys.exit(f"{page}'s tables are not those of the result files: run python benchmarks/readme.py")
+        path.write_text(after)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""Recurrent networks; the Gated-Attention Reader ignores padding and learns to look things up."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from research.baselines import GatedAttentionReader, Recurrent
+
+
+def test_padding_does_not_matter() -> None:
+    reader = GatedAttentionReader(30, 8, hops=2).double()
+    passage_BN, query_BM = torch.randint(1, 30, (3, 7)), torch.randint(1, 30, (3, 4))
+    scores_BN = reader(passage_BN, query_BM)
+    wide_BN = reader(F.pad(passage_BN, (0, 5)), F.pad(query_BM, (0, 2)))
+    torch.testing.assert_close(wide_BN[:, :7], scores_BN)
+    assert (wide_BN[:, 7:] == -torch.inf).all()
+
+
+def test_rows_of_different_length_are_what_each_is_alone() -> None:
+    reader = GatedAttentionReader(30, 8).double()
+    passage_BN, query_BM = torch.randint(1, 30, (2, 7)), torch.randint(1, 30, (2, 4))
+    passage_BN[1, 4:], query_BM[1, 2:] = 0, 0
+    torch.testing.assert_close(reader(passage_BN, query_BM)[1:, :4], reader(passage_BN[1:, :4], query_BM[1:, :2]))
+
+
+def test_an_empty_query_is_no_accident() -> None:
+    scores_BN = GatedAttentionReader(30, 8)(torch.tensor([[3, 4, 0]]), torch.zeros(1, 2, dtype=torch.long))
+    assert scores_BN[:, :2].isfinite().all()
+
+
+def test_it_learns_which_word_follows() -> None:
+    torch.manual_seed(0)
+    reader = GatedAttentionReader(12, 32, hops=2)
+    optimizer = torch.optim.Adam(reader.parameters(), lr=0.01)
+    for _ in range(150):
+        passage_BN = torch.rand(64, 11).argsort(1)[:, :6] + 1
+        at_B1 = torch.randint(0, 5, (64, 1))
+        scores_BN = reader(passage_BN, passage_BN.gather(1, at_B1))
+        loss = F.cross_entropy(scores_BN, at_B1[:, 0] + 1)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert float((scores_BN.argmax(1) == at_B1[:, 0] + 1).float().mean()) > 0.9
+
+
+@pytest.mark.parametrize("reads_first", [True, False])
+def test_batches_of_several_lengths_are_what_each_is_alone(reads_first: bool) -> None:
+    model = Recurrent(5, 4, 8, layers=2, reads_first=reads_first).double()
+    batches = [torch.randint(0, 5, (2, length)) for length in (1, 4, 9)]
+    for scores_BNC, symbols_BN in zip(model.forward_batches(batches), batches, strict=True):
+        assert scores_BNC.shape == (*symbols_BN.shape, 4)
+        torch.testing.assert_close(scores_BNC, model.forward_cells(model.embed(symbols_BN)))
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: GatedAttentionReader(30, 8, hops=0), "at least 1"),
+        (lambda: GatedAttentionReader(30, 7), "even"),
+        (lambda: Recurrent(5, 4, 7), "even"),
+        (lambda: Recurrent(5, 4, 8, layers=0), "at least 1"),
+        (lambda: Recurrent(5, 4, 8, cell="rnn"), "lstm, gru"),
+    ],
+)
+def test_impossible_arguments(build, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        build()

@@ -1,0 +1,212 @@
+"""Every kind of workload: its results are the reference's, wrong ones are found, failures do not end a run."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from research.bench import jobs
+from research.bench.jobs import JOBS, definition, make_cells, make_network
+from research.bench.measure import OUT_OF_MEMORY, WRONG, Measurer, compare, relative_error
+from research.bench.own_loop import OWN_LOOP_JOBS, make_model
+from research.bench.timing import PeakRates
+from research.bench.workloads import Case, Form, Workload
+from riffle import ShuffleExchange
+
+from . import tiny
+
+CPU = torch.device("cpu")
+WORKLOADS = (tiny.INFERENCE, tiny.BACKWARD, tiny.STEP, tiny.ENCODER, *tiny.RESIDUAL)
+
+
+def measure(workload: Workload, form: Form = "eager", device: torch.device = CPU) -> dict[str, Any]:
+    measurer = Measurer(device, quick=True, rates=PeakRates(1e9, 1e9, "made up"))
+    return measurer(Case("rows", workload, form))
+
+
+def change_network(monkeypatch: pytest.MonkeyPatch, change: Callable[[Tensor], Tensor]) -> None:
+    """Change what the network computes in float32 by itself; the definition and float64 stay right."""
+    forward, forward_batches = ShuffleExchange.forward, ShuffleExchange.forward_batches
+
+    def changed(y_BND: Tensor) -> Tensor:
+        return change(y_BND) if y_BND.dtype == torch.float32 else y_BND
+
+    monkeypatch.setattr(ShuffleExchange, "forward", lambda *given: changed(forward(*given)))
+    monkeypatch.setattr(ShuffleExchange, "forward_batches", lambda *given: [*map(changed, forward_batches(*given))])
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.kind)
+def test_entry(workload: Workload) -> None:
+    entry = measure(workload)
+    assert 0 < entry["fastest"] <= entry["milliseconds"] <= entry["slowest"]
+    assert entry["repeats"] >= 3
+    assert entry["floor_milliseconds"] == pytest.approx(workload.flops / 1e6, rel=1e-4)
+    assert entry["fraction_of_floor"] == pytest.approx(entry["floor_milliseconds"] / entry["milliseconds"], rel=1e-3)
+    assert entry["peak_bytes"] is None
+    assert max(entry["errors"].values()) < 1e-5
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.kind)
+def test_results_are_those_of_the_reference(workload: Workload) -> None:
+    kind = JOBS[workload.kind]
+    reference, results = kind.reference(workload, CPU), kind.build(workload, "eager", CPU).results()
+    assert reference is not None
+    assert all(float(result.norm()) > 0 for result in reference.values())
+    _, passed = compare(results, reference, torch.float32)
+    assert passed
+
+
+def test_definition_is_the_network() -> None:
+    net, x_BND = make_network(tiny.INFERENCE, "eager", CPU), make_cells(tiny.INFERENCE, "eager", CPU)
+    torch.testing.assert_close(definition(net, x_BND), net(x_BND))
+
+
+def test_bfloat16_has_the_same_weights_and_cells() -> None:
+    for make in (make_network, make_cells):
+        exact, rounded = make(tiny.INFERENCE, "eager", CPU), make(tiny.INFERENCE, "compiled", CPU)
+        if isinstance(exact, ShuffleExchange):
+            exact, rounded = (torch.cat([p.flatten() for p in net.parameters()]) for net in (exact, rounded))
+        assert rounded.dtype == torch.bfloat16
+        assert torch.equal(exact, rounded.float())
+
+
+@pytest.mark.parametrize("workload", [tiny.INFERENCE, tiny.BACKWARD], ids=lambda workload: workload.kind)
+def test_a_wrong_network_gets_no_time(workload: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
+    change_network(monkeypatch, lambda y_BND: 1.01 * y_BND)
+    entry = measure(workload)
+    assert entry["failed"] == WRONG
+    assert "milliseconds" not in entry
+    assert entry["errors"]["output"] == pytest.approx(0.01, rel=1e-2)
+
+
+def test_a_wrong_gradient_gets_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    change_network(monkeypatch, lambda y_BND: y_BND.detach() + 1.01 * (y_BND - y_BND.detach()))
+    entry = measure(tiny.BACKWARD)
+    assert entry["failed"] == WRONG
+    assert entry["errors"]["output"] < 1e-6
+    assert entry["errors"]["gradient of input"] == pytest.approx(0.01, rel=0.05)
+    entry = measure(tiny.STEP)
+    assert entry["failed"] == WRONG
+    assert entry["errors"]["loss"] < 1e-6
+    assert entry["errors"]["gradient of embedding"] == pytest.approx(0.01, rel=0.05)
+
+
+def test_a_nan_is_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    change_network(monkeypatch, lambda y_BND: y_BND * float("nan"))
+    entry = measure(tiny.INFERENCE)
+    assert entry["failed"] == WRONG
+    assert entry["errors"] == {"output": None}
+
+
+@pytest.mark.parametrize(
+    ("error", "failed"),
+    [
+        (torch.OutOfMemoryError("140 GB"), OUT_OF_MEMORY),
+        (RuntimeError("the reason\nand more"), "RuntimeError: the reason"),
+    ],
+)
+def test_failures_are_recorded(error: Exception, failed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(y_BND: Tensor) -> Tensor:
+        raise error
+
+    change_network(monkeypatch, fail)
+    entry = measure(tiny.INFERENCE)
+    assert entry["failed"] == failed
+    assert "milliseconds" not in entry
+
+
+@pytest.mark.parametrize("workload", tiny.OWN_LOOP, ids=lambda workload: workload.kind)
+def test_own_loop(workload: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = measure(workload, "riffle")
+    assert 0 < entry["fastest"] <= entry["milliseconds"] <= entry["slowest"]
+    assert entry["errors"]["output"] > 1e-4, "it ran in bfloat16"
+    assert entry["parameters"] == sum(p.numel() for p in make_network(workload, "eager", CPU).parameters())
+    change_network(monkeypatch, lambda y_BND: 1.1 * y_BND)
+    assert measure(workload, "riffle")["failed"] == WRONG
+
+
+@pytest.mark.parametrize("form", ["riffle", "riffle-graphs", "riffle-compiled", "riffle-graphs-compiled"])
+def test_what_is_compiled_and_what_has_graphs(form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[ShuffleExchange] = []
+    forward = ShuffleExchange.forward
+    graphs: set[bool] = set()
+
+    def compile_model(model: ShuffleExchange, *, mode: str | None) -> ShuffleExchange:
+        assert mode is None
+        compiled.append(model)
+        return model
+
+    def recorded(net: ShuffleExchange, x_BND: Tensor) -> Tensor:
+        graphs.add(net.graphs is not None)
+        return forward(net, x_BND)
+
+    monkeypatch.setattr(torch, "compile", compile_model)
+    monkeypatch.setattr(ShuffleExchange, "forward", recorded)
+    OWN_LOOP_JOBS["plain training step"].build(tiny.OWN_LOOP[2], form, CPU).call()
+    assert len(compiled) == form.endswith("compiled")
+    assert graphs == {"graphs" in form}
+
+
+def test_the_encoder_of_own_loops_has_no_floor_and_no_definition() -> None:
+    encoder = measure(tiny.OWN_LOOP[0], "encoder")
+    assert encoder["milliseconds"] > 0
+    assert encoder["errors"] is None
+    assert "floor_milliseconds" not in encoder
+
+
+class Recurrence(nn.GRU):
+    """A causal layer with the arguments of flash-linear-attention's."""
+
+    def __init__(self, hidden_size: int, **arguments: int) -> None:
+        super().__init__(hidden_size, hidden_size, batch_first=True)
+
+
+@pytest.mark.parametrize("name", ["gla", "gated-deltanet"])
+def test_layers_of_flash_linear_attention_in_both_directions(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    layers = types.SimpleNamespace(GatedLinearAttention=Recurrence, GatedDeltaNet=Recurrence)
+    monkeypatch.setitem(sys.modules, "fla", types.ModuleType("fla"))
+    monkeypatch.setitem(sys.modules, "fla.layers", layers)
+    workload = tiny.OWN_LOOP[1]
+    model, net = (make_model(model, workload, CPU) for model in (name, "riffle"))
+    counts = [sum(parameter.numel() for parameter in module.parameters()) for module in (model, net)]
+    assert 0.7 < counts[0] / counts[1] < 1.4
+    x_BND = make_cells(workload, "eager", CPU).requires_grad_()
+    for source in (0, -1):
+        (gradient_BND,) = torch.autograd.grad(model(x_BND)[:, source, 0].sum(), x_BND)
+        assert (gradient_BND.abs().sum((0, 2)) > 0).all(), "every cell counts"
+    assert measure(workload, name)["milliseconds"] > 0
+
+
+def test_relative_error() -> None:
+    exact, noise = torch.randn(4, 5), torch.randn(4, 5)
+    expected = float(noise.norm() / exact.norm())
+    assert relative_error(exact.double() + noise, exact, chunk=3) == pytest.approx(expected, rel=1e-6)
+    assert relative_error(exact, torch.zeros(4, 5)) == float("inf")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU runs the kernels themselves, see below")
+@pytest.mark.parametrize(
+    ("workload", "form"), [(tiny.INFERENCE, "fused"), (tiny.BACKWARD, "fused"), (tiny.BACKWARD, "fused-keep")]
+)
+def test_fused_forms_on_the_interpreter(workload: Workload, form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "dtype_of", lambda form: torch.float32)  # the interpreter cannot run bfloat16
+    kind = JOBS[workload.kind]
+    reference = kind.reference(workload, CPU)
+    assert reference is not None
+    _, passed = compare(kind.build(workload, form, CPU).results(), reference, torch.float32)
+    assert passed
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("form", ["compiled", "fused", "fused-keep"])
+@pytest.mark.parametrize("workload", [tiny.BACKWARD, tiny.STEP], ids=lambda workload: workload.kind)
+def test_forms_on_a_gpu(workload: Workload, form: Form) -> None:
+    entry = measure(workload, form, torch.device("cuda"))
+    assert "failed" not in entry, entry
+    assert entry["peak_bytes"] > 0

@@ -1,0 +1,93 @@
+"""``riffle plan``: its table, its JSON, its plot, its page."""
+
+from __future__ import annotations
+
+import doctest
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from riffle.cli import app
+
+PAGE = Path(__file__).parents[3] / "docs" / "scaling.md"
+COMMAND = "plan --length 2^30 --maps 192 --gpus 64 --link 400Gb"
+
+
+def plan(command: str) -> str:
+    result = CliRunner().invoke(app, shlex.split(command), env={"COLUMNS": "120"}, catch_exceptions=False)
+    assert result.exit_code == 0
+    return result.stdout
+
+
+def numbers(command: str) -> Any:
+    return json.loads(plan(f"{command} --json"))
+
+
+def test_the_numbers() -> None:
+    result = numbers(COMMAND)
+    forward, training = result["forward"], result["training"]
+    assert forward["sent_bytes"] == 2 * 2**24 * 192 * 63 // 64 * 2
+    assert forward["exchanges"] == 2
+    assert forward["fits"]
+    assert not training["fits"]
+    assert training["fewest_gpus"] == 256
+    assert forward["seconds"] == pytest.approx(forward["compute_seconds"] + forward["communication_seconds"])
+
+
+def test_a_faster_link_takes_less_communication() -> None:
+    slow, fast = (numbers(f"{COMMAND} --link {link} --latency 0us")["forward"] for link in ("400Gb", "900GB"))
+    assert slow["communication_seconds"] / fast["communication_seconds"] == pytest.approx(18)
+    assert slow["compute_seconds"] == fast["compute_seconds"]
+
+
+def test_the_table_is_the_one_of_the_page() -> None:
+    table = plan(COMMAND)
+    assert "does not fit" in table
+    shown = PAGE.read_text(encoding="utf-8").partition(f"riffle {COMMAND}\n")[2].partition("```")[0]
+    assert [line.split() for line in table.splitlines()] == [line.split() for line in shown.splitlines()]
+
+
+@pytest.mark.parametrize(("length", "streams"), [("2^20", False), ("2^30", True)])
+def test_what_one_gpu_cannot_hold_can_be_streamed(length: str, streams: bool) -> None:
+    result = CliRunner().invoke(app, ["plan", "--length", length, "--gpus", "64"], catch_exceptions=False)
+    assert ("the 412.3 GB of cells can be streamed" in result.stderr) == streams
+
+
+def test_a_plot(tmp_path: Path) -> None:
+    files = [tmp_path / "new" / name for name in ("one.svg", "two.svg", "three.svg")]
+    for path, command in zip(files, (COMMAND, COMMAND, f"{COMMAND} --blocks 2"), strict=True):
+        plan(f"{command} --plot {path}")
+    one, two, three = (path.read_text(encoding="utf-8") for path in files)
+    assert one == two, "the same plan gives another file"
+    assert one != three
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("--gpus 3", "power of two of devices, got 3"),
+        ("--length 5x", "'5x' is no whole number"),
+        ("--link fast", "'fast' is no number of bits or bytes"),
+        ("--latency 5", "'5' is no time"),
+        ("--flops many", "'many' is no number of FLOP"),
+    ],
+)
+def test_mistakes(option: str, message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        plan(f"plan {option}")
+
+
+def test_examples_of_the_page_run() -> None:
+    result = doctest.testfile(str(PAGE), module_relative=False, encoding="utf-8")
+    assert result.attempted >= 3
+    assert result.failed == 0
+
+
+def test_links_of_the_page_exist() -> None:
+    for target in re.findall(r"\]\(([^)#:]+)\)", PAGE.read_text(encoding="utf-8")):
+        assert (PAGE.parent / target).exists(), target

@@ -1,0 +1,120 @@
+"""Benchmarks of others: every run is as they prescribe, scores count what they count, quick runs leave results."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from cli.riffle_command import succeed
+
+from research.reproduce import runner
+from research.reproduce.figures import chomsky, listops
+from riffle import SequenceModel
+from riffle.config import RunConfig
+from riffle.recipes import chomsky as recipe
+from riffle.tasks import TASKS
+from riffle.tasks.task import BLANK
+from riffle.train.run import check_config
+
+from .test_figures import run_in_this_process
+
+
+def oracle(config: RunConfig, right_to: int) -> Any:
+    """A run whose answers are right up to a length, with any symbols after them; a blank is always the likeliest."""
+    task = TASKS[config.task]
+
+    def model(inputs_BN: torch.Tensor) -> torch.Tensor:
+        answers_BN = task.answer(inputs_BN)
+        outputs_BN = torch.where(answers_BN == BLANK, 1, answers_BN)
+        if inputs_BN.shape[1] > right_to * task.reach:
+            outputs_BN = outputs_BN % (task.classes - 1) + 1  # another symbol
+        scores_BNC = torch.nn.functional.one_hot(outputs_BN, task.classes).float()
+        return scores_BNC + 2 * torch.nn.functional.one_hot(torch.zeros_like(outputs_BN), task.classes)
+
+    return SimpleNamespace(config=config, model=lambda device: model)
+
+
+@pytest.mark.parametrize("task", ["parity", "duplicate-bits", "add-unequal"])
+def test_a_score_is_the_mean_over_lengths_of_the_symbols_of_the_answer(task: str) -> None:
+    run = oracle(recipe(task), right_to=100)
+    measured = chomsky.score_lengths(run, torch.device("cpu"), (41, 63, 64, 65, 128))["accuracy"]
+    assert measured == {"score": 0.8, "41 to 64": 1.0, "65 to 128": 0.5}
+
+
+@pytest.mark.parametrize("task", ["reverse-bits", "duplicate-bits"])
+def test_rows_of_one_power_of_two_are_answered_as_each_by_itself(task: str) -> None:
+    torch.manual_seed(0)
+    model, reach = SequenceModel(3, 3, 8, 2), TASKS[task].reach
+    cells = [reach * length for length in (33, 41, 64)]
+    lengths_B = torch.tensor(cells).repeat_interleave(chomsky.EXAMPLES)
+    inputs_BN = TASKS[task].draw(lengths_B, cells[-1], generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        outputs_BN = chomsky._answers(model, inputs_BN, cells)
+        for own, part_EN, given_EN in zip(
+            cells, inputs_BN.split(chomsky.EXAMPLES), outputs_BN.split(chomsky.EXAMPLES), strict=True
+        ):
+            assert torch.equal(1 + model(part_EN[:, :own])[..., 1:].argmax(dim=-1), given_EN[:, :own])
+
+
+def test_runs_are_trained_on_lengths_up_to_40_only() -> None:
+    for spec in chomsky.CHOMSKY.base_specs:
+        check_config(spec.config)
+        data, reach = spec.config.data, TASKS[spec.config.task].reach
+        assert data.longest_input == 40 * reach
+        if spec.config.model.kind == "shuffle-exchange":
+            assert max(data.bins) == 128, "wider than any input"
+        else:
+            assert data.full == 1, "without padding"
+    assert len(chomsky.PUBLISHED) == 15
+    assert (chomsky.LENGTHS[0], chomsky.LENGTHS[-1]) == (41, 500)
+
+
+def test_lists_run_on_as_many_cells_in_training_as_in_the_test() -> None:
+    for spec in listops.LISTOPS.base_specs:
+        check_config(spec.config)
+        assert spec.config.data.bins == (listops.CELLS,)
+        assert spec.config.data.examples == listops.TRAINING_EXAMPLES
+
+
+@pytest.mark.parametrize(
+    ("name", "only"),
+    [("chomsky", "parity-gated"), ("chomsky", "parity-transformer-relative-post-norm"), ("listops", "listops-gated")],
+)
+def test_a_quick_run(name: str, only: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "run_jobs", run_in_this_process)
+    command = ("reproduce", name, "--quick", "--only", only, "--out", tmp_path, "--work", tmp_path / "work", "--json")
+    shown = succeed(*command, "--device", "cpu", "--commit", "abc").json
+    assert shown["runs"] == [f"{only}-seed0"]
+    result = json.loads((tmp_path / name / f"{only}-seed0.json").read_text())
+    assert 0 <= result["accuracy"]["score"] <= 1
+    assert (tmp_path / name / "figure.svg").exists()
+
+
+def test_claims_and_table() -> None:
+    specs = [*chomsky.CHOMSKY.specs(), *listops.LISTOPS.specs()]
+    scored = {"lstm": 0.6, "transformer": 0.5, "gated": 0.95, "residual": 0.4}
+    results = [
+        {"group": spec.group, "accuracy": {"score": scored[spec.group.split(", ")[1]] + 0.01 * spec.config.train.seed}}
+        for spec in specs
+    ]
+    (relative,) = [result for result in results if result["group"] == "bucket-sort, transformer, relative"]
+    relative["accuracy"]["score"] = 0.9
+    columns, rows = chomsky.table(results)
+    assert rows[-1][columns.index("transformer, alibi") :] == pytest.approx([50, 90, 52])
+    assert [row[columns.index("gated, best")] for row in rows] == pytest.approx([97] * 15)
+    assert [row[columns.index("gated, mean")] for row in rows] == pytest.approx([96] * 15)
+    assert rows[0][columns.index("lstm")] is None
+    verdicts = {claim.statement: claim.holds for claim in chomsky.CHOMSKY.claims(results)}
+    assert verdicts["gated: 8 tasks solved by the best run"] is True
+    assert verdicts["residual: mean score of the best runs above that of the Tape-RNN"] is False
+    assert verdicts["reverse-bits, lstm: within 10 points of the published score"] is True
+    assert verdicts["parity, lstm: within 10 points of the published score"] is False
+    evidence = {claim.statement: claim.evidence for claim in chomsky.CHOMSKY.claims(results) if claim.holds}
+    best = evidence["bucket-sort, transformer: within 10 points of the published score"]
+    assert best == "best of 6 runs: transformer, relative, run 1"
+    assert [claim.holds for claim in listops.LISTOPS.claims(results)] == [True, False, True]
+    assert {claim.verdict for claim in chomsky.CHOMSKY.claims([])} == {"open"}

@@ -1,0 +1,299 @@
+"""Many runs in processes: a failure is reported, a stopped run is resumed, a finished one is skipped."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from cli.riffle_command import ForkedCommand, riffle
+
+from research.cli.reproduce_runs import RunProgress
+from research.reproduce import runner
+from research.reproduce.jobs import RunJob, RunUpdate, check_products, pending_jobs, run_job, thin_metrics
+from research.reproduce.results import read_result
+from research.reproduce.runner import MPS_CONTROL, multi_process_service, run_jobs
+from research.reproduce.specs import RunSpec
+from riffle.config import DataConfig, ModelConfig, RunConfig, TrainConfig
+from riffle.environment import device_name
+from riffle.files import FolderInUse, FolderLock, read_json
+from riffle.kernels.tuning import MPS_SHARE
+from riffle.train.run import Run
+
+pytestmark = pytest.mark.usefixtures("fork_server")
+PATIENCE = 60
+"""Seconds after which a test gives up."""
+
+
+def nothing(run: Run, device: torch.device) -> dict[str, Any]:
+    return {"scores": [], "threads": torch.get_num_threads(), "variable": os.environ.get("RIFFLE_TEST")}
+
+
+def fails(run: Run, device: torch.device) -> dict[str, Any]:
+    raise ValueError("the disk is made of cheese")
+
+
+def dies(run: Run, device: torch.device) -> dict[str, Any]:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return {}
+
+
+def make_job(
+    folder: Path, group: str, measure: Callable[..., Any] = nothing, steps: int = 6, features: int = 4
+) -> RunJob:
+    config = RunConfig(
+        task="reverse",
+        model=ModelConfig(features=features),
+        data=DataConfig(bins=(4,), batch=2),
+        train=TrainConfig(steps=steps, log_every=2, evaluate_every=0, checkpoint_every=10),
+    )
+    spec = RunSpec(folder="tests", group=group, config=config, measure=measure)
+    (job,) = pending_jobs([spec], folder / "results", folder / "work", {"command": "", "commit": None})
+    return job
+
+
+Updates = dict[str, list[RunUpdate]]
+
+
+def collect_updates(
+    jobs: list[RunJob], then: Callable[[Updates], None] = lambda updates: None, **options: Any
+) -> tuple[Updates, int | None]:
+    """All updates of each run, and the signal that stopped them; ``then`` is called after every update."""
+    updates: Updates = {job.spec.group: [] for job in jobs}
+
+    def on_update(job: RunJob, update: RunUpdate) -> None:
+        updates[job.spec.group].append(update)
+        then(updates)
+
+    return updates, run_jobs(jobs, ["cpu", "cpu"], on_update=on_update, **options)
+
+
+def test_a_run_that_fails_or_dies_costs_the_others_nothing(tmp_path: Path) -> None:
+    jobs = [make_job(tmp_path, "bad", fails), make_job(tmp_path, "dead", dies), make_job(tmp_path, "good")]
+    updates, stopped = collect_updates(jobs, variables={"RIFFLE_TEST": "here"}, threads=1)
+    assert stopped is None
+    assert updates["bad"][-1] == RunUpdate("failed", reason="ValueError: the disk is made of cheese")
+    assert "cheese" in jobs[0].log.read_text().splitlines()[-1]
+    assert updates["dead"][-1] == RunUpdate("failed", reason="its process ended with status -9")
+    assert [update.kind for update in updates["good"]] == ["step", "step", "step", "measuring", "finished"]
+    result = read_result(jobs[2].result)
+    assert result is not None
+    assert (result["threads"], result["variable"]) == (1, "here")
+    assert not jobs[0].result.exists()
+    assert not jobs[1].result.exists()
+
+
+def test_kernels_are_compiled_by_one_run_for_all_that_need_them(tmp_path: Path) -> None:
+    broken, first, second = (make_job(tmp_path, name) for name in ("broken", "first", "second"))
+    other = make_job(tmp_path, "other kernels", steps=300, features=6)
+    broken.folder.parent.mkdir(parents=True)
+    broken.folder.touch()  # fails before it has compiled anything
+    started: list[tuple[str, RunUpdate, int]] = []
+    others = set(multiprocessing.active_children())  # that an earlier test has left
+
+    def on_update(job: RunJob, update: RunUpdate) -> None:
+        started.append((job.spec.group, update, len(set(multiprocessing.active_children()) - others)))
+
+    jobs = [broken, first, second, other]
+    assert run_jobs(jobs, ["cpu"] * 4, compile_once=True, on_update=on_update) is None
+    kinds = [(group, update.kind) for group, update, _ in started]
+    assert ("broken", "failed") in kinds
+    assert all((job.spec.group, "finished") in kinds for job in jobs[1:])
+    assert kinds.index(("second", "step")) > kinds.index(("first", "step")) > kinds.index(("broken", "failed"))
+    before = [processes for group, _, processes in started[: kinds.index(("first", "step")) + 1]]
+    assert max(before) == 2, "one for each set of kernels"
+
+
+def test_time_that_is_over_saves_every_run_and_the_rest_follows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(runner, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def both_are_at_it(updates: Updates) -> None:
+        now[0] = 61.0 if all(updates[name] for name in names) else 59.0
+
+    names = ("a", "b")
+    endless = [make_job(tmp_path, name, steps=1_000_000) for name in names] + [make_job(tmp_path, "never begun")]
+    updates, stopped = collect_updates(endless, both_are_at_it, seconds=60)
+    assert stopped is None
+    assert [updates[name][-1].kind for name in names] == ["stopped", "stopped"]
+    assert updates["never begun"] == []
+    saved = [Run(job.folder).saved_step() for job in endless[:2]]
+    assert all(step >= updates[name][-2].step > 0 for step, name in zip(saved, names, strict=True))
+    (again,) = pending_jobs([endless[0].spec], tmp_path / "results", tmp_path / "work", {})
+    assert again.step == saved[0]
+    assert again.rate is not None
+
+
+def test_a_run_that_was_interrupted_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
+    whole, parted = (make_job(tmp_path / name, "run", steps=100) for name in ("whole", "parted"))
+    run_job(whole, torch.device("cpu"))
+
+    def interrupt(updates: Updates) -> None:
+        if len(updates["run"]) == 1:
+            signal.raise_signal(signal.SIGINT)
+
+    updates, stopped = collect_updates([parted], interrupt)
+    assert (updates["run"][-1].kind, stopped) == ("stopped", signal.SIGINT)
+    assert 0 < Run(parted.folder).saved_step() < 100
+    updates, stopped = collect_updates([parted])
+    assert (updates["run"][-1].kind, stopped) == ("finished", None)
+    assert lines(whole) == lines(parted)
+    assert pending_jobs([parted.spec], tmp_path / "parted" / "results", tmp_path / "parted" / "work", {}) == []
+
+
+def lines(job: RunJob) -> list[tuple[Any, ...]]:
+    result = read_result(job.result)
+    assert result is not None
+    return [(line["step"], line["loss"], line["accuracy"]) for line in result["metrics"]]
+
+
+def command(folder: Path) -> ForkedCommand:
+    """``riffle reproduce`` of two quick runs."""
+    words = [
+        "reproduce",
+        "convergence",
+        "--quick",
+        "--only",
+        "reverse-shuffle-exchange-long",
+        "--runs",
+        "2",
+        "--device",
+        "cpu",
+    ]
+    words += ["--set", "train.steps=200", "--set", "train.checkpoint_every=20"]
+    words += ["--set", "train.evaluate_every=0", "--set", "train.keep=last"]
+    return ForkedCommand(*words, "--out", folder, "--work", folder)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end, "it takes too long"
+        time.sleep(0.05)
+
+
+def unlocked(run: Path) -> bool:
+    """Whether no process works on a run any more."""
+    try:
+        FolderLock(run).release()
+    except FolderInUse:
+        return False
+    return True
+
+
+def test_a_command_that_is_killed_leaves_no_process_behind_and_goes_on(tmp_path: Path) -> None:
+    name = "reverse-shuffle-exchange-long-seed"
+    runs = [tmp_path / "generalization" / f"{name}{seed}" for seed in (0, 1)]
+    with command(tmp_path) as killed:
+        until(lambda: all((run / "checkpoint.safetensors").exists() for run in runs))
+        killed.kill()
+    until(lambda: all(map(unlocked, runs)))
+    assert all(0 < Run(run).saved_step() < 200 for run in runs)
+    with command(tmp_path) as finished:
+        _, said = finished.communicate(timeout=PATIENCE)
+    assert finished.returncode == 0, said
+    assert "2 runs, 0 finished before" in said
+    results = [read_result(run.with_suffix(".json")) for run in runs]
+    assert all(result is not None and result["metrics"][-1]["step"] == 200 for result in results)
+    (entry,) = read_json(tmp_path / "convergence" / "time.json")  # the killed command wrote none
+    assert entry["finished"] == 2
+    assert entry["seconds"] > 0
+    assert 0 < entry["steps"] < 400
+    assert entry["hardware"] == [device_name(torch.device("cpu"))]
+    assert "reproduce convergence" in entry["command"]
+
+
+@pytest.mark.parametrize("figure", ["sharing", "timing-addition"])
+def test_a_figure_has_one_command_at_a_time(figure: str, tmp_path: Path) -> None:
+    with FolderLock(tmp_path / figure):
+        code, _, said = riffle("reproduce", figure, "--quick", "--out", tmp_path, "--work", tmp_path, "--device", "cpu")
+    assert code == 1
+    assert f"{tmp_path / figure} is in use by process {os.getpid()} on" in " ".join(said.split())
+    assert list((tmp_path / figure).iterdir()) == []
+
+
+def test_metrics_are_thinned_to_200_lines() -> None:
+    evaluated = [{"step": step, "accuracy/512": 0.123456789} for step in range(0, 40_000, 100)]
+    logged = [{"step": step, "loss": 0.5} for step in range(0, 40_000, 50)]
+    kept = thin_metrics([*evaluated, *logged])
+    assert len(kept) == 200
+    assert [line["step"] for line in kept] == sorted(line["step"] for line in kept)
+    assert kept[-2:] == [{"step": 39_900, "accuracy/512": 0.12346}, {"step": 39_950, "loss": 0.5}]
+
+
+def test_the_multi_process_service_is_started_and_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with multi_process_service(6) as variables:
+        assert variables == {}, "it is not installed"
+    # A stand-in that keeps a diary, and answers once it was started.
+    script = tmp_path / MPS_CONTROL
+    script.write_text(
+        f'#!/bin/sh\nread said\necho "$1$said" >> {tmp_path}/diary\n'
+        f'case "$1$said" in -d) : > {tmp_path}/started ;; get*) [ -e {tmp_path}/started ] ;; esac\n'
+    )
+    script.chmod(0o755)
+    with multi_process_service(1) as variables:
+        assert variables == {}
+    with multi_process_service(2) as variables:
+        assert set(variables) == {"CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY", MPS_SHARE}
+    assert (tmp_path / "diary").read_text().split() == ["get_server_list", "get_server_list", "-d", "quit"]
+    for clients, share in ((20, "25"), (6, "25"), (4, "50"), (3, "50"), (2, "100")):
+        with multi_process_service(clients) as variables:
+            assert variables == {MPS_SHARE: share}, "somebody else's is left alone"
+    assert (tmp_path / "diary").read_text().split()[-1] == "get_server_list"
+
+
+@pytest.mark.parametrize("wrong", [0.0, float("nan")])
+def test_wrong_products_are_an_error(wrong: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu = torch.device("cpu")
+    monkeypatch.setattr("research.reproduce.jobs.CHECKED_PRODUCTS", ((64, 32, 48),))
+    check_products(cpu)
+    monkeypatch.setattr(torch, "mm", lambda a, b: torch.full((64, 48), wrong))
+    monkeypatch.setenv(MPS_SHARE, "37")
+    with pytest.raises(RuntimeError, match=r"product of matrices is wrong on cpu.*has 37% of the multiprocessors"):
+        check_products(cpu)
+
+
+def test_progress_counts_what_is_left_and_how_long_it_takes(tmp_path: Path) -> None:
+    jobs = [make_job(tmp_path, name, steps=100) for name in ("a", "b", "c")]
+    progress = RunProgress(jobs, at_once=2)
+    assert progress.describe_left() == "300 steps to go"
+    progress.on_update(jobs[0], RunUpdate("step", 10, 0.1))
+    assert progress.describe_left() == "290 steps to go", "the first steps also load and compile"
+    progress.on_update(jobs[0], RunUpdate("step", 50, 2.0))
+    assert progress.describe_left() == "250 steps to go, about 1 minute"
+    progress.on_update(jobs[1], RunUpdate("failed", reason="of its own accord"))
+    assert progress.describe_left() == "150 steps to go, about 50 seconds"
+    for job in (jobs[0], jobs[2]):
+        progress.on_update(job, RunUpdate("measuring", 100))
+        progress.on_update(job, RunUpdate("finished", 100))
+    assert progress.describe_left() == "0 steps to go"
+    assert progress.ended == {"failed": 1, "finished": 2}
+    assert progress.bar.tasks[0].completed == progress.bar.tasks[0].total == 200, "without those of the one that failed"
+
+
+@pytest.mark.parametrize(
+    ("kind", "stopped", "status", "message"),
+    [("failed", None, 1, "failed: out of luck; see"), ("stopped", signal.SIGINT, 130, "stopped: SIGINT;")],
+)
+def test_the_exit_status_says_how_runs_ended(
+    kind: Any, stopped: int | None, status: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def end_all(jobs: Any, devices: Any, *, on_update: Any, **options: Any) -> int | None:
+        for job in jobs:
+            on_update(job, RunUpdate(kind, reason="out of luck" if kind == "failed" else ""))
+        return stopped
+
+    monkeypatch.setattr(runner, "run_jobs", end_all)
+    ended = riffle("reproduce", "multiplication", "--quick", "--device", "cpu", "--out", tmp_path, "--work", tmp_path)
+    assert ended.code == status
+    assert message in ended.err
