@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import Context
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -27,11 +28,9 @@ from riffle.kernels.plan import KEEP_NOTHING, NetworkPlan
 from riffle.kernels.units import KERNELS
 
 MOST_THREADS = 16
-"""At most so many compile side by side."""
+"""Upper bound of the compiling threads."""
 MOST_IDLE = 16
-"""After so many shapes in a row for which nothing was missing, further ones are not looked at."""
-done: set[int] = set()
-"""Plans for which nothing is left to do, by their ``id``; a later one with the same is compiled by its launches."""
+"""After this many shapes in a row that needed nothing new, new shapes are no longer checked."""
 _idle: Counter[tuple[Any, ...]] = Counter()
 
 
@@ -41,9 +40,9 @@ def compile_ahead(plan: NetworkPlan, device: torch.device, *, dropout: bool) -> 
     The backward pass is one of them where the plan keeps something for it. A kernel that cannot be compiled is left to
     its launch, which raises the error.
     """
-    if id(plan) in done or torch.cuda.is_current_stream_capturing():
+    if plan.compiled or torch.cuda.is_current_stream_capturing():
         return
-    done.add(id(plan))
+    plan.compiled = True
     # Later versions may not have it, earlier ones have it for one thread at a time or not at all.
     if INTERPRETED or TRITON_VERSION < (3, 6) or not hasattr(triton, "AsyncCompileMode"):
         return
@@ -94,7 +93,7 @@ def dry_run(plan: NetworkPlan, *, dropout: bool) -> None:
     """Run the passes of a plan on tensors without memory, with :meth:`Launch.compile` in the place of every launch."""
     seen: set[Launch] = set()
     layers = [layer._replace(plan=type(layer.plan)(*_compiling(layer.plan, seen))) for layer in plan.layers]
-    plan = plan._replace(layers=tuple(layers))
+    plan = replace(plan, layers=tuple(layers))
     # Launches ask tensors for dtype and alignment alone, and nobody reads the shapes of weights.
     sizes = zip(plan.batches, plan.lengths, strict=True)
     xs_BND = [torch.empty(*size, plan.features, dtype=plan.x_dtype, device="meta") for size in sizes]

@@ -14,6 +14,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from itertools import chain, count
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
@@ -109,7 +110,7 @@ class CapturedPasses:
         self.x_dtype = plan.x_dtype
         # Cells come and go by copies, which can cast them as well.
         direct = plan.eager and len(plan.batches) == 1 and not plan.padded
-        self.plan = plan = plan._replace(x_dtype=plan.dtype, direct=direct)
+        self.plan = plan = replace(plan, x_dtype=plan.dtype, direct=direct)
         self.xs_BND = [x_BND.new_empty(x_BND.shape, dtype=plan.dtype).copy_(x_BND) for x_BND in xs_BND]
         self.seed = None if seed is None else seed.clone()
         self.holder = 0
@@ -280,7 +281,7 @@ class GraphCache:
         stream = self._stream(xs_BND[0])
         # One after the other, until one is free: a call may come before the backward pass of the one before.
         for copy in range(self.max_graphs):
-            key = (id(plan), stream, copy)
+            key = (plan, stream, copy)
             passes = self._passes.get(key)
             if passes is None:
                 return self._seen(key, plan, xs_BND, parameters, seed)

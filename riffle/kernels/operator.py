@@ -107,7 +107,7 @@ def _plan(
     x_BND = xs_BND[0]
     device = x_BND.device
     plan = plan_network(batches, lengths, x_BND.shape[2], x_BND.dtype, device, form, dtype, dropout, noise, keep, eager)
-    if x_BND.is_cuda and id(plan) not in compilation.done:
+    if x_BND.is_cuda and not plan.compiled:
         compilation.compile_ahead(plan, device, dropout=bool(dropout or noise))
     return plan
 

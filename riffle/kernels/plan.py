@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
@@ -89,8 +90,9 @@ class BackwardStep(NamedTuple):
     """The regions that nobody reads after this layer."""
 
 
-class NetworkPlan(NamedTuple):
-    """All that a call needs besides tensors."""
+@dataclass(eq=False)
+class NetworkPlan:
+    """All that a call needs besides tensors; equal to itself alone, so that it is a key of what belongs to it."""
 
     batches: tuple[int, ...]
     lengths: tuple[int, ...]
@@ -122,6 +124,8 @@ class NetworkPlan(NamedTuple):
     backward_regions: tuple[int, ...]
     pairs: int
     """Of all layers together."""
+    compiled: bool = False
+    """Whether :func:`~riffle.kernels.compilation.compile_ahead` has nothing left to do for it."""
 
     @property
     def cells(self) -> int:

@@ -217,7 +217,7 @@ class Passes:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, missing: int) -> None:
         self.missing, self.plans = missing, list[Any]()
         monkeypatch.setattr(compilation, "compile_passes", self)
-        monkeypatch.setattr(compilation, "done", set())
+        plan_network.cache_clear()  # plans note that they are compiled
         monkeypatch.setattr(compilation, "_idle", type(compilation._idle)())
         monkeypatch.setattr(compilation, "INTERPRETED", False)
         monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
@@ -262,7 +262,7 @@ def test_where_nothing_is_compiled_ahead(monkeypatch: pytest.MonkeyPatch) -> Non
         with monkeypatch.context() as patch:
             patch.setattr(compilation, name, value)
             assert passes.ask(2) == 0
-            compilation.done.clear()
+            plan_network.cache_clear()
     with monkeypatch.context() as patch:
         patch.delattr(compilation.triton, "AsyncCompileMode")
         assert passes.ask(2) == 0

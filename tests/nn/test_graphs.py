@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from riffle import ShuffleExchange
-from riffle.kernels import graphs, plan
+from riffle.kernels import graphs, operator, plan
 from riffle.kernels.graphs import SIGHTS, GraphCache, use_graphs
 from riffle.nn import execute, network
 
@@ -227,6 +228,16 @@ def test_where_a_graph_cannot_serve() -> None:
     assert_same(ours, theirs, lambda net: checkpoint(net, x_BND, use_reentrant=False).square().sum())
     assert counts["hooks on saved tensors"] > 0
     assert counts["replayed"] == 1
+
+
+def test_a_captured_shape_serves_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans are cached, and one that was dropped can leave its address to that of another shape."""
+    monkeypatch.setattr(operator, "plan_network", lru_cache(maxsize=1)(plan.plan_network.__wrapped__))
+    ours, theirs = make()
+    with torch.no_grad():
+        for batch in (*[1] * SIGHTS, *range(2, 20)):
+            x_BND = cells(batch)
+            torch.testing.assert_close(ours(x_BND), theirs(x_BND), rtol=0, atol=1e-6)
 
 
 def test_little_room(monkeypatch: pytest.MonkeyPatch) -> None:
