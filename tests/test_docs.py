@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)\s]*)?\)")
-PACKAGES = ("", ".nn", ".tasks", ".models", ".models.baselines", ".parallel", ".inspect", ".lambada")
+PACKAGES = ("", ".nn", ".tasks", ".models", ".parallel", ".inspect", ".lambada")
 NOT_PAGES = ("package.md",)
 """What a package index shows."""
 
@@ -33,7 +33,10 @@ def test_every_public_name_is_in_the_reference(package: str) -> None:
     assert set(names) - {"__version__"} <= reference
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", *DOCS.glob("*.md")], ids=lambda page: page.name)
+PAGES = [*ROOT.glob("*.md"), *DOCS.glob("*.md"), *(ROOT / "research").rglob("*.md")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_to_files(page: Path) -> None:
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     broken = [link for link in LINK.findall(text) if "://" not in link and not (page.parent / link).exists()]

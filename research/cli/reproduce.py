@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from research.reproduce.figure import LearningFigure, TimingFigure
 
 
-PAGE = Path("docs/reproduction.md")
+RESULTS = Path("research/results")
+"""Where a clone keeps the results; its README.md is the report."""
 
 
 def _summaries(kind: str) -> str:
@@ -38,7 +39,9 @@ def reproduce(
             metavar="NAME",
         ),
     ] = None,
-    report: Annotated[bool, typer.Option("--report", help=f"Measure nothing: write {PAGE} from all results.")] = False,
+    report: Annotated[
+        bool, typer.Option("--report", help=f"Measure nothing: write {RESULTS}/README.md from all results.")
+    ] = False,
     draw: Annotated[
         bool, typer.Option("--draw", help="Measure nothing: draw the figure and judge the claims from the results.")
     ] = False,
@@ -54,7 +57,7 @@ def reproduce(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder of all results; these go to OUT/NAME.", show_default="results, runs/quick if quick"),
+        typer.Option(help="Folder of all results; these go to OUT/NAME.", show_default=f"{RESULTS}, runs/quick if quick"),
     ] = None,
     device: Annotated[
         str,
@@ -104,15 +107,16 @@ def reproduce(
     NVIDIA's MPS where that is installed, so that the kernels of several runs share the GPU.
     """
     require("matplotlib")
-    root = out or Path("runs/quick" if quick else "results")
+    root = out or Path("runs/quick" if quick else RESULTS)
     if report:
         from research.reproduce.report import report as write_report
 
-        if not (root.is_dir() and PAGE.parent.is_dir()):
-            raise ValueError(f"--report writes {PAGE} from the results in {root}: run it in a clone of the repository")
-        write_atomically(PAGE, write_report(root).encode())
-        errors.print(f"written: {PAGE}", markup=False)
-        print_next("python benchmarks/readme.py writes the tables of README and docs from the same results")
+        if not root.is_dir():
+            raise ValueError(f"--report reads the results in {root}: run it in a clone of the repository")
+        page = root / "README.md"
+        write_atomically(page, write_report(root).encode())
+        errors.print(f"written: {page}", markup=False)
+        print_next("python -m research.tables.readme writes the tables of README and docs from the same results")
         return
     if name is None:
         raise ValueError(f"which experiment? Give one of {', '.join(FIGURES)}, or --report")
@@ -160,7 +164,7 @@ def _show_learning(figure: LearningFigure, root: Path, *, json: bool) -> None:
     folders = ", ".join(str(root / name) for name in names)
     drawn = f"figure: {', '.join(map(str, figure.save(root)))}" if results else "nothing to draw"
     errors.print(f"numbers of {len(results)} runs: {folders}   {drawn}", markup=False, soft_wrap=True)
-    print_next("riffle reproduce --report writes all results beside the paper's")
+    print_next("python -m research reproduce --report writes all results beside the paper's")
 
 
 def _show_timing(figure: TimingFigure, path: Path, *, json: bool) -> None:
@@ -176,7 +180,7 @@ def _show_timing(figure: TimingFigure, path: Path, *, json: bool) -> None:
         output.print(_timing_table(results))
         _print_claims(claims)
     errors.print(f"numbers: {path}   figure: {drawn}", markup=False, soft_wrap=True)
-    print_next("riffle reproduce --report writes all results beside the paper's")
+    print_next("python -m research reproduce --report writes all results beside the paper's")
 
 
 def _timing_table(results: dict[str, Any]) -> Table:

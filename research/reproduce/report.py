@@ -1,4 +1,4 @@
-"""The report of everything reproduced, docs/reproduction.md: the paper's numbers, ours, and every claim's verdict."""
+"""The report of everything reproduced, research/results/README.md: the paper's numbers, ours, and every claim's verdict."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from riffle.quantities import DASH, format_percent
 
 HEAD = """# What of the paper is reproduced
 
-Written by `riffle reproduce --report` from the files under `results/`; do not edit. The paper's numbers are read off
+Written by `python -m research reproduce --report` from the files of this folder; do not edit. The paper's numbers are read off
 its figures to about a point: a result within one point is said to reach it. Ours are means over runs with other seeds,
 with their standard deviation in points, or the best run where that is said. A verdict names its number of runs, of both
 sides where networks are compared. A difference below the standard deviation is "within noise" and no finding; a single
 run, whose spread is unknown, is "one run" and has no verdict.
-[How to run and add figures](experiments.md), [how riffle differs from the paper](deviations.md).
+[How to run and add figures](../experiments.md), [how riffle differs from the paper](../deviations.md).
 """
 GOALS = """## Goals
 
@@ -28,7 +28,7 @@ products to 128. Each row takes the best of the recipes with five runs or more, 
 those with the most.
 """
 PAPERS = [name for name, entry in FIGURES.items() if entry.kind != "benchmark"]
-"""The paper's figures; benchmarks of others are in docs/when-to-use.md."""
+"""The paper's figures; benchmarks of others are in research/accuracy.md."""
 MAX_COMMANDS = 3
 """A longer list of commands is folded away."""
 
@@ -57,7 +57,7 @@ def _sections(name: str, root: Path) -> list[str]:
             facts, commands = _provenance([timing], "device"), [entry["command"] for entry in timing["commands"]]
             picture = path.stem.replace("results", "figure")
             sections.append(_section(name, root, picture, facts, commands, figure.claims(timing)))
-    return sections or [f"## {name}\n\n{_summary(name)} Missing: nobody has run `riffle reproduce {name}` yet.\n"]
+    return sections or [f"## {name}\n\n{_summary(name)} Missing: nobody has run `python -m research reproduce {name}` yet.\n"]
 
 
 def _provenance(results: Sequence[dict[str, Any]], hardware: str) -> list[str]:
@@ -73,7 +73,7 @@ def _section(
 ) -> str:
     lines = [f"## {name}\n", f"{_summary(name)} {'; '.join(facts)}.\n"]
     if (root / name / f"{picture}.png").exists():
-        lines.append(f"![{name}](../{root.name}/{name}/{picture}.png)\n")
+        lines.append(f"![{name}]({name}/{picture}.png)\n")
     unique = list(dict.fromkeys(commands))
     block = ["```", *unique, "```"]
     if len(unique) > MAX_COMMANDS:

@@ -81,7 +81,7 @@ def counters(path: Path = COUNTERS) -> str:
     record = read_json(path)
     about = (
         f"{where(record)}, `python benchmarks/{' '.join(record['command'])}` "
-        f"([{path.name}](../research/bench/results/{path.name})); percent of what a unit can do, over the whole launch:"
+        f"([{path.name}](research/bench/results/{path.name})); percent of what a unit can do, over the whole launch:"
     )
     heads = ["launch", "time", "tensor cores", "shared memory and L1", "L2", "device memory", "issue slots", "warps"]
     return f"{about}\n\n{table([*heads, 'warps wait for'], [_counter_row(launch) for launch in record['launches']])}"

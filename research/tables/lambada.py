@@ -94,7 +94,7 @@ def trained_alike(path: Path = RIVALS) -> str:
     about = (
         f"{where(made_with)}: {len(record['runs'])} runs at once{limit}, one seed, from {splits['train']:,} passages "
         f"that end with a sentence and {splits['within']:,} that end inside one "
-        f"([{path.name}](../research/results/lambada/{path.name}))."
+        f"([{path.name}](research/results/lambada/{path.name}))."
     )
     rows = []
     for name, run in runs.items():
@@ -161,7 +161,7 @@ def reading_speed(path: Path = ROOT / "research" / "results" / "lambada" / "lamb
         f"{where(run)}: {run['steps']:,} steps of "
         f"{run['config']['data']['batch']} passages at **{run['passages_per_second']:,} passages a second**, "
         f"{minutes:.0f} minutes, of {run['splits']['train'] + run['splits']['within']:,} passages from "
-        f"public-domain novels ([{path.name}](../research/results/lambada/{path.name}))."
+        f"public-domain novels ([{path.name}](research/results/lambada/{path.name}))."
     )
 
 
@@ -195,7 +195,7 @@ def levers_part(path: Path = ROOT / "research" / "results" / "trials" / "lambada
     about = (
         f"One {first['environment']['device']}, commit {record['commit'][:7]}: {config['model']['features']} maps, "
         f"{config['train']['steps']:,} steps, {100 * share:.0f}% of the text, one seed "
-        f"([{path.name}](../research/results/trials/{path.name}))."
+        f"([{path.name}](research/results/trials/{path.name}))."
     )
     rows = []
     for name, run in runs.items():

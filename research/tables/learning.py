@@ -103,7 +103,7 @@ def shipped(columns: Sequence[str]) -> str:
         name, config = run.config.task, run.config
         trained = config.data.longest_input
         summary = summarize([read_scores(run)], TASKS[name], trained)
-        facts = [f"[{name}](../riffle/weights/{name})", str(config.model.features), str(trained), _chosen_at(config)]
+        facts = [f"[{name}](riffle/weights/{name})", str(config.model.features), str(trained), _chosen_at(config)]
         rows.append([*facts, *(format_accuracy(summary[column]) for column in columns)])
     return table(["task", "maps", "trained to", "step chosen at", *columns], rows)
 
@@ -275,4 +275,4 @@ def even_accuracy(path: Path = ROOT / "research" / "results" / "trials" / "even.
                     row.append(" / ".join(format_share(mean(values)) for values in zip(*found, strict=True)))
             rows.append(row)
     about = "Symbols / whole sequences right, means over the lengths tested"
-    return f"{about} ([{path.name}](../research/results/trials/{path.name})).\n\n{table(heads, rows, text_columns=3)}"
+    return f"{about} ([{path.name}](research/results/trials/{path.name})).\n\n{table(heads, rows, text_columns=3)}"

@@ -1,6 +1,6 @@
 """Write the tables of README and docs from the result files, or check that they are up to date.
 
-    python benchmarks/readme.py [--check]
+    python -m research.tables.readme [--check]
 
 A table stands between ``<!-- table: NAME -->`` and ``<!-- end -->``.
 """
@@ -8,9 +8,12 @@ A table stands between ``<!-- table: NAME -->`` and ``<!-- end -->``.
 from __future__ import annotations
 
 import argparse
+import os
+import re
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import PurePath
 
 from research.tables.common import ROOT, read_json
 from research.tables.kernels import COUNTERS_2, counters, goals
@@ -89,7 +92,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "small-seeds": small_seeds,
         "residual": residual,
     },
-    "docs/deviations.md": {"historic": historic, "reverse-parts": reverse_parts, "alphabet": alphabet},
+    "research/deviations.md": {"historic": historic, "reverse-parts": reverse_parts, "alphabet": alphabet},
     "docs/kernels.md": {"goals": goals, "counters": counters, "counters-2": partial(counters, COUNTERS_2)},
     "docs/speed.md": {
         "speed": speed,
@@ -110,7 +113,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "levers-recipe": partial(levers_part, LEVERS),
         "compared": compared,
     },
-    "docs/rivals.md": {
+    "research/rivals.md": {
         "rivals": rivals,
         "timing-addition": partial(timing, "timing-addition"),
         "timing-lambada": partial(timing, "timing-lambada"),
@@ -124,15 +127,17 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     },
 }
 """The tables of every page, by name."""
+LINK = re.compile(r"\]\(([^)]+)\)")
 
 
-def with_tables(text: str, tables: Mapping[str, Callable[[], str]]) -> str:
-    """A page with every table written anew."""
+def with_tables(page: str, text: str, tables: Mapping[str, Callable[[], str]]) -> str:
+    """A page with every table written anew; tables link to files by their paths in the repository."""
+    folder = PurePath(page).parent
     for name, table in tables.items():
         start, end = f"<!-- table: {name} -->\n", "<!-- end -->"
         before, marker, rest = text.partition(start)
         assert marker, f"the page has no place for the table {name}"
-        lines = table()
+        lines = LINK.sub(lambda link: f"]({os.path.relpath(link[1], folder)})", table())
         text = before + start + (lines + "\n" if lines else "") + end + rest.partition(end)[2]
     return text
 
@@ -144,9 +149,9 @@ def main() -> None:
     for page, tables in PAGES.items():
         path = ROOT / page
         before = path.read_text()
-        after = with_tables(before, tables)
+        after = with_tables(page, before, tables)
         if check and before != after:
-            sys.exit(f"{page}'s tables are not those of the result files: run python benchmarks/readme.py")
+            sys.exit(f"{page}'s tables are not those of the result files: run python -m research.tables.readme")
         path.write_text(after)
 
 

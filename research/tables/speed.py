@@ -40,7 +40,7 @@ def speed(path: Path = H200) -> str:
         f"copy {rates['copy'] / 1e12:.1f} TB/s. The floor is the time that a row's FLOPs take at the product's rate. "
         "The training step, and fused all rows up to 1K cells, are replayed as CUDA graphs. Before a row was timed, "
         "its results were compared with the reference in float32; a wrong one has no time "
-        f"([{path.name}](../research/bench/results/{path.name}), [kernels](kernels.md)).",
+        f"([{path.name}](research/bench/results/{path.name}), [kernels](docs/kernels.md)).",
         table(
             ["work", "eager, float32", "compiled, bfloat16", "fused", "fused, gates kept", "floor", "reached"],
             map(_speed_row, record["rows"].values()),
@@ -52,8 +52,8 @@ def speed(path: Path = H200) -> str:
 def beside_attention(path: Path = ATTENTION) -> str:
     """This network beside an encoder over length, with the command and the plot."""
     record = read_json(path)
-    about = f"{where(record)}, {commands(record)} ([{path.name}](../research/bench/results/{path.name})):"
-    return "\n\n".join([about, attention(path), f"![Time over length](../research/bench/results/{path.stem}.png)"])
+    about = f"{where(record)}, {commands(record)} ([{path.name}](research/bench/results/{path.name})):"
+    return "\n\n".join([about, attention(path), f"![Time over length](research/bench/results/{path.stem}.png)"])
 
 
 def one_launch(path: Path = ONE_LAUNCH) -> str:
@@ -70,7 +70,7 @@ def one_launch(path: Path = ONE_LAUNCH) -> str:
     ]
     about = (
         f"One {record['device']}, torch {record['versions']['torch']}. The floor is by the short matrix product of a "
-        f"row's own run ([{path.name}](../research/bench/results/{path.name})):"
+        f"row's own run ([{path.name}](research/bench/results/{path.name})):"
     )
     heads = ["work", "run", "fused", "fused, gates kept", "floor", "reached"]
     return "\n\n".join([about, "\n".join(runs), table(heads, rows)])
@@ -146,7 +146,7 @@ def own_loop(path: Path = OWN_LOOP) -> str:
         f"AdamW. The models have {_parameters(rows)} parameters; gated linear attention and gated DeltaNet are of "
         "flash-linear-attention. What riffle computed was compared with the definition in float32 before it was timed, "
         f"and `torch.compile` of it took at most {seconds:.0f} s "
-        f"([{path.name}](../research/bench/results/{path.name})). The host's speed differs from run to run:"
+        f"([{path.name}](research/bench/results/{path.name})). The host's speed differs from run to run:"
     )
     steps, passes = (
         _own_loop_table(rows, names, cell)
@@ -236,7 +236,7 @@ def timing(name: str) -> str:
     for series in record["series"]:
         points = {point["length"]: point for point in series["points"]}
         rows.append([f"{series['model']}, {series['work']}", *row_of(points, lengths, _time_and_memory)])
-    about = f"{where(record, 7)}, {record['dtype']} ([{path.name}](../research/results/{name}/{path.name}))."
+    about = f"{where(record, 7)}, {record['dtype']} ([{path.name}](research/results/{name}/{path.name}))."
     return f"{about}\n\n{table(['', *map(format_length, lengths)], rows)}"
 
 
@@ -255,7 +255,7 @@ def resident(path: Path = ROOT / "research" / "bench" / "results" / "resident.js
         f"in **{run['seconds']:.1f} s** with {format_bytes(run['peak_bytes'])} of memory, "
         f"{format_bytes(run['buffer_bytes'])} of them the cells. The largest error of {layers['pairs']} pairs of every "
         f"layer was {layers['worst']:.1e}, that of the whole network at {whole['cells']:,} cells {whole['error']:.1e} "
-        f"([{path.name}](../research/bench/results/{path.name}))."
+        f"([{path.name}](research/bench/results/{path.name}))."
     )
 
 
@@ -272,4 +272,4 @@ def even_speed(path: Path = ROOT / "research" / "bench" / "results" / "even.json
     ]
     heads = ["", "blocks", "sequences", "cells", *(f'`pad="{pad}"`' for pad in PADS), "of the time"]
     about = f"{where(record)}, `{' '.join(record['command'])}`: {record['time'][0]['features']} maps in bfloat16"
-    return f"{about} ([{path.name}](../research/bench/results/{path.name})).\n\n{table(heads, rows)}"
+    return f"{about} ([{path.name}](research/bench/results/{path.name})).\n\n{table(heads, rows)}"

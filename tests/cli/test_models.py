@@ -14,7 +14,7 @@ from riffle.recipes import BASELINES
 
 from .riffle_command import TINY, riffle
 
-PAGE = Path(__file__).parents[2] / "docs" / "rivals.md"
+PAGE = Path(__file__).parents[2] / "research" / "rivals.md"
 COMMANDS = re.findall(r"^riffle (.+)$", PAGE.read_text(), flags=re.MULTILINE)
 
 

@@ -61,7 +61,7 @@ def test_beside_attention(readme: Any, record: dict[str, Any], tmp_path: Path) -
     assert lines[0].startswith("One Some GPU, commit abc, torch 2.11.0, `riffle bench`")
     assert "| cells | 1K | 4K | 8K | 16K | 64K | 256K | 1M |" in lines
     assert any(line.startswith("| 6-layer encoder, FlashAttention, 192 maps | ") for line in lines)
-    assert lines[-1] == "![Time over length](../research/bench/results/gpu.png)"
+    assert lines[-1] == "![Time over length](research/bench/results/gpu.png)"
 
 
 def test_rows_alone(readme: Any, record: dict[str, Any], tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_nothing_without_the_file(readme: Any, tmp_path: Path) -> None:
     text = "a\n<!-- table: speed -->\nold\n<!-- end -->\nb\n"
     for lines, expected in (("", ""), ("new", "new\n")):
         tables = {"speed": lambda lines=lines: lines}
-        assert readme.with_tables(text, tables) == f"a\n<!-- table: speed -->\n{expected}<!-- end -->\nb\n"
+        assert readme.with_tables("README.md", text, tables) == f"a\n<!-- table: speed -->\n{expected}<!-- end -->\nb\n"
 
 
 def test_plot(record: dict[str, Any], tmp_path: Path) -> None:

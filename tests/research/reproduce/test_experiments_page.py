@@ -1,4 +1,4 @@
-"""docs/experiments.md: its commands have the options they use, its table is right, its example runs."""
+"""research/experiments.md: its commands have the options they use, its table is right, its example runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from research.reproduce import FIGURES, Entry, get_figure, runner
 
 from .test_figures import run_in_this_process
 
-PAGE = (Path(__file__).parents[3] / "docs" / "experiments.md").read_text()
+PAGE = (Path(__file__).parents[3] / "research" / "experiments.md").read_text()
 LEARNING = [name for name, entry in FIGURES.items() if entry.kind == "learning"]
 
 

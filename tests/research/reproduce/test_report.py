@@ -16,26 +16,25 @@ ROOT = Path(__file__).parents[3]
 
 
 def test_the_committed_page_is_that_of_the_committed_results() -> None:
-    page = (ROOT / "docs" / "reproduction.md").read_text()
-    assert page == report(ROOT / "research" / "results"), "run: riffle reproduce --report"
+    page = (ROOT / "research" / "results" / "README.md").read_text()
+    assert page == report(ROOT / "research" / "results"), "run: python -m research reproduce --report"
 
 
 def test_what_is_missing_is_said(tmp_path: Path) -> None:
     page = report(tmp_path)
-    assert page.count("Missing: nobody has run `riffle reproduce ") == len(PAPERS)
+    assert page.count("Missing: nobody has run `python -m research reproduce ") == len(PAPERS)
 
 
 def test_a_page_of_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root = tmp_path / "results"
+    root = tmp_path / "research" / "results"
     specs = get_figure("multiplication").specs(runs=3)
     write_results(root, specs, lambda spec, length: 1 - 0.02 * spec.config.train.seed)
     specs = get_figure("ablation").specs(runs=1)
     write_results(root, specs, lambda spec, length: paper_accuracy(spec, length) - 0.034)
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "docs").mkdir()
     succeed("reproduce", "multiplication", "--draw")
     succeed("reproduce", "--report")
-    page = Path("docs/reproduction.md").read_text()
+    page = (root / "README.md").read_text()
     assert page == report(root)
     assert page.count("Missing") == len(PAPERS) - 5, "blocks, maps and sharing share runs with these"
     lines = page.splitlines()
@@ -43,7 +42,7 @@ def test_a_page_of_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert f"Products of inputs of length 128. {facts}" in lines
     assert page.count("```\nriffle reproduce something\n```") == 5, "a command is said once"
     assert [line for line in lines if "![" in line] == [
-        "![multiplication](../research/results/multiplication/figure.png)"
+        "![multiplication](multiplication/figure.png)"
     ]
     numbers = "99.9% | 100% | 2.00 | 3 runs: reached"
     assert f"| multiply: symbols right at 128, best run | {numbers} | best of 3 runs of 'multiply' |" in lines
