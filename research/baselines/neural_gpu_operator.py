@@ -47,7 +47,7 @@ FORMS = {
     (48, torch.bfloat16): Form(64, 16, 16, 4, 6),
     (96, torch.bfloat16): Form(64, 32, 64, 8, 4),
 }
-"""The fastest of some forms by feature maps and dtype, without spilled registers: see benchmarks/neural_gpu.py."""
+"""The fastest of some forms by feature maps and dtype, without spilled registers."""
 
 
 def find_form(features: int, widest: int, dtype: torch.dtype, device: torch.device) -> Form:

@@ -8,7 +8,6 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from research.bench.scripts.preprint_parts import NETWORKS
 from research.reproduce.claims import SIMPLE, format_paper
 from research.reproduce.figures import chomsky as chomsky_figure
 from research.reproduce.figures import listops as listops_figure
@@ -155,11 +154,21 @@ def alphabet(folder: Path = ROOT / "research" / "results" / "alphabet") -> str:
     return table(["symbols", "seeds", *heads], rows)
 
 
+REVERSE_PARTS = {
+    "preprint": "the preprint's network",
+    "swap": "the middle layer exchanges halves",
+    "no-skip": "no skip connection from the first layer to the last",
+    "swap-no-skip": "both of these",
+    "paper": "the paper's network: these, and one set of weights for each half",
+}
+"""The networks of reverse-parts.json, and how each differs from the first."""
+
+
 def reverse_parts(file: Path = ROOT / "research" / "results" / "trials" / "reverse-parts.json") -> str:
     """Reversal by networks between the preprint's and the paper's: the mean of the seeds and their spread."""
     results, rows = read_json(file)["rows"], []
     lengths = list(results[0]["symbols"])
-    for name, label in NETWORKS.items():
+    for name, label in REVERSE_PARTS.items():
         runs = [result["symbols"] for result in results if result["network"] == name]
         shares = ([run[length] for run in runs] for length in lengths)
         rows.append([label, str(len(runs)), *map(_mean_and_spread, shares)])

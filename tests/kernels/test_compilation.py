@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 import torch
-from benchmark_scripts import BENCHMARKS, load_script
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from kernels.plans import training_plan
 from riffle import ShuffleExchange
 from riffle.kernels import TRITON_VERSION
 
@@ -41,7 +41,6 @@ from riffle.kernels.descriptors import TensorDescriptor
 from riffle.kernels.plan import NetworkPlan, plan_network
 from riffle.kernels.tuning import LayerForm, LayerRow, ProductForm, WideForm
 
-TIMES = load_script("compile_times")
 CACHES = (
     tuning.find_layer_form, tuning.layer_form, tuning.product_form, tuning.wide_form, layer_plan.plan_layer,
     residual.plan_layer,
@@ -231,7 +230,7 @@ class Passes:
         """How many of the plans of these batches are compiled ahead."""
         before = len(self.plans)
         for batch in batches:
-            plan = TIMES.training_plan(features=8, blocks=1, batch=batch, length=4)
+            plan = training_plan(features=8, blocks=1, batch=batch, length=4)
             compilation.compile_ahead(plan, torch.device("cuda"), dropout=False)
         return len(self.plans) - before
 
@@ -274,8 +273,8 @@ def test_where_nothing_is_compiled_ahead(monkeypatch: pytest.MonkeyPatch) -> Non
 def run_script(script: str, folder: Path) -> str:
     """What a script prints that has an empty cache, and no interpreter of kernels."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    paths = os.pathsep.join([str(BENCHMARKS.parent), str(BENCHMARKS)])
-    environment |= {"TRITON_CACHE_DIR": str(folder), "PYTHONPATH": paths}
+    tests = Path(__file__).parents[1]
+    environment |= {"TRITON_CACHE_DIR": str(folder), "PYTHONPATH": f"{tests.parent}{os.pathsep}{tests}"}
     result = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=False
     )
@@ -287,7 +286,7 @@ COMPILE = """
 import sys, warnings
 import triton
 from triton.runtime import driver
-from compile_times import NoLauncher, training_plan
+from kernels.plans import NoLauncher, training_plan
 from riffle.kernels import gated_switch
 from riffle.kernels.compilation import compile_passes, dry_run
 
@@ -339,6 +338,7 @@ STEP = """
 import hashlib
 import torch
 import triton
+from kernels.plans import training_plan
 from riffle import ShuffleExchange
 from riffle.kernels import compilation
 

@@ -10,13 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from benchmark_scripts import BENCHMARKS
 
-from research.baselines.neural_gpu_operator import FORMS
 from riffle.kernels import TRITON_VERSION
 from riffle.kernels.tuning import WIDE_FORMS
 
+ROOT = Path(__file__).parents[2]
 MOST_SHARED = 227 * 1024
 """Bytes of shared memory that a program can have."""
 
@@ -24,12 +22,12 @@ MOST_SHARED = 227 * 1024
 pytestmark = pytest.mark.skipif(TRITON_VERSION < (3, 6), reason="needs Triton 3.6")
 
 
-def compile_kernels(cache: Path, *options: str, script: str = "kernel_resources") -> list[dict[str, Any]]:
+def compile_kernels(cache: Path, *options: str) -> list[dict[str, Any]]:
     # Not by the interpreter, for which other tests define the kernels.
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    environment |= {"TRITON_CACHE_DIR": str(cache), "PYTHONPATH": str(BENCHMARKS.parent)}
-    command = [sys.executable, str(BENCHMARKS / f"{script}.py"), *options]
-    result = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    environment |= {"TRITON_CACHE_DIR": str(cache)}
+    command = [sys.executable, "-m", "research.bench.kernel_resources", *options]
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT, check=False)
     assert result.returncode == 0, result.stderr
     return [json.loads(line) for line in result.stdout.splitlines()]
 
@@ -45,7 +43,7 @@ def compile_kernels(cache: Path, *options: str, script: str = "kernel_resources"
 def test_kernels_of_the_gated_unit(
     features: int, keep: int, kernels: tuple[str, ...], more: list[str], tmp_path: Path
 ) -> None:
-    """A width each, for the time it takes; benchmarks/kernel_resources.py has them all."""
+    """A width each, for the time it takes; research/bench/kernel_resources.py compiles all of them."""
     options = ("--features", str(features), "--units", "gated", "--keep", str(keep), "--skip", "1", "--cells", "512")
     rows = compile_kernels(tmp_path, *options, *more, "--kernels", *kernels)
     assert {row["kernel"] for row in rows} == set(kernels)
@@ -86,9 +84,8 @@ def test_kernels_of_the_residual_unit(tmp_path: Path) -> None:
 
 
 def test_kernels_of_the_neural_gpu(tmp_path: Path) -> None:
-    form, width = FORMS[48, torch.bfloat16], ("--features", "48", "--precision", "bf16", "--workers", "1", "--compile")
-    rows = compile_kernels(tmp_path, *width, "--forms", ",".join(map(str, form)), script="neural_gpu")
-    assert [(row["kernel"], row["dropout"]) for row in rows] == [("steps_forward", True), ("steps_backward", True)]
+    rows = compile_kernels(tmp_path, "--features", "48", "--units", "neural-gpu", "--dropout")
+    assert [(row["kernel"], row["DROPOUT"]) for row in rows] == [("steps_forward", True), ("steps_backward", True)]
     for row in rows:
         assert row["HGMMA"] > 0
         assert row["spills"] == row["HMMA"] == 0

@@ -14,8 +14,6 @@ from torch import Tensor
 
 pytest.importorskip("triton", reason="Triton has no build for this platform")
 
-from benchmark_scripts import load_script
-
 from kernels.test_fused import assert_as_accurate
 from riffle import ShuffleExchange
 from riffle.kernels import reference, residual, tuning
@@ -24,7 +22,16 @@ from riffle.kernels.layer_backward import SkipGradient, UnitGradients, backward_
 from riffle.kernels.layer_plan import LayerPlan, plan_layer, share_gradients
 from riffle.kernels.plan import plan_network
 from riffle.kernels.reference import NORMS, Norm, SwitchWeights
-from riffle.kernels.tuning import LAYER_ROWS, PRODUCT_FORMS, LayerForm, LayerRow, WideForm, layer_form, product_form
+from riffle.kernels.tuning import (
+    LAYER_ROWS,
+    PRODUCT_FORMS,
+    WIDE_FORMS,
+    LayerForm,
+    LayerRow,
+    WideForm,
+    layer_form,
+    product_form,
+)
 from riffle.shuffle import riffle, unriffle
 
 WARPGROUPS = tuning.has_warpgroups(torch.device("cuda"))
@@ -32,10 +39,9 @@ on_hopper = pytest.mark.skipif(not WARPGROUPS, reason="needs a GPU of compute ca
 SHUFFLES = {1: unriffle, -1: riffle, 0: lambda x_BND: x_BND}
 BINS = ((3, 512), (5, 62))
 """Sequences and cells of each: odd numbers of pairs, so that the last tile is not full."""
-TRIALS = load_script("kernel_checks")
-TRIED, PRODUCTS_TRIED = TRIALS.LAYER_TRIALS, TRIALS.PRODUCT_TRIALS
-FORMS = list(dict.fromkeys([(row.features, row.form) for row in LAYER_ROWS] + list(TRIED.values())))
-"""All that the table has, and what is tried."""
+FORMS = list(dict.fromkeys((row.features, row.form) for row in LAYER_ROWS))
+"""All that the table has."""
+WIDE = [form._replace(fewest=0) for form in WIDE_FORMS[384]]
 
 
 class Layer(NamedTuple):
@@ -199,7 +205,7 @@ def test_dropout_drops_what_the_other_kernels_drop(features: int, form: LayerFor
 
 @pytest.mark.gpu
 @on_hopper
-@pytest.mark.parametrize("form", TRIALS.WIDE_TRIALS.values(), ids=str)
+@pytest.mark.parametrize("form", WIDE, ids=str)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_a_wide_layer_is_as_exact_as_eager(form: WideForm, dtype: torch.dtype, table: Table) -> None:
     table([], products=False, wide=form)

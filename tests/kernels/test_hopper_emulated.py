@@ -19,8 +19,6 @@ from riffle.shuffle import riffle, unriffle
 if TRITON_VERSION < (3, 6):
     pytest.skip("needs Triton 3.6", allow_module_level=True)
 
-from benchmark_scripts import load_script
-
 from kernels.gluon_emulator import Deadlock, Descriptor, Emulated, Pointer
 from riffle import ShuffleExchange
 from riffle.kernels import (
@@ -35,14 +33,14 @@ from riffle.kernels import (
 from riffle.kernels.descriptors import DescriptorLaunch
 from riffle.kernels.launches import Launch
 from riffle.kernels.plan import plan_network
-from riffle.kernels.tuning import LAYER_ROWS, PRODUCT_FORMS, LayerForm, LayerRow, ProductForm, WideForm
+from riffle.kernels.tuning import LAYER_ROWS, PRODUCT_FORMS, WIDE_FORMS, LayerForm, LayerRow, ProductForm, WideForm
 
 DTYPE, CPU = torch.bfloat16, torch.device("cpu")
 SHUFFLES = {1: unriffle, -1: riffle, 0: lambda x_BND: x_BND}
 KERNELS = {module: Emulated(gated_switch, module) for module in (hopper, hopper_backward, hopper_wide)}
 KERNELS[hopper_resident] = Emulated(gated_switch, hopper_wide, hopper_resident)
-TRIALS = load_script("kernel_checks")
-FORMS = list(dict.fromkeys([*((row.features, row.form) for row in LAYER_ROWS), *TRIALS.LAYER_TRIALS.values()]))
+FORMS = list(dict.fromkeys((row.features, row.form) for row in LAYER_ROWS))
+WIDE = [form._replace(fewest=0) for form in WIDE_FORMS[384]]
 """All that the table has, and what is tried."""
 
 
@@ -182,7 +180,7 @@ USED = [
 """Flags that occur: a layer with a skip connection adds to nothing, and copies the sum where it forms that itself."""
 
 
-@pytest.mark.parametrize(("features", "form"), [*PRODUCT_FORMS.items(), *TRIALS.PRODUCT_TRIALS.items()], ids=str)
+@pytest.mark.parametrize(("features", "form"), PRODUCT_FORMS.items(), ids=str)
 def test_product_backward(features: int, form: ProductForm) -> None:
     for flags in USED:
         names = dict(zip(("ADD", "MORE", "PRODUCT", "SKIP", "COPY"), flags, strict=True))
@@ -191,7 +189,7 @@ def test_product_backward(features: int, form: ProductForm) -> None:
             assert error < 0.008, (name, names)
 
 
-@pytest.mark.parametrize("form", TRIALS.WIDE_TRIALS.values(), ids=str)
+@pytest.mark.parametrize("form", WIDE, ids=str)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_wide_forward(form: WideForm, dtype: torch.dtype) -> None:
     """In two launches; two lengths, an odd number of pairs, several tiles a program."""

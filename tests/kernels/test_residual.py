@@ -12,8 +12,6 @@ from riffle import ShuffleExchange
 
 pytest.importorskip("triton", reason="Triton has no build for this platform")
 
-from benchmark_scripts import load_script
-
 from riffle.kernels import layer_plan, operator, plan, residual, tuning
 from riffle.kernels.launches import Launch, Workspace
 from riffle.kernels.layer_plan import GradientShare
@@ -32,6 +30,7 @@ from .networks import (
     both_backends,
     results,
 )
+from .residual_layer import ResidualLayer
 from .test_fused import DTYPES, GPU, assert_as_accurate
 
 pytestmark = pytest.mark.usefixtures("_poison")
@@ -101,9 +100,7 @@ def test_launches_that_wait_for_another_stream_are_ordinary(monkeypatch: pytest.
             return " 0"
 
     clear_plans()
-    layer = load_script("kernel_trials").ResidualLayer(
-        8, 64, norm="features", dtype=torch.float32, device=torch.device("cpu")
-    )
+    layer = ResidualLayer(8, 64, norm="features", dtype=torch.float32, device=torch.device("cpu"))
     layer.workspace = Waiting(layer.x)
     plan = layer.plan(shuffle=1)
     layer.forward(plan)
@@ -135,9 +132,7 @@ def test_streams_beside_the_way_back(norm: str, layers: int, monkeypatch: pytest
     """Of three layers, two share products, so that one fills the gradients and the other adds to them."""
     monkeypatch.setattr(layer_plan, "GRADIENT_PAIRS", 128)
     clear_plans()
-    layer = load_script("kernel_trials").ResidualLayer(
-        8, 64, norm=norm, dtype=torch.float32, device=torch.device(DEVICE)
-    )
+    layer = ResidualLayer(8, 64, norm=norm, dtype=torch.float32, device=torch.device(DEVICE))
     current, *sides = [FakeStream() for _ in range(4)]
     layer.workspace = Workspace(layer.x, sides)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: current)

@@ -41,9 +41,7 @@ def test_a_page_of_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     facts = "3 runs of 28,000 steps; Some GPU; torch 2.11; commit abc."
     assert f"Products of inputs of length 128. {facts}" in lines
     assert page.count("```\nriffle reproduce something\n```") == 5, "a command is said once"
-    assert [line for line in lines if "![" in line] == [
-        "![multiplication](multiplication/figure.png)"
-    ]
+    assert [line for line in lines if "![" in line] == ["![multiplication](multiplication/figure.png)"]
     numbers = "99.9% | 100% | 2.00 | 3 runs: reached"
     assert f"| multiply: symbols right at 128, best run | {numbers} | best of 3 runs of 'multiply' |" in lines
     evidence = "100% as the best of 3 runs, from 96.00% to 100%; the paper 100%"

@@ -1,6 +1,6 @@
-"""The reference path on a CPU: speed against a matrix product measured in the same process, and peak memory.
+"""The reference path on a CPU: speed as a share of a matrix product's in the same process, and peak memory.
 
-    python benchmarks/cpu.py [--out research/bench/results/cpu.json]
+    python -m research.bench.cpu [--out research/bench/results/cpu.json]
 
 Speed: inference, float32, 96 maps, one block, batch 1, as a fraction of the rate of a 2048 x 2048 x 2048 product.
 Memory: the growth of the process's peak resident set over one inference at 2**18 cells, plus the input, over the input.
@@ -31,16 +31,18 @@ FEATURES = 96
 LENGTHS = (1024, 4096, 16384)
 MEMORY_LENGTH = 2**18
 SECONDS = 4.0
-"""How long each call is repeated."""
+"""For how long a call is repeated."""
 
 
 def median_seconds(call: Callable[[], object]) -> float:
+    """The median time of a call, after two to warm up."""
     for _ in range(2):
         call()
     return statistics.median(wall_times(call, repeats=5, seconds=SECONDS)) / 1e3
 
 
 def speed() -> dict[str, Any]:
+    """The speed of inference at every length beside a matrix product's."""
     matrix = torch.randn(2048, 2048)
     net = ShuffleExchange(FEATURES).eval()
     rows = []
@@ -84,6 +86,7 @@ def memory() -> dict[str, Any]:
 
 
 def main() -> None:
+    """Measure, print, and write the result where asked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, help="where to write the JSON")
     parser.add_argument("--only-memory", action="store_true", help=argparse.SUPPRESS)
@@ -91,7 +94,7 @@ def main() -> None:
     if arguments.only_memory:
         print(json.dumps(memory()))
         return
-    command = [sys.executable, __file__, "--only-memory"]
+    command = [sys.executable, "-m", "research.bench.cpu", "--only-memory"]
     measured_memory = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     result = {"speed": speed(), "memory": measured_memory, "environment": environment(torch.device("cpu"))}
     print(json.dumps(result, indent=2))

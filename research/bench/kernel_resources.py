@@ -1,13 +1,13 @@
-"""Compile the kernels of all units for compute capability 9.0, without a GPU, and say what they need.
+"""Compile the kernels of all units for compute capability 9.0, without a GPU, and print the resources they use.
 
-    python benchmarks/kernel_resources.py                # what the table of tuning.py can choose
-    python benchmarks/kernel_resources.py --features 192 --dtype float16 --waiting
-    python benchmarks/kernel_resources.py --features 192 --units residual-features residual-sequence
+    python -m research.bench.kernel_resources                # all forms that tuning.py can choose
+    python -m research.bench.kernel_resources --features 192 --dtype float16 --waiting
+    python -m research.bench.kernel_resources --features 192 --units residual-features residual-sequence
 
-Layers run forward and back on a CPU as the library launches them, but each launch is compiled and not started. Triton's
-own tools then tell registers, bytes of spilled ones, shared memory, the size of the code, its warpgroup products, and
-the instructions by which it waits for the launch before (ACQBULK) and lets the next one begin (PREEXIT). A line of JSON
-for each kernel.
+Layers run forward and back on CPU tensors, but each launch compiles its kernel and does not start it. Triton's tools
+then report registers, spilled bytes, shared memory and code size, the number of warpgroup products (HGMMA), and the
+instructions by which a kernel waits for the launch before it (ACQBULK) and lets the next one begin (PREEXIT). Prints
+one line of JSON for each kernel. The unit "neural-gpu" is that of research.baselines.
 """
 
 from __future__ import annotations
@@ -38,8 +38,6 @@ from riffle.kernels.reference import NORMS, Norm
 from riffle.kernels.units import KERNELS
 
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
-MOST_SHARED = 227 * 1024
-"""Bytes of shared memory that a program can have."""
 WIDE_FORMS = {width: [form._replace(fewest=0) for form in forms] for width, forms in tuning.WIDE_FORMS.items()}
 """Those of the table, for any number of pairs."""
 
@@ -48,20 +46,20 @@ class NoDevice:
     """A driver that names a target and has no device."""
 
     def get_current_target(self) -> GPUTarget:
-        """What to compile for."""
+        """The architecture to compile for."""
         return GPUTarget("cuda", 90, 32)
 
     def get_current_device(self) -> int:
-        """A number."""
+        """A device's index, which is not used."""
         return 0
 
     def get_current_stream(self, device: int) -> int:
-        """No stream."""
+        """The default stream's handle, which is not used."""
         return 0
 
 
 def resources(compiled: Any) -> dict[str, Any]:
-    """What a compiled kernel needs."""
+    """Registers, memory and instruction counts of a compiled kernel."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(compiled.asm["cubin"])
         file.flush()
@@ -89,7 +87,7 @@ def resources(compiled: Any) -> dict[str, Any]:
 def compile_only(
     found: dict[str, dict[str, Any]], *, dependent: bool = True, kernels: Sequence[str] | None = None
 ) -> Iterator[None]:
-    """Let launches compile kernels for the chip, all or some, and start none; what they need goes to ``found``."""
+    """Let launches compile their kernels, or only the named ones, without starting any; adds resources to ``found``."""
 
     def run(launch: Launch, tensors: Sequence[Tensor | None]) -> None:
         if kernels and launch.kernel not in kernels:
@@ -120,7 +118,7 @@ def compile_only(
 
 
 def clear_caches() -> None:
-    """After a change of the table."""
+    """Forget the forms and plans that were chosen before the table was changed."""
     for cache in (
         tuning.find_layer_form, tuning.layer_form, tuning.product_form, tuning.wide_form, tuning.switch_blocks,
         plan_layer, residual.plan_layer,
@@ -129,7 +127,7 @@ def clear_caches() -> None:
 
 
 def replace(stack: ExitStack, owner: Any, **values: Any) -> None:
-    """Set attributes until the stack is left."""
+    """Set attributes, and restore them when the stack is closed."""
     for name, value in values.items():
         stack.callback(setattr, owner, name, getattr(owner, name))
         setattr(owner, name, value)
@@ -147,18 +145,18 @@ def run_layers(
     bins: int = 1,
     gates: int = 3,
 ) -> None:
-    """Layers of a unit forward and back, alone or sharing products, from outputs or with candidates formed again."""
+    """Layers of a gated unit forward and back.
+
+    One layer, and two that share weight-gradient products; with candidates recovered from the outputs and recomputed.
+    """
     pair, groups = 2 * features, ((1,) * bins, tuple(cells // 2**i for i in range(bins)))
     cells = sum(groups[1])
     plan = plan_layer(
         *groups, (dropout,) * bins, features, dtype, torch.device("cpu"),
         shuffle=1, swap=True, keep=keep, skip=skip, first=False, noise=noise, gates=gates,
     )  # fmt: skip
-
-    def zeros(*shape: int, kind: torch.dtype = dtype) -> Tensor:
-        return torch.zeros(*shape, dtype=kind)
-
-    scale = zeros(features, kind=torch.float32)
+    zeros = partial(torch.zeros, dtype=dtype)
+    scale = zeros(features, dtype=torch.float32)
     matrices = zeros(gates * pair, pair), zeros(gates * pair), zeros(2, features, pair), zeros(2, features)
     weights = unit_weights(*matrices, scale)
     x, out, other, seed = zeros(cells, features), zeros(cells, features), zeros(cells, features), None
@@ -168,8 +166,8 @@ def run_layers(
     skip_CD = other if skip else None
     forward_layer(plan, x, skip_CD, weights, seed, Workspace(x), kept=kept, out_CD=out)
     gradients = UnitGradients(
-        zeros(gates * pair, pair, kind=torch.float32), zeros(2, features, pair, kind=torch.float32),
-        zeros((gates + 1) * pair, kind=torch.float32), scale.clone(),
+        zeros(gates * pair, pair, dtype=torch.float32), zeros(2, features, pair, dtype=torch.float32),
+        zeros((gates + 1) * pair, dtype=torch.float32), scale.clone(),
     )  # fmt: skip
     for alone in (True, False):
         shares = share_gradients([plan] * (1 if alone else 2), ["unit"] * 2)
@@ -187,22 +185,19 @@ def run_layers(
 
 
 def run_joined_layers(features: int, dtype: torch.dtype, *, skip: bool, cells: int = 256, layers: int = 2) -> None:
-    """Layers of a unit as one launch."""
+    """Several layers of a unit in one launch."""
     plan = plan_layer(
         (1,), (cells,), (0.0,), features, dtype, torch.device("cpu"),
         shuffle=1, swap=True, keep=False, skip=skip, first=False,
     )  # fmt: skip
     pair = 2 * features
-
-    def zeros(*shape: int, kind: torch.dtype = dtype) -> Tensor:
-        return torch.zeros(*shape, dtype=kind)
-
-    scale = zeros(features, kind=torch.float32)
+    zeros = partial(torch.zeros, dtype=dtype)
+    scale = zeros(features, dtype=torch.float32)
     weights = unit_weights(zeros(3 * pair, pair), zeros(3 * pair), zeros(2, features, pair), zeros(2, features), scale)
     x, out = zeros(cells, features), zeros(layers, cells, features)
     forward_layers(
         plan, x, x if skip else None, out if skip else None, weights, Workspace(x),
-        counters=zeros(64, kind=torch.int32), out_LCD=out,
+        counters=zeros(64, dtype=torch.int32), out_LCD=out,
     )  # fmt: skip
 
 
@@ -217,24 +212,21 @@ def run_residual_layers(
     noise: bool = False,
     bins: int = 1,
 ) -> None:
-    """The same for the residual unit."""
+    """Layers of the residual unit, as in :func:`run_layers`."""
     pair, groups = 2 * features, ((1,) * bins, tuple(cells // 2**i for i in range(bins)))
     cells = sum(groups[1])
     plan = residual.plan_layer(
         *groups, (dropout,) * bins, features, dtype, torch.device("cpu"),
         norm=norm, shuffle=1, swap=False, keep=keep, skip=False, first=False, noise=noise,
     )  # fmt: skip
-
-    def zeros(*shape: int, kind: torch.dtype = dtype) -> Tensor:
-        return torch.zeros(*shape, dtype=kind)
-
+    zeros = partial(torch.zeros, dtype=dtype)
     weights = residual.ResidualUnitWeights(
-        zeros(2 * pair, pair), zeros(2 * pair), zeros(pair, 2 * pair), zeros(pair), zeros(pair, kind=torch.float32)
+        zeros(2 * pair, pair), zeros(2 * pair), zeros(pair, 2 * pair), zeros(pair), zeros(pair, dtype=torch.float32)
     )
     gradients = residual.unit_gradients(
-        zeros(2 * pair, pair, kind=torch.float32),
-        zeros(pair, 2 * pair, kind=torch.float32),
-        *zeros(4 * pair, kind=torch.float32).split([3 * pair, pair]),
+        zeros(2 * pair, pair, dtype=torch.float32),
+        zeros(pair, 2 * pair, dtype=torch.float32),
+        *zeros(4 * pair, dtype=torch.float32).split([3 * pair, pair]),
     )
     x, seed = zeros(cells, features), torch.zeros(2, dtype=torch.int64) if dropout else None
     kept = Kept(zeros(cells // 2, 2 * pair), None) if keep else None
@@ -253,7 +245,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Compile and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--features", type=int, nargs="*", help="widths; all of the table unless given")
-    parser.add_argument("--units", nargs="*", default=list(KERNELS), choices=list(KERNELS))
+    parser.add_argument("--units", nargs="*", default=list(KERNELS), choices=[*KERNELS, "neural-gpu"])
     parser.add_argument("--dtype", nargs="*", default=["bfloat16"], choices=["bfloat16", "float16"])
     parser.add_argument("--keep", nargs="*", type=int, default=[0, 1], help="0: gates are not kept, 1: they are")
     parser.add_argument("--skip", nargs="*", type=int, default=[0, 1], help="0: no skip connection, 1: one")
@@ -271,6 +263,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "gated": partial(compile_gated, table),
         "swap-gate": compile_swap_gate,
         **{f"residual-{norm}": partial(compile_residual, norm) for norm in NORMS},
+        "neural-gpu": partial(compile_neural_gpu, found),
     }
     with ExitStack() as stack:
         replace(stack, tuning, LAYER_ROWS=table, PRODUCT_FORMS=products, WIDE_FORMS={})
@@ -329,6 +322,34 @@ def compile_residual(
             for keep, cells in product(options.keep, options.cells):
                 clear_caches()
                 run_residual_layers(features, dtype, norm, keep=bool(keep), cells=cells, **common)
+
+
+def compile_neural_gpu(
+    found: dict[str, dict[str, Any]],
+    features: int,
+    dtype: torch.dtype,
+    options: argparse.Namespace,
+    common: dict[str, Any],
+) -> None:
+    """The steps of the Neural GPU, for training with batches of 64 of the usual lengths."""
+    from triton.runtime.jit import MockTensor
+
+    from research.baselines import diagonal_gru, neural_gpu_operator
+
+    batches, widths = [64] * 4, [64, 32, 16, 8]
+    kept, single = MockTensor(dtype), MockTensor(torch.float32)
+    seed = MockTensor(torch.int64) if common else None
+    groups = neural_gpu_operator._groups(batches, widths)
+    numbers = (0.1, 0.1, sum(64 * width for width in widths), *groups, (0.1,) * len(widths))
+    form = neural_gpu_operator.find_form(features, max(widths), dtype, torch.device("cpu"))
+    constants = neural_gpu_operator._constants(features, seed, form)
+    launches = {
+        "steps_forward": [*[single] * 2, *[kept] * 4, seed, *[single] * 3, *[kept] * 4],
+        "steps_backward": [*[single] * 4, *[kept] * 2, seed, *[kept] * 3, *[single] * 2, *[kept] * 2],
+    }
+    for name, tensors in launches.items():
+        compiled = getattr(diagonal_gru, name).warmup(*tensors, *numbers, grid=(sum(batches),), **constants)
+        found[f"{name} {features} {dtype}"] = {"kernel": name, **constants, **resources(compiled)}
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A layer of the residual unit by itself, forward and back, for the checks and the timings of its kernels."""
+"""One layer of the residual unit, forward and back, for tests of its kernels."""
 
 # C = cells, D = features per cell, E = 2 * D features per pair, P = pairs
 from __future__ import annotations

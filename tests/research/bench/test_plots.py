@@ -1,0 +1,83 @@
+"""Plots and tables of a file as ``bench`` writes it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from research.bench.plots import draw_bench
+from research.bench.workloads import SECTIONS, select_cases
+from research.tables import speed
+from riffle.quantities import DASH
+
+
+@pytest.fixture
+def record() -> dict[str, Any]:
+    """A made-up file: everything reaches half the floor, but one form ran out of memory."""
+    content: dict[str, Any] = {section: {} for section in SECTIONS}
+    content |= {"commit": "abc", "device": "Some GPU"}
+    content["runs"] = [{"command": "riffle bench", "ceilings": {"product": 500e12, "copy": 2e12}}]
+    content["versions"] = {"torch": "2.11.0"}
+    for section, workload, form in select_cases("cuda"):
+        floor = workload.flops / 500e9
+        entry: dict[str, Any] = {"milliseconds": 2 * floor, "floor_milliseconds": floor, "fraction_of_floor": 0.5}
+        entry |= {"peak_bytes": 3_000_000_000, "dtype": "bfloat16"}
+        if workload.name == "backward-2m" and form == "compiled":
+            entry = {"failed": "out of memory"}
+        row = {"title": workload.title, "features": workload.features, "blocks": workload.blocks}
+        row |= {"lengths": list(workload.lengths), "batch": workload.batch, "forms": {}}
+        content[section].setdefault(workload.name, row)["forms"][form] = entry
+    return content
+
+
+def test_table(record: dict[str, Any], tmp_path: Path) -> None:
+    file = tmp_path / "gpu.json"
+    file.write_text(json.dumps(record))
+    text = speed.speed(file)
+    assert text.startswith(
+        "One Some GPU, commit abc, torch 2.11.0, `riffle bench`; a matrix product reached 500 TFLOP/s"
+    )
+    lines = text.splitlines()
+    cells = [*["50.7 ms, 3.0 GB"] * 3, DASH, "25.4 ms", "50%"]
+    assert f"| inference, 96 maps, 1 block, n = 2M | {' | '.join(cells)} |" in lines
+    (failed,) = [line for line in lines if line.startswith("| forward and backward, 96 maps")]
+    assert "| out of memory |" in failed
+
+
+def test_own_loop(record: dict[str, Any], tmp_path: Path) -> None:
+    file = tmp_path / "gpu.json"
+    for row in record["own-loop"].values():
+        for form, entry in row["forms"].items():
+            entry |= {"parameters": 2_900_000, "graph": "graphs" in form, "first_seconds": 7.0}
+    record["own-loop"]["own-backward-1k"]["forms"]["gla"] = {"failed": "not installed"}
+    file.write_text(json.dumps(record))
+    lines = speed.own_loop(file).splitlines()
+    assert "The models have 2.9 to 2.9 million parameters" in lines[0]
+    assert "`torch.compile` of it took at most 7 s" in lines[0]
+    assert sum(line.startswith("| riffle, `torch.compile` |") for line in lines) == 1
+    (other,) = [line for line in lines if line.startswith("| gated linear attention, both directions |")]
+    assert "| not installed |" in other
+    assert speed.own_steps(file).count("\n| ") == 6
+    assert speed.own_loop(tmp_path / "absent.json") == speed.own_steps(tmp_path / "absent.json") == ""
+
+
+def test_plot(record: dict[str, Any], tmp_path: Path) -> None:
+    svg = tmp_path / "plot.svg"
+    assert draw_bench(record, svg)
+    text = svg.read_text()
+    for label in ("Some GPU", "its floor: FLOPs", "6-layer encoder", "2M", "96 maps, 1 block", "192 maps, 2 blocks"):
+        assert f"<!-- {label}" in text, label
+    assert draw_bench({**record, "attention": {}}, svg)
+    assert "FlashAttention" not in svg.read_text()
+    assert not draw_bench({**record, "attention": {}, "curve": {}}, tmp_path / "none.svg")
+    assert not (tmp_path / "none.svg").exists()
+
+
+def test_plot_of_a_run_cut_short(record: dict[str, Any], tmp_path: Path) -> None:
+    only = {"ours-1024": record["attention"]["ours-1024"]}
+    assert not draw_bench({**record, "curve": {}, "attention": only}, tmp_path / "plot.svg")
+    record["attention"]["encoder-1024"]["forms"]["compiled"] = {"failed": "out of memory"}
+    assert draw_bench(record, tmp_path / "plot.svg")
