@@ -18,7 +18,7 @@ from riffle.quantities import DASH, format_percent
 from riffle.recipes import paper
 from riffle.shuffle import bits
 from riffle.tasks import Task, get_task
-from riffle.tasks.families import FAR, families
+from riffle.tasks.families import FAR
 from riffle.train.checkpoint import quantized_bits, read_checkpoint
 from riffle.train.evaluate import FACTORS, Score, evaluate, least_accurate, tested_between, with_between
 from riffle.train.run import Run
@@ -62,7 +62,7 @@ def measure_accuracy(
     beside = sorted({*ASKED, *(length for factor in FACTORS for length in with_between(factor * trained)[:-1])})
     work = [("uniform", length, False) for length in sorted([*powers, *beside])]
     work += [("uniform", length, True) for length in beside if type(task).fill is not Task.fill]
-    structured = [*task.splits, *families(task)]
+    structured = [*task.splits, *task.families()]
     work += [(split, factor * trained, False) for factor in FACTORS for split in structured]
     model = run.model(device)
     cells = int(cells * (192 / config.model.features) ** 2 / config.model.blocks)
@@ -119,7 +119,7 @@ def summarize(runs: Sequence[Sequence[Score]], task: Task, trained: int) -> dict
         return mean(score.symbol_accuracy for score in scores), mean(score.sequence_accuracy for score in scores)
 
     def worst(length: int, *, far: bool) -> Accuracy | None:
-        means = (average((name, length, False)) for name in families(task) if name.startswith(FAR) == far)
+        means = (average((name, length, False)) for name in task.families() if name.startswith(FAR) == far)
         return min(filter(None, means), key=lambda accuracy: accuracy[::-1], default=None)
 
     asked = [("uniform", length, ("uniform", length, True) in found) for length in ASKED]

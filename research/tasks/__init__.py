@@ -1,12 +1,16 @@
-"""Tasks of other benchmarks: the fifteen of Delétang et al., and ListOps of the Long Range Arena."""
+"""Tasks without trained weights: those of other benchmarks, and numbers of the authors' released code."""
 
 from __future__ import annotations
 
-from research.tasks import expressions, families, languages, listops, unequal
+from research.tasks import expressions, languages, listops, numbers, unequal
 from riffle.tasks.task import Task
 
-__all__ = ["BENCHMARK_TASKS", "families"]
-BENCHMARK_TASKS: tuple[Task, ...] = (
+RESEARCH_TASKS: tuple[Task, ...] = (
+    # of the released code of the paper
+    numbers.MultiplyBase4(),
+    numbers.MultiplyDecimal(),
+    numbers.MultiplyBCD(),
+    numbers.Divide(),
     # the fifteen tasks of Delétang et al.: regular, context-free, context-sensitive
     languages.EvenPairs(),
     expressions.ModularArithmetic(),

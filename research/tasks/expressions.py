@@ -11,7 +11,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from research.tasks.token_tasks import ClassTask
 from riffle.tasks.brackets import previous_at_level
 from riffle.tasks.rows import (
     columns,
@@ -25,6 +24,7 @@ from riffle.tasks.rows import (
     take,
 )
 from riffle.tasks.task import BLANK
+from riffle.tasks.token_tasks import ClassTask
 
 MODULUS = 5
 PLUS, MINUS, TIMES = 6, 7, 8

@@ -17,10 +17,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from research.tasks.token_tasks import ClassTask
 from riffle.tasks.brackets import nested_heights
 from riffle.tasks.rows import bernoulli, crop, last_column_so_far, randint
 from riffle.tasks.task import BLANK, Batch
+from riffle.tasks.token_tasks import ClassTask
 
 DIGITS = 10
 MIN, MAX, MEDIAN, SUM, CLOSE = 11, 12, 13, 14, 15

@@ -10,10 +10,12 @@ import torch
 from torch import Tensor
 
 from research.tasks.languages import BitTask
+from research.tasks.numbers import LIMB
 from riffle.tasks.arithmetic import Add, Arithmetic, Multiply, significant_digits
-from riffle.tasks.digits import LIMB, carries, digits_of, number_of, operands, propagate_carries
+from riffle.tasks.digits import carries, digits_of, number_of, operands, propagate_carries
+from riffle.tasks.families import Split
 from riffle.tasks.rows import columns, crop, randint, randint_below, row_lengths, shift_right, take
-from riffle.tasks.task import Split, Task, trim
+from riffle.tasks.task import Task, trim
 
 END = 3
 

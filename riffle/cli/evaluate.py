@@ -77,7 +77,6 @@ def evaluate(
 
     from riffle.environment import environment
     from riffle.files import write_json
-    from riffle.tasks.families import families
     from riffle.train.evaluate import FACTORS, estimate_seconds, refuse_too_large, with_between
     from riffle.train.evaluate import evaluate as score
     from riffle.train.run import Run
@@ -90,7 +89,7 @@ def evaluate(
     )
     work = {"uniform": sizes}
     work |= dict.fromkeys(task.splits, powers if lengths is None else sizes) if worst_case else {}
-    work |= {family: [longest * factor for factor in FACTORS] for family in families(task)} if structured else {}
+    work |= {family: [longest * factor for factor in FACTORS] for family in task.families()} if structured else {}
     device = choose_device(device)
     model = trained.model(device)
     every = [length for tested in work.values() for length in tested]
@@ -123,14 +122,14 @@ def evaluate(
     write_json(run / "evaluation.json", result)
     title = f"{task.name}, trained on length ≤ {longest}"
     if picture := (plot or run / "accuracy.png") if have("matplotlib", "plot") else None:
-        _plot_scores(picture, title, [each for each in scores if each.split not in families(task)], longest)
+        _plot_scores(picture, title, [each for each in scores if each.split not in task.families()], longest)
     if json:
         return print_json(result)
     output.print(_length_table(title, [each for each in scores if each.split == "uniform"], longest))
     if worst_case and task.splits:
         output.print(_worst_table([each for each in scores if each.split in task.splits]))
     if structured:
-        output.print(_family_table([each for each in scores if each.split in families(task)]))
+        output.print(_family_table([each for each in scores if each.split in task.families()]))
     drawn = f"plot: {picture}   " if picture else ""
     errors.print(f"{drawn}numbers: {run / 'evaluation.json'}", markup=False, soft_wrap=True)
     print_next(f"riffle solve {task.name} --run {run} {' '.join(task.example)}, or look inside: riffle inspect {run}")

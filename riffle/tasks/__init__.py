@@ -37,13 +37,9 @@ _ALL: tuple[Task, ...] = (
     brackets.Dyck(),
     brackets.DyckContinue(),
     # numbers
-    sequences.Increment(),
+    arithmetic.Increment(),
     arithmetic.AddBase4(),
     arithmetic.AddDecimal(),
-    arithmetic.MultiplyBase4(),
-    arithmetic.MultiplyDecimal(),
-    arithmetic.MultiplyBCD(),
-    arithmetic.Divide(),
 )
 TASKS: dict[str, Task] = {task.name: task for task in _ALL}
 """Every task by its name."""

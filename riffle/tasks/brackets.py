@@ -9,12 +9,15 @@ after the one that opens and before the one that closes.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import product
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from riffle.tasks.families import Split
 from riffle.tasks.rows import bernoulli, columns, crop, randint, randint_below, row_lengths, shift_right, take
 from riffle.tasks.structure import structured_values
 from riffle.tasks.task import BLANK, Task, render_chars, render_symbols
@@ -83,6 +86,29 @@ def match(symbols: Sequence[int]) -> tuple[list[int], int | None]:
         elif not open_brackets or open_brackets.pop() != symbol - 1:
             return open_brackets, column
     return open_brackets, None
+
+
+Heights = Callable[[Tensor, Tensor, torch.Generator], Tensor]
+"""Heights of nested brackets from the columns ``[1, M]``, the even lengths ``[B, 1]`` and a generator."""
+
+
+def hills(size_B1: Tensor, column_1M: Tensor) -> Tensor:
+    """Up ``size`` steps, down as many, and again."""
+    return size_B1 - (column_1M % (2 * size_B1) - size_B1).abs()
+
+
+def plateau(height_B1: Tensor, column_1M: Tensor) -> Tensor:
+    """Up ``height`` steps, then up and down by turns."""
+    return torch.where(column_1M < height_B1, column_1M, height_B1 + (column_1M - height_B1) % 2)
+
+
+SHAPES: dict[str, Heights] = {
+    "nested": lambda column_1M, even_B1, generator: hills((even_B1 // 2).clamp(min=1), column_1M),
+    "flat": lambda column_1M, even_B1, generator: plateau(0 * even_B1, column_1M),
+    "hills": lambda column_1M, even_B1, generator: hills(1 + randint_below(even_B1 // 4, generator), column_1M),
+    "plateau": lambda column_1M, even_B1, generator: plateau(even_B1 // 4, column_1M),
+    "steps": lambda column_1M, even_B1, generator: column_1M // 3 + column_1M % 3 + 0 * even_B1,  # up, up, down
+}
 
 
 BRACKETS = "()[]{}<>"
@@ -166,6 +192,22 @@ class Dyck(BracketTask):
         single_BN = torch.where(first_N, randint(1, self.symbols, (batch, 1), generator), BLANK)
         return torch.where(lengths_B[:, None] == 1, single_BN, rows_BN)
 
+    def families(self) -> dict[str, Split]:
+        def judged(shape: Heights, defect: str, rows_BN: Tensor, generator: torch.Generator) -> Tensor:
+            """A shape in which every second row has one bracket of the other kind or turned round."""
+            lengths_B, column_1M = row_lengths(rows_BN), columns(F.pad(rows_BN, (0, 1)))[None]
+            even_B1 = (lengths_B // 2 * 2)[:, None]
+            heights_BM = torch.minimum(shape(column_1M, even_B1, generator), even_B1 - column_1M)
+            new_BN = brackets_of(heights_BM, even_B1[:, 0], randint(0, self.kinds, (*rows_BN.shape,), generator))
+            every_second_B1 = torch.arange(len(rows_BN), device=rows_BN.device)[:, None] % 2 == 0
+            here_BN = every_second_B1 & (columns(rows_BN) == randint_below(even_B1, generator)) & (new_BN != BLANK)
+            other_BN = (new_BN + 1) % (2 * self.kinds) if defect == "other-kind" else (new_BN - 1) ^ 1
+            new_BN = torch.where(here_BN, other_BN + 1, new_BN)
+            return torch.where(lengths_B[:, None] > 1, new_BN, rows_BN)
+
+        pairs = product(SHAPES.items(), ("other-kind", "turned"))
+        return {f"{name}-{defect}": partial(judged, shape, defect) for (name, shape), defect in pairs}
+
     def corrupt(self, rows_BN: Tensor, lengths_B: Tensor, generator: torch.Generator) -> Tensor:
         """Replace 1 to 4 brackets by random ones; the row may stay balanced by chance."""
         count_B1 = randint(1, 5, (rows_BN.shape[0], 1), generator)
@@ -207,6 +249,18 @@ class DyckContinue(BracketTask):
         opened_B1 = take(heights_BM, last_B1) + 1
         heights_BM = torch.where(columns(heights_BM) > last_B1, opened_B1, heights_BM)
         return brackets_of(heights_BM, lengths_B, kind_BN)
+
+    def families(self) -> dict[str, Split]:
+        def opened(shape: Heights, kinds: int, rows_BN: Tensor, generator: torch.Generator) -> Tensor:
+            """A shape of which the last bracket opens."""
+            lengths_B, column_1M = row_lengths(rows_BN), columns(F.pad(rows_BN, (0, 1)))[None]
+            heights_BM = shape(column_1M, (lengths_B // 2 * 2)[:, None], generator).clamp(min=0)
+            last_B1 = (lengths_B[:, None] - 1).clamp(min=0)
+            heights_BM = torch.where(column_1M > last_B1, take(heights_BM, last_B1) + 1, heights_BM)
+            return brackets_of(heights_BM, lengths_B, randint(0, kinds, (*rows_BN.shape,), generator))
+
+        pairs = product(SHAPES.items(), (("", self.kinds), ("-of-one-kind", 1)))
+        return {f"{name}{of}": partial(opened, shape, kinds) for (name, shape), (of, kinds) in pairs}
 
     def answer(self, inputs_BN: Tensor) -> Tensor:
         width = inputs_BN.shape[1]

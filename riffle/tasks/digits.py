@@ -4,19 +4,15 @@ A batch has one number per row, its digits in the columns with the lowest first.
 loop over digits: carries are found with one running maximum, products with one Fourier transform.
 """
 
-# B = batch, N = width of the padded rows, K = digits per number, L = limbs of 30 bits
+# B = batch, N = width of the padded rows, K = digits per number
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from riffle.tasks.rows import columns, first_column, last_column_so_far, shift_right, take
-
-LIMB = 30
-"""Bits that a division handles at once."""
+from riffle.tasks.rows import BLANK, columns, first_column, last_column_so_far, shift_right, take
 
 
 def number_of(digits: Sequence[int], base: int) -> int:
@@ -43,6 +39,13 @@ def operands(rows_BN: Tensor, separator: int) -> tuple[Tensor, Tensor]:
     before_BN = torch.where(column_N < at_B1, rows_BN, 0)
     after_BN = torch.where(column_N + at_B1 + 1 < rows_BN.shape[1], take(rows_BN, column_N + at_B1 + 1), 0)
     return (before_BN - 1).clamp(min=0), (after_BN - 1).clamp(min=0)
+
+
+def replace_operands(rows_BN: Tensor, separator: int, a_BN: Tensor, b_BN: Tensor) -> Tensor:
+    """Rows with other digits before and after the separator, the inverse of :func:`operands`."""
+    column_N, at_B1 = columns(rows_BN), first_column(rows_BN == separator)[:, None]
+    digits_BN = torch.where(column_N < at_B1, take(a_BN, column_N.expand_as(rows_BN)), take(b_BN, column_N - at_B1 - 1))
+    return torch.where((rows_BN == BLANK) | (column_N == at_B1), rows_BN, digits_BN + 1)
 
 
 def carries(sums_BK: Tensor, base: int) -> Tensor:
@@ -76,34 +79,3 @@ def multiply(a_BK: Tensor, b_BK: Tensor, base: int) -> Tensor:
         sums_BK = sums_BK % base + shift_right(sums_BK // base)
         largest = base - 1 + largest // base
     return propagate_carries(sums_BK, base)
-
-
-def divide(a_BN: Tensor, b_BN: Tensor) -> tuple[Tensor, Tensor]:
-    """Quotient and remainder of binary numbers, each ``[B, N]``: schoolbook division, one step per bit.
-
-    The remainder is kept in limbs of 30 bits, so that a step costs little even for thousands of bits. Where the divisor
-    is zero the result is undefined.
-    """
-    base = 1 << LIMB
-    divisor_BL = pack_digits(b_BN, 2, LIMB)
-    lowest_L = (columns(divisor_BL) == 0).long()
-    minus_divisor_BL = base - 1 - divisor_BL + lowest_L
-    rest_BL = torch.zeros_like(divisor_BL)
-    quotient = []
-    for bit in reversed(range(a_BN.shape[1])):
-        rest_BL = propagate_carries(2 * rest_BL + lowest_L * a_BN[:, bit, None], base)
-        fits_B1 = carries(rest_BL + minus_divisor_BL, base)[:, -1:]
-        rest_BL = propagate_carries(rest_BL + torch.where(fits_B1, minus_divisor_BL, 0), base)
-        quotient.append(fits_B1)
-    return torch.cat(quotient[::-1], dim=1).long(), unpack_digits(rest_BL, 2, LIMB)[:, : a_BN.shape[1]]
-
-
-def pack_digits(digits_BK: Tensor, base: int, group: int) -> Tensor:
-    """Join every ``group`` digits to one digit of base ``base ** group``; the last one is padded with zeros."""
-    grouped = F.pad(digits_BK, (0, -digits_BK.shape[1] % group)).unflatten(1, (-1, group))
-    return (grouped * base ** torch.arange(group, device=digits_BK.device)).sum(dim=2)
-
-
-def unpack_digits(packed_BK: Tensor, base: int, group: int) -> Tensor:
-    """Undo :func:`pack_digits`; the zeros that padded the last digit remain."""
-    return (packed_BK[:, :, None] // base ** torch.arange(group, device=packed_BK.device) % base).flatten(1)

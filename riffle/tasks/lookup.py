@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from riffle.tasks.families import BITS, DrawValues, Split, value_families
 from riffle.tasks.rows import columns, crop, first_column, rand, randint, row_lengths, take
 from riffle.tasks.sequences import PairTask
 from riffle.tasks.structure import nearly_sorted, structured_values
@@ -40,6 +42,21 @@ class Search(PairTask):
 
     def filled(self, lengths_B: Tensor) -> Tensor:
         return (lengths_B - 1) // 2 * 2 + 1
+
+    def families(self) -> dict[str, Split]:
+        def asked(place: str, rows_BN: Tensor, generator: torch.Generator) -> Tensor:
+            """The key that is asked for is in no pair, in the first, in the last, or in every one."""
+            lengths_B1, column_N = row_lengths(rows_BN)[:, None], columns(rows_BN)
+            wanted_B1 = take(rows_BN, lengths_B1 - 1)
+            key_BN = (column_N % 2 == 0) & (column_N < lengths_B1 - 1)
+            other_BN = torch.where(key_BN & (rows_BN == wanted_B1), wanted_B1 % (self.symbols - 1) + 1, rows_BN)
+            where = {"nowhere": -1, "first": 0, "last": lengths_B1 - 3}.get(place, column_N)
+            return torch.where(key_BN & (column_N == where), wanted_B1, other_BN)
+
+        places: dict[str, Split] = {
+            place: partial(asked, place) for place in ("nowhere", "first", "last", "everywhere")
+        }
+        return places | super().families()
 
     def answer(self, inputs_BN: Tensor) -> Tensor:
         column_N = columns(inputs_BN)
@@ -112,6 +129,37 @@ class MemoryIndex(Task):
         cells_BN = (cells_BN - 1) // 3 * 3 + bits_BN + 1
         asked_BN = torch.where(inputs_BN == BLANK, BLANK, take(asked_BN, columns(inputs_BN) - cells_B1))
         return torch.where(is_cell_BN, cells_BN, asked_BN)
+
+    def replace_values(self, inputs_BN: Tensor, draw: DrawValues) -> Tensor:
+        """Other bits; the keys stay."""
+        is_cell_BN = inputs_BN % 3 > 0
+        bits_BN = draw(2, is_cell_BN.sum(dim=1, keepdim=True))
+        return torch.where(is_cell_BN, (inputs_BN - 1) // 3 * 3 + 1 + bits_BN, inputs_BN)
+
+    def families(self) -> dict[str, Split]:
+        def order(cells: int, asked: int, rows_BN: Tensor, generator: torch.Generator) -> Tensor:
+            """Cells and keys asked for in ascending (1) or descending (-1) order of their keys, or as they are (0)."""
+            is_cell_BN = rows_BN % 3 > 0
+            sign_BN = torch.where(is_cell_BN, cells, asked)
+            rank_BN = torch.where(sign_BN == 0, columns(rows_BN), sign_BN * ((rows_BN - 1) // 3))
+            part_BN = torch.where(rows_BN == BLANK, 2, torch.where(is_cell_BN, 0, 1))
+            spread = 2 * max(rows_BN.shape[1], self.keys) + 1
+            return take(rows_BN, (part_BN * 2 * spread + rank_BN).argsort(dim=1, stable=True))
+
+        def same_key(rows_BN: Tensor, generator: torch.Generator) -> Tensor:
+            """The first key asked for is asked for every time."""
+            asked_BN = (rows_BN != BLANK) & (rows_BN % 3 == 0)
+            return torch.where(asked_BN, take(rows_BN, first_column(asked_BN)[:, None]), rows_BN)
+
+        orders = {
+            "rising": (1, 0),
+            "falling": (-1, 0),
+            "asked-rising": (0, 1),
+            "both-rising": (1, 1),
+            "crossed": (1, -1),
+        }
+        ordered: dict[str, Split] = {name: partial(order, *signs) for name, signs in orders.items()}
+        return value_families(self.replace_values, BITS) | ordered | {"same-key": same_key}
 
     def answer(self, inputs_BN: Tensor) -> Tensor:
         key_BN, kind_BN = (inputs_BN - 1).clamp(min=0) // 3, (inputs_BN - 1) % 3

@@ -1,4 +1,4 @@
-"""Families of numbers: sums by what their columns do with a carry, products and quotients by their digits."""
+"""Families of numbers and their worst cases: sums by what a column does with a carry, products by their digits."""
 
 # B = batch, N = width of the padded rows; digits come lowest first
 from __future__ import annotations
@@ -9,10 +9,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from riffle.tasks.arithmetic import BITS, END, Divide, MultiplyBCD, TwoNumbers
-from riffle.tasks.digits import unpack_digits
+from riffle.tasks.digits import replace_operands
+from riffle.tasks.families import FAR, Split
 from riffle.tasks.rows import bernoulli, columns, first_column, last_column_so_far, randint, randint_below, take
-from riffle.tasks.task import BLANK, Split
 
 NEAR = 31
 """Columns that a carry passes at most in a family that is not a far one: as many as 64 cells have."""
@@ -83,7 +82,7 @@ def passing(lowest: int, *, alternating: bool = False) -> Operands:
 
 
 def numbers(a: Callable[..., Tensor], b: Callable[..., Tensor]) -> Operands:
-    """Two numbers that do not know of each other."""
+    """Two independent random numbers."""
     return lambda *arguments: (a(*arguments), b(*arguments))
 
 
@@ -136,6 +135,16 @@ def mostly(digit: int) -> Callable[..., Tensor]:
     return family
 
 
+def one_bit(base: int, column_BN: Tensor, digits_B1: Tensor, generator: torch.Generator) -> Tensor:
+    """A power of two, where the base is two."""
+    return (column_BN == randint_below(digits_B1, generator)).long()
+
+
+def alternating_bits(base: int, column_BN: Tensor, digits_B1: Tensor, generator: torch.Generator) -> Tensor:
+    """0101... or 1010..."""
+    return (column_BN + randint(0, 2, (column_BN.shape[0], 1), generator)) % 2
+
+
 def repeated(base: int, column_BN: Tensor, digits_B1: Tensor, generator: torch.Generator) -> Tensor:
     """A random block of 2 to 8 digits, repeated."""
     return take(
@@ -155,6 +164,30 @@ def count_over(base: int, column_BN: Tensor, digits_B1: Tensor, generator: torch
     digit_B1 = randint(0, base - 1, (column_BN.shape[0], 1), generator)
     a_BN = torch.where(column_BN < end_B1, base - 1, torch.where(column_BN == end_B1, digit_B1, 0))
     return a_BN, (column_BN == 0).long()
+
+
+def longest_carry(base: int, column_BN: Tensor, digits_B1: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """A carry that starts at a random bit, in every other row at the lowest, and runs to the highest.
+
+    Row 0 is 11...1 + 1; in the others it is random which of the two numbers has the bit that passes the carry on, and
+    the bits below the start are random but make no carry.
+    """
+    row_B1 = torch.arange(column_BN.shape[0], device=generator.device)[:, None]
+    start_B1 = torch.where(row_B1 % 2 == 0, 0, randint_below(digits_B1, generator))
+    one_BN = bernoulli(0.5, (*column_BN.shape,), generator) | (row_B1 == 0)
+    below_BN = bernoulli(0.5, (*column_BN.shape,), generator)
+    a_BN = torch.where(column_BN < start_B1, one_BN & below_BN, one_BN | (column_BN == start_B1))
+    b_BN = torch.where(column_BN < start_B1, ~one_BN & below_BN, ~one_BN | (column_BN == start_B1))
+    return a_BN.long(), b_BN.long()
+
+
+def alternating_carries(
+    base: int, column_BN: Tensor, digits_B1: Tensor, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Runs of 1 + 1, which make carries, alternate with runs of 0 + 0, which absorb them; runs of 1 to 4 bits."""
+    run_B1, shift_B1 = (randint(low, high, (column_BN.shape[0], 1), generator) for low, high in ((1, 5), (0, 8)))
+    bits_BN = (column_BN + shift_B1) // run_B1 % 2
+    return bits_BN, bits_BN
 
 
 SUMS: dict[str, Operands] = {
@@ -200,27 +233,33 @@ PRODUCTS: dict[str, Operands] = {
     "equal": equal,
 }
 """Products."""
-QUOTIENTS = {name: family for name, family in PRODUCTS.items() if name != "times-zero"}
-"""Quotients; their divisors are made odd."""
+BINARY_CASES: dict[str, Operands] = {
+    "all-zero": numbers(constant(0), constant(0)),
+    "all-one": numbers(constant(-1), constant(-1)),
+    "powers-of-two": numbers(one_bit, one_bit),
+}
+ADDITION_CASES = {"longest-carry": longest_carry, "alternating-carries": alternating_carries, **BINARY_CASES}
+"""Worst cases of binary sums."""
+MULTIPLICATION_CASES = {**BINARY_CASES, "alternating": numbers(alternating_bits, alternating_bits)}
+"""Worst cases of binary products."""
 
 
-def splits(operands: dict[str, Operands], task: TwoNumbers, limit: int | None = None) -> dict[str, Split]:
-    """Families of a task on two numbers; if a limit is given, carries pass at most so many columns."""
+def number_splits(
+    operands: dict[str, Operands], base: int, separator: int, limit: int | None = None
+) -> dict[str, Split]:
+    """Splits that replace the digits of both numbers; with a limit, carries pass at most so many columns."""
 
     def split(family: Operands, rows_BN: Tensor, generator: torch.Generator) -> Tensor:
         column_BN = columns(rows_BN).expand_as(rows_BN)
-        at_B1 = first_column(rows_BN == task.separator)[:, None]
-        cells = BITS if isinstance(task, MultiplyBCD) else 1
-        a_BN, b_BN = family(task.base, column_BN, at_B1 // cells, generator)
+        a_BN, b_BN = family(base, column_BN, first_column(rows_BN == separator)[:, None], generator)
         if limit is not None:
-            a_BN, b_BN = limit_passing(task.base, limit, a_BN, b_BN, generator)
-        if isinstance(task, Divide):
-            b_BN = torch.where(column_BN == 0, 1, b_BN)
-        if isinstance(task, MultiplyBCD):
-            a_BN, b_BN = (unpack_digits(digits_BN, 2, BITS) for digits_BN in (a_BN, b_BN))
-            ends_N = END * (torch.arange(a_BN.shape[1], device=a_BN.device) % BITS == BITS - 1)
-            a_BN, b_BN = a_BN + ends_N, b_BN + ends_N
-        digits_BN = torch.where(column_BN < at_B1, take(a_BN, column_BN), take(b_BN, column_BN - at_B1 - 1))
-        return torch.where((rows_BN == BLANK) | (rows_BN == task.separator), rows_BN, digits_BN + 1)
+            a_BN, b_BN = limit_passing(base, limit, a_BN, b_BN, generator)
+        return replace_operands(rows_BN, separator, a_BN, b_BN)
 
     return {name: partial(split, family) for name, family in operands.items()}
+
+
+def sum_families(base: int, separator: int) -> dict[str, Split]:
+    """The families of additions, by name."""
+    near, far = number_splits(SUMS, base, separator, limit=NEAR), number_splits(FAR_SUMS, base, separator)
+    return near | {FAR + name: split for name, split in far.items()}

@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from riffle.tasks.task import BLANK
+BLANK = 0
+"""The symbol that pads rows."""
 
 
 def columns(rows_BN: Tensor) -> Tensor:

@@ -1,20 +1,20 @@
-"""Rows of plain symbols or of key, value pairs: copy, reverse, duplicate, pick, permute, sort, count up, rotate."""
+"""Rows of plain symbols or of key, value pairs: copy, reverse, duplicate, pick, permute, sort, rotate."""
 
 # B = batch, N = width of the padded rows, P = N // 2 pairs
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from riffle.tasks.digits import propagate_carries
+from riffle.tasks.families import BITS, SYMBOL_SPLITS, DrawValues, Split, value_families
 from riffle.tasks.rows import columns, crop, randint, randint_below, row_lengths, sort_rows, take
-from riffle.tasks.structure import chosen, structured_values
+from riffle.tasks.structure import structured_values
 from riffle.tasks.task import BLANK, Task, parse_number, parse_symbol, render_chars, render_symbols, tokens, trim
-from riffle.tasks.worst_cases import SYMBOL_SPLITS
 
 
 class SymbolTask(Task):
@@ -36,10 +36,9 @@ class SymbolTask(Task):
         rows_BN = randint(1, self.symbols, (lengths_B.shape[0], width), generator)
         return crop(rows_BN, self.filled(lengths_B))
 
-    def restructure(self, inputs_BN: Tensor, generator: torch.Generator) -> Tensor:
+    def replace_values(self, inputs_BN: Tensor, draw: DrawValues) -> Tensor:
         lengths_B = row_lengths(inputs_BN)
-        values_BN = structured_values(self.symbols - 1, lengths_B[:, None], inputs_BN.shape[1], generator)
-        return crop(values_BN + 1, lengths_B)
+        return crop(draw(self.symbols - 1, lengths_B[:, None]) + 1, lengths_B)
 
     def parse(self, words: Sequence[str]) -> list[int]:
         symbols = [parse_symbol(token, self.symbols - 1, self.syntax) for token in tokens(words)]
@@ -68,6 +67,12 @@ class PairTask(SymbolTask):
         pairs_B1, values = (lengths_B[:, None] + 1) // 2, self.symbols - 1
         keys_BP, values_BP = (structured_values(values, pairs_B1, (width + 1) // 2, generator) for _ in range(2))
         return crop(torch.stack([keys_BP, values_BP], dim=2).flatten(1)[:, :width] + 1, lengths_B)
+
+    def replace_values(self, inputs_BN: Tensor, draw: DrawValues) -> Tensor:
+        """Other keys; the values stay."""
+        column_BN = columns(inputs_BN).expand_as(inputs_BN)
+        keys_BN = take(draw(self.symbols - 1, (row_lengths(inputs_BN)[:, None] + 1) // 2), column_BN // 2) + 1
+        return torch.where((column_BN % 2 == 0) & (inputs_BN != BLANK), keys_BN, inputs_BN)
 
     def parse_pair(self, token: str) -> list[int]:
         """A pair that was typed as ``key:value``."""
@@ -222,38 +227,6 @@ class BitReversal(SymbolTask):
         return [symbols[number % len(symbols)] for number in reversed_numbers]
 
 
-class Increment(SymbolTask):
-    """Add one to a number in base ``symbols - 1``, its digit ``d`` written as symbol ``d + 1``, the lowest first.
-
-    The answer has as many digits as the input: the highest number is followed by zero.
-    """
-
-    name = "increment"
-    summary = "Add one to a number of symbols 1..11, the lowest digit first."
-    example = ("11", "11", "3", "1")
-
-    def restructure(self, inputs_BN: Tensor, generator: torch.Generator) -> Tensor:
-        carry_B1 = randint_below(row_lengths(inputs_BN) + 1, generator)[:, None]
-        carries_BN = (columns(inputs_BN) < carry_B1) & chosen(0.5, inputs_BN.shape[0], generator)
-        return torch.where(carries_BN, self.symbols - 1, super().restructure(inputs_BN, generator))
-
-    def answer(self, inputs_BN: Tensor) -> Tensor:
-        sums_BN = (inputs_BN - 1).clamp(min=0) + (columns(inputs_BN) == 0)
-        return crop(propagate_carries(sums_BN, self.symbols - 1) + 1, row_lengths(inputs_BN))
-
-    def solve(self, symbols: list[int]) -> list[int]:
-        highest = self.symbols - 1
-        carries = next((i for i, symbol in enumerate(symbols) if symbol < highest), len(symbols))
-        return [1] * carries + [symbol + 1 for symbol in symbols[carries : carries + 1]] + symbols[carries + 1 :]
-
-    def fill(self, symbols: list[int], length: int) -> list[int]:
-        number = trim(symbols)
-        return number + [1] * (length - len(number)) if number else symbols
-
-    def unfill(self, output: list[int], symbols: list[int], filled: list[int]) -> list[int]:
-        return output[: len(symbols)]
-
-
 class Sort(SymbolTask):
     """Put the symbols in ascending order."""
 
@@ -313,10 +286,21 @@ class Rotate(Task):
         unary_BN = torch.where(after_BN < amount_B1, SHIFT, NO_SHIFT)
         return crop(torch.where(after_BN < 0, rows_BN, unary_BN), 2 * bits_B - 1)
 
-    def restructure(self, inputs_BN: Tensor, generator: torch.Generator) -> Tensor:
+    def replace_values(self, inputs_BN: Tensor, draw: DrawValues) -> Tensor:
+        """Other bits; the amount stays."""
         is_bit_BN = (inputs_BN != BLANK) & (inputs_BN < NO_SHIFT)
-        bits_BN = structured_values(2, is_bit_BN.sum(dim=1, keepdim=True), inputs_BN.shape[1], generator)
-        return torch.where(is_bit_BN, bits_BN + 1, inputs_BN)
+        return torch.where(is_bit_BN, draw(2, is_bit_BN.sum(dim=1, keepdim=True)) + 1, inputs_BN)
+
+    def families(self) -> dict[str, Split]:
+        def amount(share: float, rows_BN: Tensor, generator: torch.Generator) -> Tensor:
+            """Rotated by a share of the largest amount."""
+            lengths_B1, column_N = row_lengths(rows_BN)[:, None], columns(rows_BN)
+            shifts_B1 = ((lengths_B1 - 1) // 2 * share).long()
+            unary_BN = torch.where(column_N - (lengths_B1 + 1) // 2 < shifts_B1, SHIFT, NO_SHIFT)
+            return torch.where(rows_BN >= NO_SHIFT, unary_BN, rows_BN)
+
+        amounts = {"by-none": partial(amount, 0.0), "by-half": partial(amount, 0.5), "by-most": partial(amount, 1.0)}
+        return value_families(self.replace_values, BITS) | amounts
 
     def answer(self, inputs_BN: Tensor) -> Tensor:
         bits_B = (row_lengths(inputs_BN) + 1) // 2

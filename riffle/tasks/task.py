@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, dataclass_transform
 
 import torch
 from torch import Tensor
 
-BLANK = 0
-Split = Callable[[Tensor, torch.Generator], Tensor]
-"""Replaces drawn inputs by worst cases of the same lengths."""
+from riffle.tasks.families import DrawValues, Split, value_families
+from riffle.tasks.rows import BLANK
+from riffle.tasks.structure import structured_values
 
 
 class Batch(NamedTuple):
@@ -53,7 +53,7 @@ class Task(ABC):
     right_aligned: ClassVar[bool] = False
     """Whether rendered outputs are compared from their last character on, as numbers are."""
     splits: ClassVar[Mapping[str, Split]] = {}
-    """Worst cases by name."""
+    """Worst cases, by name; ``riffle eval`` tests them."""
     symbols: int
     """Size of the input alphabet, blank included."""
     classes: int
@@ -71,10 +71,6 @@ class Task(ABC):
         """
 
     @abstractmethod
-    def restructure(self, inputs_BN: Tensor, generator: torch.Generator) -> Tensor:
-        """Replace drawn inputs by inputs of every structure and the same lengths, see :mod:`riffle.tasks.structure`."""
-
-    @abstractmethod
     def answer(self, inputs_BN: Tensor) -> Tensor:
         """The right output for every row, int64 ``[B, N]``; it depends on the row's symbols, not on its padding."""
 
@@ -89,6 +85,29 @@ class Task(ABC):
     @abstractmethod
     def render(self, output: list[int]) -> str:
         """An output (any symbols of the output alphabet, right or wrong) as a person would write it."""
+
+    def replace_values(self, inputs_BN: Tensor, draw: DrawValues) -> Tensor:
+        """Inputs with other values where any value may stand; ``draw(V, lengths_B1)`` gives values 0..V-1, ``[B, N]``.
+
+        A task without such cells overrides :meth:`restructure` and :meth:`families` instead.
+        """
+        raise NotImplementedError(f"task {self.name!r} needs replace_values, or restructure and families of its own")
+
+    def restructure(self, inputs_BN: Tensor, generator: torch.Generator) -> Tensor:
+        """Replace drawn inputs by inputs of every structure and the same lengths, see :mod:`riffle.tasks.structure`."""
+        width = inputs_BN.shape[1]
+        return self.replace_values(
+            inputs_BN, lambda values, lengths_B1: structured_values(values, lengths_B1, width, generator)
+        )
+
+    def families(self) -> dict[str, Split]:
+        """Families of structured inputs, by name; ``riffle eval --families`` tests them, training never draws them.
+
+        >>> from riffle.tasks import TASKS
+        >>> list(TASKS["sort"].families())[:3]
+        ['two-values', 'rare-values', 'one-odd']
+        """
+        return value_families(self.replace_values)
 
     def write(self, symbols: list[int]) -> str:
         """What a person would type for these symbols, the inverse of :meth:`parse`; by default what is rendered."""

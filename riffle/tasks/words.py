@@ -11,10 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from riffle.tasks.families import DrawValues
 from riffle.tasks.rows import (
     bernoulli,
     columns,
     crop,
+    first_column,
     last_column_so_far,
     rand,
     randint,
@@ -131,6 +133,12 @@ class WordTask(Task):
         """The letters in the order of their symbols."""
         return ascii_lowercase[: self.divider - len(self.punctuation)]
 
+    def replace_values(self, inputs_BN: Tensor, draw: DrawValues) -> Tensor:
+        """Other letters; the lengths of the words stay."""
+        letters = len(self.letters)
+        letter_BN = (inputs_BN != BLANK) & (inputs_BN <= letters)
+        return torch.where(letter_BN, draw(letters, row_lengths(inputs_BN)[:, None]) + 1, inputs_BN)
+
     def parse_word(self, word: str) -> list[int]:
         """The letters of one typed word."""
         letters = self.letters
@@ -217,6 +225,11 @@ class Merge(WordTask):
 
     def restructure(self, inputs_BN: Tensor, generator: torch.Generator) -> Tensor:
         return self.draw(row_lengths(inputs_BN), inputs_BN.shape[1], generator=generator, structured=True)
+
+    def replace_values(self, inputs_BN: Tensor, draw: DrawValues) -> Tensor:
+        rows_BN = super().replace_values(inputs_BN, draw)
+        after_BN = columns(rows_BN) - first_column(rows_BN == self.middle)[:, None]
+        return sort_words(rows_BN, rows_BN, self.divider, (after_BN >= 0).long() + (after_BN >= 2))
 
     def answer(self, inputs_BN: Tensor) -> Tensor:
         return sort_words(inputs_BN, inputs_BN, self.divider)

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from riffle.config import DataConfig
 from riffle.shuffle import bits
-from riffle.tasks.families import families
 from riffle.tasks.rows import bernoulli, columns, randint, randint_below, row_lengths, take
 from riffle.tasks.task import BLANK, Batch, Task
 
@@ -149,11 +148,11 @@ def sample_held_out(
         batch: How many examples.
         length: Their length.
         generator: Draws them.
-        split: "uniform", "structured", or the name of a worst case or of a family (:mod:`riffle.tasks.families`).
+        split: "uniform", "structured", or the name of a worst case or of a family (:meth:`riffle.tasks.Task.families`).
         part: "selection" for what chooses weights, "test" for what is reported; no input belongs to both.
         trained: Whether training draws inputs of this length.
     """
-    family = families(task).get(split)
+    family = task.families().get(split)
     draws, candidates = (8, 8 * batch + 64) if trained else (1, 4 * batch + 32)  # on average twice as many as needed
     drawn = []
     for _ in range(draws):

@@ -16,7 +16,6 @@ from riffle.environment import free_bytes
 from riffle.models.base import SymbolModel
 from riffle.nn.lengths import pad_to
 from riffle.quantities import format_bytes
-from riffle.tasks.families import families
 from riffle.tasks.task import BLANK, Task
 from riffle.train.data import Part, sample_held_out
 
@@ -123,11 +122,10 @@ def evaluate(
     """Score a model on fresh examples of every length and split, symbols and whole sequences.
 
     >>> from riffle.tasks import get_task
-    >>> from riffle.tasks.families import families
     >>> from riffle.train.run import Run
     >>> from riffle.train.shipped import SHIPPED
     >>> run, task = Run(SHIPPED / "reverse"), get_task("reverse")
-    >>> scores = evaluate(run.model(), task, [64, 300], splits=["uniform", *families(task)], examples=2)
+    >>> scores = evaluate(run.model(), task, [64, 300], splits=["uniform", *task.families()], examples=2)
     >>> min(score.sequence_accuracy for score in scores if score.length == 64)
     1.0
 
@@ -135,7 +133,7 @@ def evaluate(
         model: Maps symbols to logits; its training mode is left unchanged.
         task: The task.
         lengths: Input lengths, between powers of two as well as at them (:func:`with_between`).
-        splits: "uniform", "structured", names of :attr:`Task.splits` and of :func:`riffle.tasks.families.families`.
+        splits: "uniform", "structured", names of :attr:`Task.splits` and of :meth:`Task.families`.
         examples: Examples for each length and split.
         trained_length: Up to this length, examples are taken from those held out of training.
         seed: Seed of the examples.
@@ -144,7 +142,7 @@ def evaluate(
             ``riffle solve``; by default the bare network reads the inputs as they are.
         on_progress: Called with the number of cells just scored.
     """
-    known = ("uniform", "structured", *task.splits, *families(task))
+    known = ("uniform", "structured", *task.splits, *task.families())
     for split in splits:
         if split not in known:
             raise ValueError(f"task {task.name!r} has no split {split!r}; it has {', '.join(known)}")

@@ -7,8 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from research.tasks.numbers import pack_digits, unpack_digits
 from riffle.tasks import BLANK, TASKS
-from riffle.tasks.digits import digits_of, multiply, number_of, pack_digits, unpack_digits
+from riffle.tasks.digits import digits_of, multiply, number_of
 from riffle.tasks.task import trim
 
 from .contract import seeded

@@ -7,7 +7,7 @@ import torch
 
 from riffle.tasks import BLANK, TASKS, Task
 from riffle.tasks.digits import operands
-from riffle.tasks.families import FAR, families
+from riffle.tasks.families import FAR
 from riffle.tasks.rows import columns, last_column_so_far
 
 from . import contract
@@ -17,7 +17,7 @@ ADDITIONS = ("add", "add-base4", "add-decimal")
 
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
 def test_families_of_a_task(task: Task) -> None:
-    named = families(task)
+    named = task.families()
     near = [name for name in named if not name.startswith(FAR)]
     assert len(near) >= {"add": 12, "sort": 10}.get(task.name, 8)
     assert not set(named) & {"uniform", "structured", *task.splits}
@@ -41,20 +41,20 @@ def longest_pass(task: Task, inputs_BN: torch.Tensor) -> torch.Tensor:
 def test_carries_pass_at_most_31_columns_unless_a_family_is_far(name: str) -> None:
     task = TASKS[name]
     inputs_BN = task.draw(torch.full((64,), 512), 512, generator=contract.seeded(0))
-    for family, split in families(task).items():
+    for family, split in task.families().items():
         longest = longest_pass(task, split(inputs_BN, contract.seeded(1)))
         if family.startswith(FAR):
             assert (longest > 31).sum() >= 32, family
         else:
             assert longest.max() <= 31, family
-    chains = families(task)["chains-with-carry"](inputs_BN, contract.seeded(1))
+    chains = task.families()["chains-with-carry"](inputs_BN, contract.seeded(1))
     assert longest_pass(task, chains).min() >= 23
 
 
 def test_what_binary_sums_are_made_of() -> None:
     task = TASKS["add"]
     inputs_BN = task.draw(torch.full((16,), 64), 64, generator=contract.seeded(0))
-    made = {name: split(inputs_BN, contract.seeded(1)) for name, split in families(task).items()}
+    made = {name: split(inputs_BN, contract.seeded(1)) for name, split in task.families().items()}
     digits = torch.where(columns(inputs_BN) < 31, 2, BLANK)
     assert torch.equal(task.answer(made["complement"]), digits.expand_as(inputs_BN)), "a + ~a is all ones"
     assert (task.answer(made["complement-plus-one"]) == 1).sum(dim=1).eq(31).all()
@@ -69,7 +69,7 @@ def test_what_binary_sums_are_made_of() -> None:
 def test_families_on_a_gpu(task: Task) -> None:
     generator = torch.Generator("cuda").manual_seed(0)
     inputs_BN = task.draw(torch.full((8,), 40, device="cuda"), 64, generator=generator)
-    for name, split in families(task).items():
+    for name, split in task.families().items():
         new_BN = split(inputs_BN, generator)
         assert new_BN.device == inputs_BN.device, name
         contract.check_answers(task, new_BN.cpu(), task.answer(new_BN).cpu())

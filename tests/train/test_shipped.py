@@ -11,7 +11,6 @@ import torch
 from research.ship.card import model_card
 from research.ship.ship import ship_run
 from riffle.tasks import TASKS, get_task
-from riffle.tasks.families import families
 from riffle.train.checkpoint import dequantize, quantize, quantized_bits, read_checkpoint
 from riffle.train.evaluate import evaluate
 from riffle.train.run import Run
@@ -41,7 +40,7 @@ def test_a_shipped_run(name: str) -> None:
     assert environment["command"][0] == "riffle"
     promised = json.loads((run.folder / "evaluation.json").read_text())["scores"]
     task = get_task(name)
-    assert {score["split"] for score in promised} <= {"uniform", *task.splits, *families(task)}
+    assert {score["split"] for score in promised} <= {"uniform", *task.splits, *task.families()}
     trained = run.config.data.longest_input
     for length in (16, trained):
         (score,) = evaluate(run.model(), task, [length], examples=64, trained_length=trained)

@@ -11,7 +11,7 @@ from research.ship import card
 from research.ship.card import ASKED, measure_accuracy, model_card, read_scores, summarize, write_scores
 from research.ship.ship import ship_run
 from riffle.tasks import TASKS
-from riffle.tasks.families import FAR, families
+from riffle.tasks.families import FAR
 from riffle.train.evaluate import FACTORS, Score, with_between
 from riffle.train.run import Run
 
@@ -37,7 +37,7 @@ def test_what_is_measured(run: Run) -> None:
     between = {length for factor in FACTORS for length in with_between(factor * trained)[:-1]}
     for filled in (False, True):
         assert {("uniform", length, filled) for length in {*ASKED, *between}} <= places
-    for name in (*ADD.splits, *families(ADD)):
+    for name in (*ADD.splits, *ADD.families()):
         assert {(name, factor * trained, False) for factor in FACTORS} <= places
 
 
@@ -53,12 +53,12 @@ def test_a_card_has_every_score(run: Run) -> None:
 
 def test_a_summary_is_the_mean_of_runs_and_the_worst_family() -> None:
     def scores(accuracy: float) -> list[Score]:
-        near, far = (next(n for n in families(ADD) if n.startswith(FAR) == is_far) for is_far in (False, True))
+        near, far = (next(n for n in ADD.families() if n.startswith(FAR) == is_far) for is_far in (False, True))
         return [
             Score(64, "uniform", 8, 1.0, accuracy),
             Score(300, "uniform", 8, 0.5, 0.0),
             *(Score(length, "uniform", 8, accuracy, accuracy, filled=True) for length in ASKED),
-            *(Score(64, name, 8, 1.0, 0.75) for name in families(ADD)),
+            *(Score(64, name, 8, 1.0, 0.75) for name in ADD.families()),
             Score(512, near, 8, 0.9, 0.4),
             Score(512, far, 8, 0.1, 0.0),
         ]

@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from riffle.tasks.families import DrawValues
 from riffle.tasks.rows import crop, row_lengths
-from riffle.tasks.structure import structured_values
 from riffle.tasks.task import BLANK, SHOW_BLANK, SHOW_UNKNOWN, Task, tokens, trim
 
 
@@ -28,21 +28,17 @@ class TokenTask(Task):
     free: ClassVar[tuple[range, ...]]
     """Ranges of input symbols; a cell with a symbol of one of them may hold any other of the same range."""
 
-    def replace_free(self, inputs_BN: Tensor, draw_values: Callable[[int], Tensor]) -> Tensor:
-        """Put other values into free cells: ``draw_values(count)`` gives values below a count, ``[B, N]``."""
-        outputs_BN = inputs_BN
+    def replace_values(self, inputs_BN: Tensor, draw: DrawValues) -> Tensor:
+        """Other values in the free cells."""
+        lengths_B1, outputs_BN = row_lengths(inputs_BN)[:, None], inputs_BN
         for symbols in self.free:
             here_BN = (inputs_BN >= symbols.start) & (inputs_BN < symbols.stop)
-            outputs_BN = torch.where(here_BN, symbols.start + draw_values(len(symbols)), outputs_BN)
+            outputs_BN = torch.where(here_BN, symbols.start + draw(len(symbols), lengths_B1), outputs_BN)
         return self.complete(outputs_BN)
 
     def complete(self, inputs_BN: Tensor) -> Tensor:
         """Set the cells that depend on the free ones; by default there are none."""
         return inputs_BN
-
-    def restructure(self, inputs_BN: Tensor, generator: torch.Generator) -> Tensor:
-        lengths_B1, width = row_lengths(inputs_BN)[:, None], inputs_BN.shape[1]
-        return self.replace_free(inputs_BN, lambda count: structured_values(count, lengths_B1, width, generator))
 
     def parse(self, words: Sequence[str]) -> list[int]:
         known, typed = self.alphabet.split(), tokens(words)
