@@ -8,12 +8,13 @@ ones makes in the output of the linear map that follows.
 # V = words, D = dimensions of a vector, O = outputs of the linear map that reads the vectors
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import starmap
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,7 @@ from safetensors.numpy import save
 
 from research.lambada.books import map_in_order
 from research.lambada.sources import READ_ERRORS, damaged_file, decompressed
-from riffle.files import write_atomically
+from riffle.files import compress, write_atomically
 
 FORMAT = "riffle-vectors-1"
 TEXTS = (".vec", ".txt", ".vec.gz", ".txt.gz", ".vec.xz", ".txt.xz")
@@ -31,6 +32,8 @@ CLIP_RATIOS = (1.0, 0.9, 0.8, 0.7, 0.6)
 DAMPING = 0.01
 """Added to the diagonal of GPTQ's Hessian, as a share of its mean, so that it can be inverted."""
 ROWS_AT_ONCE = 4096
+MOST_BYTES = 2**30
+"""Bytes of a zlib stream at most: a damaged or hostile file is not inflated without end."""
 _LEVELS = 7  # 4 bits: whole numbers from -7 to 7
 _BLOCK_BYTES = 1 << 24
 
@@ -81,16 +84,22 @@ def write_vectors(
     """Write vectors and what they were made from as safetensors, atomically.
 
     They are written in half precision or, given the matrix ``[O, D]`` of the linear map that reads them, in 4 bits:
-    ``q4`` uint8 ``[V, D / 2]``, two numbers in each byte, and ``scale`` float32 ``[V]``.
+    ``q4`` uint8 ``[V, D / 2]``, two numbers in each byte, and ``scale`` float32 ``[V]``; words and numbers are then
+    stored as zlib streams.
     """
-    words = np.frombuffer("\n".join(vectors.words).encode(), dtype=np.uint8)
+    words = "\n".join(vectors.words).encode()
+    tensors: dict[str, NDArray[np.generic]]
     if quantize_for is None:
-        table: dict[str, NDArray[np.generic]] = {"table": vectors.table}
+        tensors = {"words": np.frombuffer(words, dtype=np.uint8), "table": vectors.table}
     else:
         q_VD, scale_V = quantize_vectors(vectors.table, quantize_for)
-        table = {"scale": scale_V, "q4": _pack_int4(q_VD)}
+        contents = {"words": words, "q4": _pack_int4(q_VD).tobytes()}
+        tensors = {
+            "scale": scale_V,
+            **{f"{name}.zlib": np.frombuffer(compress(content), np.uint8) for name, content in contents.items()},
+        }
     # One entry of metadata: with two, their order and so the bytes of the file would change from run to run.
-    write_atomically(path, save({"words": words, **table}, {"format": f"{FORMAT} {source}"}))
+    write_atomically(path, save(tensors, {"format": f"{FORMAT} {source}"}))
 
 
 def read_vectors(path: Path) -> tuple[WordVectors, str]:
@@ -100,20 +109,30 @@ def read_vectors(path: Path) -> tuple[WordVectors, str]:
             form, _, source = (file.metadata() or {}).get("format", "").partition(" ")
             if form != FORMAT:
                 raise ValueError(f"{path} holds no word table of riffle: give the table it should be made from")
-            words = file.get_tensor("words").tobytes().decode().split("\n")
+            words = _bytes(file, "words").tobytes().decode().split("\n")
             if "table" in file.keys():  # noqa: SIM118, it is no dict
                 table_VD = file.get_tensor("table")
             else:
-                q4_VH, scale_V = file.get_tensor("q4"), file.get_tensor("scale")
+                q4_VH, scale_V = _bytes(file, "q4"), file.get_tensor("scale")
+                if q4_VH.ndim == 1 and not q4_VH.size % len(words):
+                    q4_VH = q4_VH.reshape(len(words), -1)
                 _check_quantized(path, words, q4_VH, scale_V, np.uint8)
                 table_VD = np.empty((len(words), 2 * q4_VH.shape[1]), dtype=np.float16)
                 for start in range(0, len(words), ROWS_AT_ONCE):  # all at once would take 90 MB more
                     rows = slice(start, start + ROWS_AT_ONCE)
                     table_VD[rows] = _dequantize(_unpack_int4(q4_VH[rows]), scale_V[rows])
-    except (SafetensorError, UnicodeDecodeError) as error:
+    except (SafetensorError, UnicodeDecodeError, zlib.error) as error:
         raise ValueError(f"{path} is damaged ({error}): restore it, or make it again from the original table") from None
     _check_table(path, words, table_VD)
     return WordVectors(words, table_VD), source
+
+
+def _bytes(file: Any, name: str) -> NDArray[np.uint8]:
+    """A tensor of a file, or the bytes that the file has as a zlib stream."""
+    if f"{name}.zlib" not in file.keys():  # noqa: SIM118, it is no dict
+        return file.get_tensor(name)
+    content = zlib.decompressobj().decompress(file.get_tensor(f"{name}.zlib").tobytes(), MOST_BYTES)
+    return np.frombuffer(content, dtype=np.uint8)
 
 
 @lru_cache(maxsize=1)

@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from riffle.files import DamagedFile, refuse_pipe, write_atomically
+from riffle.files import DamagedFile, compress, refuse_pipe, write_atomically
 from riffle.quantities import quote
 
 FORMAT = "riffle-checkpoint-1"
@@ -106,7 +106,7 @@ def quantize(weights: Mapping[str, Tensor], bits: int = 8) -> dict[str, Tensor]:
 
 def deflate(integers: Tensor) -> Tensor:
     """Integers of eight bits as the bytes of a zlib stream."""
-    return torch.frombuffer(bytearray(zlib.compress(integers.cpu().numpy().tobytes(), 9)), dtype=torch.uint8)
+    return torch.frombuffer(bytearray(compress(integers.cpu().numpy().tobytes())), dtype=torch.uint8)
 
 
 def inflate(name: str, weights: Mapping[str, Tensor]) -> Tensor:
