@@ -22,10 +22,10 @@ from typing import Any
 import torch
 
 from research.bench.timing import wall_times
+from research.files import write_result
 from riffle import ShuffleExchange
 from riffle.cost import network_flops
 from riffle.environment import environment
-from riffle.files import write_json
 
 FEATURES = 96
 LENGTHS = (1024, 4096, 16384)
@@ -99,7 +99,7 @@ def main() -> None:
     result = {"speed": speed(), "memory": measured_memory, "environment": environment(torch.device("cpu"))}
     print(json.dumps(result, indent=2))
     if arguments.out:
-        write_json(arguments.out, result)
+        write_result(arguments.out, result)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from research.bench.workloads import FORMS, OWN_LOOP_FORMS, SECTIONS, Case
-from riffle.files import parse_json, read_text, write_json
+from research.files import write_result
+from riffle.files import parse_json, read_text
 from riffle.quantities import DASH, format_milliseconds
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class Record:
         row = self.content[case.section].setdefault(case.workload.name, {**workload, "forms": {}})
         forms = row["forms"] | {case.form: {**entry, "run": len(self.content["runs"]) - 1}}
         row["forms"] = {form: forms[form] for form in (*FORMS, *OWN_LOOP_FORMS) if form in forms}
-        write_json(self.path, self.content)
+        write_result(self.path, self.content)
 
 
 def refuse_other_setup(path: Path, content: Mapping[str, Any], setup: Mapping[str, Any]) -> None:

@@ -27,9 +27,9 @@ from torch import Tensor
 from research.bench.jobs import definition, enlarge_weights
 from research.bench.measure import TOLERANCE, relative_error
 from research.bench.timing import peak_bytes, wall_times
+from research.files import write_result
 from riffle.cost import Machine, ShardedCost, ShardedWork
 from riffle.environment import environment
-from riffle.files import write_json
 from riffle.nn.execute import overwrite_layer, switch_layer
 from riffle.nn.network import ShuffleExchange
 from riffle.parallel import SequenceSharding
@@ -207,7 +207,7 @@ def resident(
     result = {**environment(device), **measure_resident(log2, maps, device, dtype)}
     print(json.dumps(result, indent=2))
     if out:
-        write_json(out, result)
+        write_result(out, result)
     if not result["right"]:
         raise SystemExit("the result is wrong: see error_of_the_definition and error_of_the_layers")
 

@@ -14,12 +14,13 @@ import torch
 
 from research.bench.over_length import Series, limit_memory, measure_series, points, slope
 from research.bench.record import refuse_other_setup
+from research.files import write_result
 from research.reproduce.claims import Claim
 from research.reproduce.results import Result, read_results
 from research.reproduce.specs import RunSpec, shrink, with_train
 from riffle.config import Count, NotNegative
 from riffle.environment import environment
-from riffle.files import read_json, write_json
+from riffle.files import read_json
 from riffle.plots import save_figure
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ def measure_timing(
         others = [s for s in content["series"] if (s["model"], s["work"]) != (series.model, series.work)]
         content["series"] = [*others, measured]
         measured["slope"] = slope(points(content, series.model, series.work))
-        write_json(path, content)
+        write_result(path, content)
         yield series, measured
 
 

@@ -17,11 +17,11 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
+from research.files import write_result
 from research.reproduce.results import read_result
 from research.reproduce.specs import RunSpec
 from riffle.config import ModelConfig, run_config_from_dict, training_differences
 from riffle.environment import environment
-from riffle.files import write_json
 from riffle.kernels.tuning import MPS_SHARE
 from riffle.quantities import quote
 from riffle.train.loop import Interrupted, train
@@ -29,8 +29,8 @@ from riffle.train.run import Run, read_metrics
 
 CHECKED_PRODUCTS = ((8192, 128, 384), (24576, 128, 128), (3840, 768, 384), (2048, 256, 768))
 """Rows, terms of a sum and columns of products that were wrong where a run had 48 multiprocessors of an H200."""
-MAX_EVALUATIONS, MAX_LOG_LINES = 160, 40
-"""Evaluations and training log lines of metrics.jsonl that a result keeps."""
+MAX_EVALUATIONS = 160
+"""Evaluations during training that a result keeps, and the last line of the training log."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,17 +125,16 @@ def run_job(job: RunJob, device: torch.device, on_update: Callable[[RunUpdate], 
         **measured,
     }
     job.result.parent.mkdir(parents=True, exist_ok=True)
-    write_json(job.result, result)
+    write_result(job.result, result)
     on_update(RunUpdate("finished", config.train.steps))
 
 
 def thin_metrics(metrics: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """At most 200 lines of a run's metrics, evenly spread and including the last, with five digits."""
-    kept: list[dict[str, Any]] = []
-    for is_log, most in ((False, MAX_EVALUATIONS), (True, MAX_LOG_LINES)):
-        lines = [line for line in metrics if ("loss" in line) == is_log]
-        number = min(len(lines), most)
-        kept += [lines[(index + 1) * len(lines) // number - 1] for index in range(number)]
+    """The evaluations of a run, evenly thinned, and the last line of its training log, with five digits."""
+    evaluations = [line for line in metrics if "loss" not in line]
+    number = min(len(evaluations), MAX_EVALUATIONS)
+    kept = [evaluations[(index + 1) * len(evaluations) // number - 1] for index in range(number)]
+    kept += [line for line in metrics if "loss" in line][-1:]
     return [
         {name: value if name == "step" else float(f"{value:.5g}") for name, value in line.items()}
         for line in sorted(kept, key=lambda line: line["step"])

@@ -57,7 +57,9 @@ def _sections(name: str, root: Path) -> list[str]:
             facts, commands = _provenance([timing], "device"), [entry["command"] for entry in timing["commands"]]
             picture = path.stem.replace("results", "figure")
             sections.append(_section(name, root, picture, facts, commands, figure.claims(timing)))
-    return sections or [f"## {name}\n\n{_summary(name)} Missing: nobody has run `python -m research reproduce {name}` yet.\n"]
+    return sections or [
+        f"## {name}\n\n{_summary(name)} Missing: nobody has run `python -m research reproduce {name}` yet.\n"
+    ]
 
 
 def _provenance(results: Sequence[dict[str, Any]], hardware: str) -> list[str]:

@@ -22,8 +22,9 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
+from research.files import write_result
 from research.reproduce.jobs import RunJob, RunUpdate, run_in_subprocess
-from riffle.files import read_json, write_json
+from riffle.files import read_json
 from riffle.kernels.tuning import MPS_SHARE
 
 POLL_SECONDS = 0.2
@@ -195,4 +196,4 @@ def record_time(path: Path, provenance: Mapping[str, Any], ended: Counter[str]) 
     finally:
         entry = {"started": started, "seconds": round(time.monotonic() - began, 1), **ended, **provenance}
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, [*(read_json(path, list[Any], what="record of times") or []), entry])
+        write_result(path, [*(read_json(path, list[Any], what="record of times") or []), entry])

@@ -17,6 +17,7 @@ import torch
 from rich.console import Console
 from rich.progress import track
 
+from research.files import write_result
 from research.ship.card import (
     CELLS,
     Accuracy,
@@ -29,7 +30,7 @@ from research.ship.card import (
     write_scores,
 )
 from riffle.environment import environment
-from riffle.files import write_atomically, write_json
+from riffle.files import write_atomically
 from riffle.tasks import TASKS
 from riffle.train.run import Run, find_runs
 from riffle.train.shipped import SHIPPED
@@ -61,7 +62,7 @@ def main() -> None:
     if arguments.out:
         about = {} if arguments.read else {"environment": environment(torch.device(arguments.device))}
         each = {task: {run.folder.name: _summary([run]) for run in group} for task, group in by_task.items()}
-        write_json(arguments.out, {**about, "symbols_and_sequences": each})
+        write_result(arguments.out, {**about, "symbols_and_sequences": each})
 
 
 def _summary(runs: Sequence[Run]) -> dict[str, Accuracy | None]:

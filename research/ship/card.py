@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -11,9 +10,10 @@ from typing import TypedDict
 
 import torch
 
+from research.files import write_result
 from riffle.config import differences
 from riffle.environment import environment, read_environment
-from riffle.files import read_json, write_atomically
+from riffle.files import read_json
 from riffle.quantities import DASH, format_percent
 from riffle.recipes import paper
 from riffle.shuffle import bits
@@ -88,14 +88,10 @@ def read_scores(run: Run) -> list[Score]:
 
 
 def write_scores(run: Run, scores: Sequence[Score], device: str) -> None:
-    """Write a run's evaluation, a line for every score."""
+    """Write a run's evaluation."""
     kept = ({name: value for name, value in asdict(score).items() if value is not False} for score in scores)
-    lines = [
-        json.dumps({name: round(v, 6) if isinstance(v, float) else v for name, v in each.items()}) for each in kept
-    ]
-    about = json.dumps({"environment": environment(torch.device(device)), "scores": []}, indent=2)
-    text = about.replace('"scores": []', '"scores": [\n' + ",\n".join(lines) + "\n]") + "\n"
-    write_atomically(run.folder / "evaluation.json", text.encode())
+    rounded = [{name: round(v, 6) if isinstance(v, float) else v for name, v in each.items()} for each in kept]
+    write_result(run.folder / "evaluation.json", {"environment": environment(torch.device(device)), "scores": rounded})
 
 
 Accuracy = tuple[float, float]

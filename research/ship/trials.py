@@ -25,8 +25,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from research.files import write_result
 from research.ship.ship import ship_run
-from riffle.files import read_json, write_json
+from riffle.files import read_json
 from riffle.models.base import SymbolModel
 from riffle.tasks import Task, get_task
 from riffle.tasks.arithmetic import Addition
@@ -100,10 +101,10 @@ def measure(folder: Path, device: str) -> None:
     scores: list[dict[str, Any]] = []
     for length, examples in LENGTHS.items():
         scores += [score(model, task, length, split, examples) for split in ("uniform", "structured")]
-        write_json(folder / "selection.json", {"run": folder.name, "step": run.weights_step(), "scores": scores})
+        write_result(folder / "selection.json", {"run": folder.name, "step": run.weights_step(), "scores": scores})
     if task.name in FAR:
         scores.append(score(model, task, FAR[task.name], "uniform", FAR_EXAMPLES))
-        write_json(folder / "selection.json", {"run": folder.name, "step": run.weights_step(), "scores": scores})
+        write_result(folder / "selection.json", {"run": folder.name, "step": run.weights_step(), "scores": scores})
 
 
 def train_and_measure(name: str, options: list[str], folder: Path, stop_at: float) -> None:
