@@ -43,7 +43,7 @@ def test_links_lead_to_files(page: Path) -> None:
     assert not broken
 
 
-@pytest.mark.parametrize("page", ["index.md", "training.md", "using.md"])
+@pytest.mark.parametrize("page", ["index.md", "scaling.md", "training.md", "using.md"])
 def test_examples_of_a_page(page: str) -> None:
     results = doctest.testfile(str(DOCS / page), module_relative=False)
     assert results.attempted

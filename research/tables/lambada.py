@@ -119,40 +119,6 @@ def _both(accuracy: Mapping[str, float] | None) -> list[str]:
     return [format_percent(accuracy[by]) for by in ("position", "word")] if accuracy else [DASH, DASH]
 
 
-SHOWN_CLASSES: dict[str, dict[str, int | None]] = {
-    "rank": {"to 300": 300, "to 1,000": 1_000, "to 4,000": 4_000, "to 16,000": 16_000, "rarer": None},
-    "distance": {"to 10": 11, "to 25": 26, "to 50": 51, "further": None},
-    "mentions": {"one": 2, "two": 3, "more": None},
-    "speech": {"no quotation mark": 1, "after a closing one": 2, "after an opening one": None},
-}
-"""Features of passages that the page shows, and the upper limits of their classes."""
-
-
-def match(path: Path = MATCH) -> str:
-    """How passages are distributed in the development set and in training, before and after they are weighted."""
-    about = read_json(path)
-    columns = [about["match"]["development"]] + [
-        about["match"][split][key] for split in ("train", "within") for key in ("before", "half", "full")
-    ]
-    rows = []
-    for feature, classes in SHOWN_CLASSES.items():
-        limits, begin = about["match"]["limits"][feature], 0
-        for name, limit in classes.items():
-            end = len(limits) + 1 if limit is None else limits.index(limit) + 1
-            shares = [format_percent(sum(column[feature][begin:end])) for column in columns]
-            rows.append([f"{feature}: {name}", *shares])
-            begin = end
-    for feature in about["match"]["limits"]:
-        wanted, *others = (column[feature] for column in columns)
-        apart = [sum(abs(a - b) for a, b in zip(wanted, other, strict=True)) / 2 for other in others]
-        rows.append([f"apart in {feature}", DASH, *map(format_percent, apart)])
-    effective = [about["match"][split]["effective share"] for split in ("train", "within")]
-    shares = [cell for each in effective for cell in ("100%", *map(format_percent, (each["half"], each["full"])))]
-    rows.append(["effective share", DASH, *shares])
-    ends = [f"{where}, {how}" for where in ("ends", "inside") for how in ("all", "0.5", "1")]
-    return table(["", "development", *ends], rows)
-
-
 def reading_speed(path: Path = ROOT / "research" / "results" / "lambada" / "lambada-residual-seed0.json") -> str:
     """How fast a reader is trained that has the GPU to itself."""
     run = read_json(path)
@@ -163,47 +129,6 @@ def reading_speed(path: Path = ROOT / "research" / "results" / "lambada" / "lamb
         f"{minutes:.0f} minutes, of {run['splits']['train'] + run['splits']['within']:,} passages from "
         f"public-domain novels ([{path.name}](research/results/lambada/{path.name}))."
     )
-
-
-def levers(folder: Path = ROOT / "research" / "results" / "lambada-levers") -> str:
-    """Accuracy on LAMBADA with one setting changed at a time, the best first."""
-    runs = sorted(map(read_json, folder.glob("*.json")), key=lambda run: -run["accuracy"]["all"]["position"])
-    first, commits = runs[0], sorted({run["commit"][:7] for run in runs})
-    about = (
-        f"One {first['hardware']}, commits {', '.join(commits)}: {first['config']['model']['features']} maps, "
-        f"{first['steps']:,} steps, one seed."
-    )
-    rows = []
-    for run in runs:
-        score = run["accuracy"]["all"]
-        name = "nothing" if run["group"] == "as it is" else run["group"]
-        rows.append([name, format_percent(score["position"]), format_percent(score["word"])])
-    return f"{about}\n\n{table(['changed', 'accuracy', 'by word'], rows)}"
-
-
-def levers_part(path: Path = ROOT / "research" / "results" / "trials" / "lambada-part.json") -> str:
-    """Accuracy on LAMBADA with one setting changed at a time, trained on a part of the text, the best first."""
-    if not path.exists():
-        return NOT_RUN
-    record = read_json(path)
-    runs = scored_runs(record)
-    first = next(iter(runs.values()))
-    config, share = first["config"], first["config"]["data"]["share"]
-    if share == 1:  # the corpus was cut before it was moved
-        whole = read_json(MATCH)["splits"]
-        share = sum(record["splits"][split] for split in TRAINED) / sum(whole[split] for split in TRAINED)
-    about = (
-        f"One {first['environment']['device']}, commit {record['commit'][:7]}: {config['model']['features']} maps, "
-        f"{config['train']['steps']:,} steps, {100 * share:.0f}% of the text, one seed "
-        f"([{path.name}](research/results/trials/{path.name}))."
-    )
-    rows = []
-    for name, run in runs.items():
-        stopped = f", stopped at step {run['step']:,}" if run["step"] < config["train"]["steps"] else ""
-        cells = (cell for places in PLACEMENTS for cell in _both(run["development"][places]))
-        rows.append([f"{name}{stopped}", *cells])
-    rows += [[f"{name}, failed", *[DASH] * 4] for name in record["runs"] if name not in runs]
-    return f"{about}\n\n{table(['changed', 'accuracy', 'by word', '16 placements', 'by word'], rows)}"
 
 
 def compared(root: Path = ROOT / "research" / "results") -> str:

@@ -16,8 +16,7 @@ from functools import partial
 from pathlib import PurePath
 
 from research.tables.common import ROOT, read_json
-from research.tables.kernels import COUNTERS_2, counters, goals
-from research.tables.lambada import LEVERS, compared, lambada, levers, levers_part, match, reading_speed, trained_alike
+from research.tables.lambada import compared, lambada, reading_speed, trained_alike
 from research.tables.learning import (
     ELSEWHERE,
     OVER_LENGTH,
@@ -41,7 +40,6 @@ from research.tables.speed import (
     ONE_LAUNCH,
     attention,
     beside_attention,
-    beside_others,
     cpu,
     even_speed,
     one_launch,
@@ -84,46 +82,39 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "lambada": partial(lambada, short=True),
     },
     "docs/results.md": {
-        "generalization": generalization,
         "shipped": partial(shipped, OVER_LENGTH),
         "elsewhere": partial(shipped, (*ELSEWHERE, "8 times, carries over 31")),
-        "ablation": ablation,
-        "seeds": seeds,
-        "small-seeds": small_seeds,
-        "residual": residual,
     },
-    "research/deviations.md": {"historic": historic, "reverse-parts": reverse_parts, "alphabet": alphabet},
-    "docs/kernels.md": {"goals": goals, "counters": counters, "counters-2": partial(counters, COUNTERS_2)},
     "docs/speed.md": {
         "speed": speed,
         "one-launch": one_launch,
         "beside-attention": beside_attention,
+        "own-loop": own_loop,
         "even": even_speed,
         "cpu": cpu,
     },
-    "docs/training.md": {"even": even_accuracy},
-    "docs/using.md": {"own-loop": own_loop},
-    "docs/lambada.md": {
-        "match": match,
-        "lambada": lambada,
+    "docs/lambada.md": {"lambada": lambada},
+    "docs/scaling.md": {"resident": resident},
+    "docs/when-to-use.md": {"fast": attention},
+    "research/accuracy.md": {
+        "generalization": generalization,
+        "ablation": ablation,
+        "seeds": seeds,
+        "small-seeds": small_seeds,
+        "residual": residual,
+        "even": even_accuracy,
+    },
+    "research/benchmarks-of-others.md": {"chomsky": chomsky, "listops": listops},
+    "research/deviations.md": {"historic": historic, "reverse-parts": reverse_parts, "alphabet": alphabet},
+    "research/lambada/README.md": {
         "reading-speed": reading_speed,
         "trained-alike": trained_alike,
-        "levers": levers,
-        "levers-part": levers_part,
-        "levers-recipe": partial(levers_part, LEVERS),
         "compared": compared,
     },
     "research/rivals.md": {
         "rivals": rivals,
         "timing-addition": partial(timing, "timing-addition"),
         "timing-lambada": partial(timing, "timing-lambada"),
-    },
-    "docs/scaling.md": {"resident": resident},
-    "docs/when-to-use.md": {
-        "chomsky": chomsky,
-        "listops": listops,
-        "fast": attention,
-        "beside-others": beside_others,
     },
 }
 """The tables of every page, by name."""

@@ -207,14 +207,6 @@ def _own_loop_table(
     return table(["", *(row["title"].removeprefix(prefix) for row in columns)], lines)
 
 
-def beside_others(path: Path = OWN_LOOP) -> str:
-    """One call beside attention and linear attention; nothing without the file."""
-    if not path.exists():
-        return ""
-    forms = ("riffle-graphs", "riffle", "encoder", "encoder-compiled", "gla")
-    return _own_loop_table(read_json(path)["own-loop"], ("own-forward", "own-backward"), format_time, forms)
-
-
 def _parameters(rows: Mapping[str, Any]) -> str:
     """The smallest and the largest model of the rows that have all of them."""
     counts = [

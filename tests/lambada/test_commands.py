@@ -23,7 +23,8 @@ from riffle.lambada.vectors import WordVectors, write_vectors
 from .novels import write_novels
 
 COMMANDS = ("prepare", "pack", "unpack", "train", "eval", "solve", "report", "ship")
-DOCS = (Path(__file__).parents[2] / "docs" / "lambada.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+DOCS = "".join((ROOT / page).read_text(encoding="utf-8") for page in ("docs/lambada.md", "research/lambada/README.md"))
 PASSAGE = "The cook was Alba. The guard was Otto. The smith was Ines. At noon the king waved to"
 LIMIT = 0.9
 """The accuracy of a network that learned the corpus; one that knows names only would answer a third."""
@@ -80,7 +81,7 @@ def test_preparing_needs_no_torch() -> None:
 
 
 def test_the_documented_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    command = re.search(r"^riffle (lambada prepare .*)$", DOCS, re.MULTILINE)
+    command = re.search(r"^python -m research (lambada prepare .*)$", DOCS, re.MULTILINE)
     assert command is not None
     monkeypatch.chdir(tmp_path)
     write_novels(tmp_path / "novels")

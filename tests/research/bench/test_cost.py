@@ -12,7 +12,7 @@ from riffle.cost import Machine, ShardedCost, ShardedWork, network_flops
 from riffle.shuffle import schedule
 
 ROOT = Path(__file__).parents[3]
-RESULTS, PAGE = ROOT / "research" / "bench" / "results", ROOT / "docs" / "scaling.md"
+RESULTS, PAGE = ROOT / "research" / "bench" / "results", ROOT / "research" / "plan.md"
 RECORDS = {False: RESULTS / "h200.json", True: RESULTS / "h200-one-launch.json"}
 """What was measured, by whether layers were one launch where they can be."""
 
