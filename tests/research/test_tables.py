@@ -48,28 +48,3 @@ def test_models_trained_alike_have_a_column_of_their_own(tmp_path: Path) -> None
     assert "900 of 1,000 | 460,800 | 43.21% | 44.44% | 50.00% | 51.00% |" in alike
     assert f"| `shuffle-exchange`, failed | {DASH}" in alike
     assert "not been run" in lambada.trained_alike(tmp_path / "missing.json")
-
-
-def test_settings_compared_on_a_corpus_that_was_cut_before(tmp_path: Path) -> None:
-    def run(accuracy: float, step: int = 1300) -> dict[str, object]:
-        score = {"position": accuracy, "word": accuracy + 0.01}
-        return {
-            "step": step,
-            "development": {"1 placement": score, "16 placements": score},
-            "environment": {"device": "NVIDIA H200"},
-            "config": {"model": {"features": 192}, "train": {"steps": 1300}, "data": {"share": 1.0}},
-        }
-
-    runs = {"nothing": run(0.4), "no dropout": run(0.5, 1200), "distillation": {"failed": "Traceback"}}
-    path = tmp_path / "levers.json"
-    splits = {"train": 27_583, "within": 184_502, "development": 4869}
-    path.write_text(json.dumps({"commit": "abc1234def", "splits": splits, "runs": runs}))
-    about, lines = lambada.levers_part(path).split("\n\n")
-    assert about.startswith("One NVIDIA H200, commit abc1234: 192 maps, 1,300 steps, 4% of the text, one seed")
-    assert [line.split(" | ")[0].strip("| ") for line in lines.split("\n")[2:]] == [
-        "no dropout, stopped at step 1,200",
-        "nothing",
-        "distillation, failed",
-    ]
-    assert "| 50.00% | 51.00% | 50.00% | 51.00% |" in lines
-    assert "not been run" in lambada.levers_part(tmp_path / "missing.json")
