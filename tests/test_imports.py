@@ -12,7 +12,7 @@ import riffle
 PACKAGE = Path(riffle.__file__).parent
 ORDER = (
     *("quantities", "schema", "files", "config", "environment"),
-    *("shuffle", "kernels", "cost", "nn", "parallel", "routing"),
+    *("shuffle", "kernels", "nn", "parallel", "routing"),
     *("tasks", "models", "recipes", "train", "lambada"),
     *("plots", "drawings", "inspect", "demo", "cli"),
 )

@@ -21,10 +21,10 @@ from typing import Any
 
 import torch
 
+from research.bench.cost import network_flops
 from research.bench.timing import wall_times
 from research.files import write_result
 from riffle import ShuffleExchange
-from riffle.cost import network_flops
 from riffle.environment import environment
 
 FEATURES = 96

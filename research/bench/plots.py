@@ -16,7 +16,7 @@ from riffle.plots import INK, LAST_COLOUR, PALETTE, WIRE, new_figure, save_figur
 from riffle.quantities import format_length, format_milliseconds
 
 if TYPE_CHECKING:
-    from riffle.cost import Machine, ShardedWork
+    from research.bench.cost import Machine, ShardedWork
 
 FONT_SIZE, DPI = 14, 117.5
 SIZE = (1600 / DPI, 740 / DPI)
@@ -99,7 +99,7 @@ def _draw_lines(axes: Any, lines: list[Curve]) -> None:
 
 def draw_cost(path: Path, work: ShardedWork, machine: Machine) -> None:
     """Draw predicted time and share of communication up to 2^36 cells and 1,024 devices, those of ``work`` marked."""
-    from riffle.cost import ShardedCost
+    from research.bench.cost import ShardedCost
 
     def numbers(length: int, ranks: int) -> tuple[float, float, bool]:
         cost = ShardedCost(replace(work, length=length, ranks=ranks), machine)

@@ -24,11 +24,11 @@ import torch.distributed as dist
 import typer
 from torch import Tensor
 
+from research.bench.cost import Machine, ShardedCost, ShardedWork
 from research.bench.jobs import definition, enlarge_weights
 from research.bench.measure import TOLERANCE, relative_error
 from research.bench.timing import peak_bytes, wall_times
 from research.files import write_result
-from riffle.cost import Machine, ShardedCost, ShardedWork
 from riffle.environment import environment
 from riffle.nn.execute import overwrite_layer, switch_layer
 from riffle.nn.network import ShuffleExchange

@@ -78,7 +78,7 @@ class Workload:
     @property
     def flops(self) -> int:
         """FLOPs of the matrix products, and of an encoder's attention; a backward pass has twice those of a forward."""
-        from riffle.cost import encoder_flops, network_flops
+        from research.bench.cost import encoder_flops, network_flops
 
         count = encoder_flops if self.kind == "encoder" else network_flops
         forward = self.batch * sum(count(length, self.features, self.blocks) for length in self.lengths)

@@ -21,7 +21,7 @@ from riffle.quantities import (
 )
 
 if TYPE_CHECKING:
-    from riffle.cost import ShardedCost
+    from research.bench.cost import ShardedCost
     from riffle.shuffle import Pad
 
 
@@ -60,7 +60,7 @@ def plan(
 
     For a forward pass, and for a forward and a backward one. docs/scaling.md derives the model; in it nothing overlaps.
     """
-    from riffle.cost import Machine, ShardedCost, ShardedWork
+    from research.bench.cost import Machine, ShardedCost, ShardedWork
 
     machine = Machine(
         flops=parse_flops(flops),

@@ -7,14 +7,12 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from riffle.kernels.reference import read_gates, residual_candidate
 from riffle.models.sequence import EMBEDDING_SCALE, SequenceModel
 from riffle.nn.execute import walk
 from riffle.nn.lengths import pad_to
 from riffle.nn.network import ShuffleExchange
-from riffle.nn.switch import PairUnit, ResidualUnit, SwapGateUnit, SwitchUnit, TwoLayerUnit
+from riffle.nn.switch import PairUnit
 from riffle.shuffle import SHUFFLES, Layer, bits, padded_length, rotate
 
 
@@ -104,20 +102,7 @@ def _gates(unit: PairUnit, state_BWD: Tensor, skip_BWD: Tensor | None) -> dict[s
     if skip_BWD is not None:
         assert unit.skip_scale is not None
         read_BWD = state_BWD + skip_BWD * unit.skip_scale
-    read_BPE = read_BWD.unflatten(1, (-1, 2)).flatten(2)
-    reset_BP2E = update_BPE = swap_BPE = None
-    if isinstance(unit, SwitchUnit):
-        reset_BP2E, update_BPE, candidate_BPE = read_gates(read_BPE, unit.weights())
-        if isinstance(unit, SwapGateUnit):
-            swap_BPE = torch.sigmoid(unit.swap_gate(read_BPE))
-    elif isinstance(unit, ResidualUnit):
-        candidate_BPE = residual_candidate(read_BPE, unit.weights(), norm=unit.norm)
-    else:
-        assert isinstance(unit, TwoLayerUnit)
-        candidate_BPE = unit.second(F.relu(unit.first(read_BPE)))
-        if unit.update is not None:
-            update_BPE, candidate_BPE = torch.sigmoid(unit.update(read_BPE)), candidate_BPE.tanh()
-    values = {"reset": reset_BP2E, "update": update_BPE, "candidate": candidate_BPE, "swap": swap_BPE}
+    values = unit.gate_values(read_BWD.unflatten(1, (-1, 2)).flatten(2))._asdict()
     return {
         name: None if value is None else value.unflatten(-1, (2, -1)).flatten(1, 2) for name, value in values.items()
     }

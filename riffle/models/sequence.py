@@ -21,10 +21,9 @@ from riffle.models.base import SymbolModel, check_symbols
 from riffle.nn.hub import HubMixin
 from riffle.nn.lengths import at_own_padded_length, at_padded_lengths, concatenate, pad_to, split
 from riffle.nn.network import ShuffleExchange
-from riffle.nn.switch import Unit
 from riffle.parallel import stream
 from riffle.parallel.streaming import memory_mapped, part_bits
-from riffle.shuffle import Pad, Sharing, bits, padded_length
+from riffle.shuffle import Pad, Sharing, padded_length
 from riffle.tasks.task import BLANK
 
 EMBEDDING_RANGE = 0.01
@@ -64,7 +63,7 @@ class SequenceModel(SymbolModel, HubMixin, tags=["neural-shuffle-exchange"], lic
         blocks: int = 1,
         *,
         sharing: Sharing = "block",
-        unit: Unit = "gated",
+        unit: str = "gated",
         norm: Norm = "features",
         dropout: float = 0.0,
         noise: float = 0.0,
@@ -124,11 +123,8 @@ class SequenceModel(SymbolModel, HubMixin, tags=["neural-shuffle-exchange"], lic
         return self.output(self.network(x_BND))
 
     def operations(self, length: int) -> float:
-        """Additions and multiplications for one sequence: a unit's weights once for each pair of every layer."""
-        units = [self.network.units[layer.unit] for layer in self.network.layers(bits(length))]
-        return float(padded_length(length, self.network.pad)) * sum(
-            weight.numel() for unit in units for weight in unit.parameters()
-        )
+        """Additions and multiplications of the network's matrix products for one sequence."""
+        return float(self.network.flops(length))
 
     @classmethod
     def from_official(cls, variables: Mapping[str, Any], *, blocks: int | None = None) -> SequenceModel:

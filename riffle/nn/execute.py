@@ -20,12 +20,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from riffle.cost import MemoryModel, out_of_memory_message
-from riffle.environment import free_bytes
 from riffle.kernels import resolve
-from riffle.kernels.tuning import CHUNK_PAIRS, CHUNK_PAIRS_DEVICE, MOST_LENGTHS, has_warpgroups
-from riffle.nn.switch import FUSED_UNITS, GATED_UNITS, PairUnit
-from riffle.shuffle import SHUFFLES, Layer, bits, padded_length
+from riffle.kernels.tuning import CHUNK_PAIRS, CHUNK_PAIRS_DEVICE, MOST_LENGTHS
+from riffle.nn.switch import PairUnit
+from riffle.shuffle import SHUFFLES, Layer, bits
 
 if TYPE_CHECKING:
     from riffle.nn.network import ShuffleExchange
@@ -169,14 +167,14 @@ def regularise(y_BND: Tensor, dropout: float, noise: float) -> Tensor:
 
 def is_fused(network: ShuffleExchange, x_BND: Tensor) -> bool:
     """Whether layers by themselves run on the fused kernels."""
-    if network.backend == "fused" and network.unit not in GATED_UNITS:
+    if network.backend == "fused" and not network.fused_layer:
         raise ValueError(f"unit {network.unit!r} has fused kernels for whole networks alone: use backend='auto' here")
-    return network.unit in GATED_UNITS and resolve(network.backend, x_BND) == "fused"
+    return network.fused_layer and resolve(network.backend, x_BND) == "fused"
 
 
 def is_one_operator(network: ShuffleExchange, x_BND: Tensor) -> bool:
     """Whether all layers are one operator, on the fused kernels."""
-    return network.unit in FUSED_UNITS and resolve(network.backend, x_BND) == "fused"
+    return network.kind is not None and resolve(network.backend, x_BND) == "fused"
 
 
 def compute_dtype(x_BND: Tensor) -> torch.dtype:
@@ -192,35 +190,19 @@ def run_fused(network: ShuffleExchange, xs_BND: Sequence[Tensor]) -> list[Tensor
     """
     from riffle.kernels.operator import NetworkForm, run_network
 
-    units: Any = network.units.values()
-    parameters: list[Tensor] = []
-    swaps: list[bool] = []
-    scaled: list[bool] = []
-    residual = network.unit == "residual"
-    kind = f"residual-{network.norm}" if residual else "swap-gate" if network.unit == "swap-gate" else "gated"
-    for unit in units:
-        if residual:
-            parameters += (unit.hidden_weight, unit.hidden_bias, unit.candidate_weight, unit.candidate_bias)
-            vector, swap = unit.residual, False
-        else:
-            gates, vector, swap = unit.gates, unit.skip_scale, unit.swap
-            parameters += (gates.weight, gates.bias, unit.candidates_weight, unit.candidates_bias)
-            if network.unit == "swap-gate":
-                parameters += (unit.swap_gate.weight, unit.swap_gate.bias)
-        if vector is not None:
-            parameters.append(vector)
-        swaps.append(swap)
-        scaled.append(vector is not None)
+    assert network.kind is not None
+    units: list[PairUnit] = list(network.units.values())  # type: ignore[arg-type]
+    parameters = [tensor for unit in units for tensor in unit.tensors()]
     form = NetworkForm(
         network.blocks,
         network.sharing,
         benes=network.benes,
         skips=network.skips,
         units=tuple(network.units.keys()),
-        swaps=tuple(swaps),
-        scaled=tuple(scaled),
+        swaps=tuple([unit.swap for unit in units]),
+        scaled=tuple([unit.vector is not None for unit in units]),
         pad=network.pad,
-        kind=kind,
+        kind=network.kind,
     )
     # Longer ones first, as the kernels want it; a compiler does not sort a length that it keeps open.
     order = sorted(range(len(xs_BND)), key=lambda index: -xs_BND[index].shape[1]) if len(xs_BND) > 1 else [0]
@@ -318,36 +300,3 @@ def chunks(x_BND: Tensor, bit: int) -> Iterator[Tensor]:
     pairs_HL2D = x_BND.view(-1, 2, low, x_BND.shape[-1]).transpose(1, 2)
     for high_part in pairs_HL2D.split(max(1, size // low)):
         yield from high_part.split(min(size, low), dim=1)
-
-
-def memory_model(network: ShuffleExchange, x_BND: Tensor, training: bool) -> MemoryModel:
-    """What decides how many bytes a network needs for inputs such as ``x_BND``."""
-    fused = is_one_operator(network, x_BND)
-    return MemoryModel(
-        features=network.features,
-        blocks=network.blocks,
-        skips=network.skips,
-        benes=network.benes,
-        dtype=compute_dtype(x_BND) if fused else x_BND.dtype,
-        fused=fused,
-        training=training,
-        recompute=network.recompute is not False,
-        device=x_BND.device.type,
-        pad=network.pad,
-        warpgroups=network.unit in GATED_UNITS and has_warpgroups(x_BND.device),
-        unit=network.unit,
-        pairwise=network.pairwise,
-        autocast=not fused and compute_dtype(x_BND) != x_BND.dtype,
-    )
-
-
-def out_of_memory_error(network: ShuffleExchange, xs_BND: Sequence[Tensor]) -> torch.OutOfMemoryError:
-    """The error to raise where a network ran out of memory on some batches: what it needs, and what would fit."""
-    wanted = any(tensor.requires_grad for tensor in (*xs_BND, *network.parameters()))
-    training = torch.is_grad_enabled() and wanted
-    # Large blocks that the attempt left cached would be cut up by the next one and leave no room for others.
-    torch.cuda.empty_cache()
-    # The inputs are there already, and at another length they would be others.
-    free = free_bytes(xs_BND[0].device) + sum(x_BND.nbytes for x_BND in xs_BND)
-    shapes = [(x_BND.shape[0], padded_length(x_BND.shape[1], network.pad)) for x_BND in xs_BND]
-    return torch.OutOfMemoryError(out_of_memory_message(memory_model(network, xs_BND[0], training), shapes, free))

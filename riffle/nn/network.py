@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -13,21 +13,12 @@ from torch import Tensor, nn
 from riffle.kernels import BACKENDS, Backend
 from riffle.kernels.graphs import GraphCache
 from riffle.kernels.reference import NORMS, Norm
-from riffle.nn.execute import (
-    chunks,
-    in_place_layer,
-    is_one_operator,
-    out_of_memory_error,
-    run_batch,
-    run_fused,
-    switch_layer,
-    walk,
-)
+from riffle.nn.execute import chunks, in_place_layer, is_one_operator, run_batch, run_fused, switch_layer, walk
 from riffle.nn.hub import HubMixin
 from riffle.nn.lengths import at_own_padded_length, at_padded_lengths, lengths_of_mask
 from riffle.nn.merge import can_merge, run_merged
-from riffle.nn.switch import FUSED_UNITS, UNITS, UNITS_WITHOUT_SKIPS, PairUnit, Unit, make_unit
-from riffle.shuffle import PADS, SHARINGS, Layer, Pad, Sharing, bits, schedule
+from riffle.nn.switch import UNITS, PairUnit
+from riffle.shuffle import PADS, SHARINGS, Layer, Pad, Sharing, bits, padded_length, schedule
 
 
 class SequenceSharder(Protocol):
@@ -96,7 +87,7 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
         blocks: int = 1,
         *,
         sharing: Sharing = "block",
-        unit: Unit = "gated",
+        unit: str = "gated",
         norm: Norm = "features",
         dropout: float = 0.0,
         noise: float = 0.0,
@@ -117,11 +108,10 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
         _check_choice("pad", pad, PADS)
         _check_choice("order", order, ("paper", "official"))
         _check_choice("backend", backend, BACKENDS)
-        if backend == "fused" and unit not in FUSED_UNITS:
-            raise ValueError(f"unit {unit!r} has no fused kernel: use backend='auto' or 'reference'")
         if features < 2 or features % 2:
             raise ValueError(f"features must be even, since swapHalf exchanges half of them, got {features}")
-        if norm != "features" and unit != "residual":
+        unit_class = UNITS[unit]
+        if norm != "features" and not unit_class.norms:
             raise ValueError(f"norm={norm!r} is for unit='residual', a unit {unit!r} does not normalise")
         if blocks < 1:
             raise ValueError(f"blocks must be at least 1, got {blocks}")
@@ -135,36 +125,44 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
             raise ValueError(
                 'sharing="none" has a unit per layer and needs length=, every other sharing runs any length'
             )
-        if pad == "even" and unit == "no-benes":
+        if pad == "even" and not unit_class.benes:
             raise ValueError(
-                'unit "no-benes" needs pad="power": its unriffles bring the cells home at powers of two only'
+                f'unit "{unit}" needs pad="power": its unriffles bring the cells home at powers of two only'
             )
         self.features, self.blocks, self.sharing, self.unit, self.norm = features, blocks, sharing, unit, norm
-        self.benes, self.skips, self.pad = unit != "no-benes", unit not in UNITS_WITHOUT_SKIPS, pad
-        self.pairwise = unit != "residual" or norm != "sequence"
-        """Whether what a unit makes of a pair depends on that pair alone, wherever and beside whatever it lies."""
+        self.benes, self.skips, self.pad = unit_class.benes, unit_class.skips, pad
         self.dropout, self.noise, self.length, self.order, self.backend = dropout, noise, length, order, backend
         self.recompute = recompute
         self.graphs = GraphCache() if graphs is True else graphs or None
-        self.sharding = None if sharding is None or sharding.ranks == 1 else sharding
-        if self.sharding is not None:
-            self.check_pairwise("spread over ranks")
         # Three bits have every kind of layer, so their units are the units of every length.
         layers = self.layers(3 if length is None else bits(length))
         with_skip = {layer.unit for layer in layers if layer.skip is not None}
         self.units = nn.ModuleDict()
         for name in dict.fromkeys(layer.unit for layer in layers):
             alone = sharing == "minimal" and name.endswith(("first", "middle", "last"))
-            self.units[name] = make_unit(
-                unit, features, skip=name in with_skip, swap=not alone, norm=norm, device=device, dtype=dtype
-            )
+            options: dict[str, Any] = {"skip": name in with_skip} if unit_class.skips else {}
+            options |= {"swap": not alone} if unit_class.swaps else {}
+            options |= {"norm": norm} if unit_class.norms else {}
+            self.units[name] = unit_class(features, **options, device=device, dtype=dtype)
+        self.kind, self.fused_layer = self["last"].kind, unit_class.fused_layer
+        self.pairwise = self["last"].pairwise
+        if backend == "fused" and self.kind is None:
+            raise ValueError(f"unit {unit!r} has no fused kernel: use backend='auto' or 'reference'")
+        self.sharding = None if sharding is None or sharding.ranks == 1 else sharding
+        if self.sharding is not None:
+            self.check_pairwise("spread over ranks")
 
     def layers(self, k: int) -> tuple[Layer, ...]:
         """The schedule this network follows on ``2**k`` cells."""
         if self.length is not None and k != bits(self.length):
             raise ValueError(f'sharing="none" runs at one size, {2 ** bits(self.length)} cells, not at {2**k}')
-        plan = schedule.__wrapped__ if torch.compiler.is_compiling() else schedule  # Dynamo does not trace caches
-        return plan(k, self.blocks, self.sharing, benes=self.benes, skips=self.skips)
+        make = schedule.__wrapped__ if torch.compiler.is_compiling() else schedule  # Dynamo does not trace caches
+        return make(k, self.blocks, self.sharing, benes=self.benes, skips=self.skips)
+
+    def flops(self, length: int) -> int:
+        """FLOPs of the matrix products for one sequence of this length, without gradients."""
+        pairs = padded_length(length, self.pad) // 2
+        return pairs * sum(self[layer.unit].flops for layer in self.layers(bits(length)))
 
     def forward(
         self,
@@ -216,10 +214,13 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
                 else:
                     ys_BND = at_padded_lengths(self._run_padded, xs_BND, self.pad)
             except torch.OutOfMemoryError:
-                pass  # with the error goes what the attempt held, and what is free can be counted
+                pass  # what the attempt held is freed with the error
             if ys_BND is None and not (self.graphs and self.graphs.reset()):
                 if self.recompute is not None:
-                    raise out_of_memory_error(self, xs_BND)
+                    raise torch.OutOfMemoryError(
+                        f"out of GPU memory at length {max(x_BND.shape[1] for x_BND in xs_BND)}: choose shorter "
+                        "inputs, a smaller batch, or net.overwrite / riffle.parallel.stream"
+                    )
                 self.recompute = True  # from now on: kept gates were too much
         return [self.relabel(y_BND) for y_BND in ys_BND]
 
@@ -329,17 +330,15 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
 
     def extra_repr(self) -> str:
         """The arguments the network was built with."""
-        norm = f", norm={self.norm!r}" if self.unit == "residual" else ""
+        norm = f", norm={self.norm!r}" if UNITS[self.unit].norms else ""
         pad = "" if self.pad == "power" else f", pad={self.pad!r}"
         return f"{self.features}, blocks={self.blocks}, sharing={self.sharing!r}, unit={self.unit!r}{norm}{pad}"
 
     def __getitem__(self, name: str) -> PairUnit:
         """The unit of a name in the schedule."""
-        unit = self.units[name]
-        assert isinstance(unit, PairUnit)
-        return unit
+        return self.units[name]  # type: ignore[return-value]
 
 
-def _check_choice(what: str, value: str, choices: Sequence[str]) -> None:
+def _check_choice(what: str, value: str, choices: Iterable[str]) -> None:
     if value not in choices:
         raise ValueError(f"unknown {what} {value!r}; choose one of {', '.join(choices)}")

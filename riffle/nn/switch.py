@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, get_args
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,35 +16,61 @@ from riffle.kernels.reference import (
     SwitchWeights,
     gated_switch,
     mix,
+    read_gates,
+    residual_candidate,
     residual_switch,
     swap_half,
 )
 
-Unit = Literal["gated", "no-swap", "no-residual", "no-benes", "swap-gate", "two-fc", "two-fc-gate", "residual"]
-UNITS: tuple[Unit, ...] = get_args(Unit)
-GATED_UNITS: tuple[Unit, ...] = ("gated", "no-swap", "no-residual", "no-benes")
-"""Units that are the gated unit, whatever the wiring around them: a layer by itself runs on the fused kernels, too."""
-FUSED_UNITS: tuple[Unit, ...] = (*GATED_UNITS, "swap-gate", "residual")
-"""Units whose whole networks run on the fused kernels."""
-UNITS_WITHOUT_SKIPS: tuple[Unit, ...] = ("no-residual", "residual")
-"""Units in whose networks no skip connections join the blocks."""
 GATE_BIAS = 0.5
 """Where the biases of reset and update gates start: sigmoid(0.5) = 0.62 of a cell is copied at first."""
 SKIP_SCALE = 0.5
 """Where the learnable scale of a skip connection starts."""
 RESIDUAL = 0.9
-"""Of a cell, a residual unit keeps this part at first."""
+"""The part of a cell that a residual unit keeps at first."""
 CANDIDATE_BIAS = 0.01
 """The largest initial bias of a residual unit's candidate; none is 0, since zeros cannot be normalised."""
+
+
+class GateValues(NamedTuple):
+    """What a unit computes from the pairs it reads; a gate that the unit does not have is None."""
+
+    candidate: Tensor
+    """``[P, E]``."""
+    reset: Tensor | None = None
+    """``[P, 2, E]``."""
+    update: Tensor | None = None
+    """``[P, E]``."""
+    swap: Tensor | None = None
+    """``[P, E]``."""
 
 
 class PairUnit(nn.Module):
     """What every unit has in common: it maps pairs of cells to pairs of cells, with an optional skip connection.
 
+    A new unit is a subclass with a line in :data:`UNITS`; it says here what a network has to know of it.
+
     Args:
         features: Feature maps per cell, :math:`m` in the paper; even, since swapHalf halves them.
         skip: Whether the unit has a learnable scale for a skip connection.
     """
+
+    swaps = False
+    """Whether it takes ``swap``, with which a layer can be told not to exchange the second halves of cells."""
+    skips = True
+    """Whether it takes ``skip``, and skip connections join the blocks of its networks."""
+    benes = True
+    """Whether the second half of a block is the mirror image of the first."""
+    norms = False
+    """Whether it takes ``norm``, what to normalise over."""
+    kind: str | None = None
+    """The name of its kernels in :data:`riffle.kernels.units.KERNELS`; None where there is plain PyTorch alone."""
+    fused_layer = False
+    """Whether these kernels run a layer by itself, too, and not whole networks alone."""
+    pairwise = True
+    """Whether what it makes of a pair depends on that pair alone."""
+    swap = False
+    """Whether this one swaps."""
 
     def __init__(self, features: int, *, skip: bool = False, device: Any = None, dtype: Any = None) -> None:
         super().__init__()
@@ -60,6 +86,24 @@ class PairUnit(nn.Module):
         """The unit's mathematics on pairs of cells side by side."""
         raise NotImplementedError
 
+    def gate_values(self, read_PE: Tensor) -> GateValues:
+        """Candidate and gates of pairs, to which the skip connection has been added."""
+        raise NotImplementedError
+
+    def tensors(self) -> list[Tensor]:
+        """The parameters as the kernels of this kind take them: matrices with their biases, and :attr:`vector`."""
+        raise NotImplementedError
+
+    @property
+    def vector(self) -> Tensor | None:
+        """The one parameter that kernels take in float32: the scale of the skip connection, if there is one."""
+        return self.skip_scale
+
+    @property
+    def flops(self) -> int:
+        """FLOPs of the matrix products for one pair: two for each entry of a matrix."""
+        return sum(2 * weight.numel() for name, weight in self.named_parameters() if name.endswith("weight"))
+
     def forward(self, x_BND: Tensor, skip_BND: Tensor | None = None) -> Tensor:
         """Apply the unit to adjacent pairs; ``skip_BND`` is added, scaled, to what gates and candidates read."""
         skip_BPE = None
@@ -74,7 +118,7 @@ class PairUnit(nn.Module):
         return f"{self.features}, skip={self.skip_scale is not None}"
 
 
-class Gates(nn.Module):
+class GateLinear(nn.Module):
     """Weight and bias of a unit's gates, under the names that an :class:`nn.Linear` gives them.
 
     Frameworks that initialise every ``nn.Linear`` of a model anew, as ``post_init()`` of ``transformers`` does, leave
@@ -119,18 +163,16 @@ class SwitchUnit(PairUnit):
         torch.Size([2, 16, 8])
     """
 
+    swaps = True
+    kind = "gated"
+    fused_layer = True
+
     def __init__(
-        self,
-        features: int,
-        *,
-        skip: bool = False,
-        swap: bool = True,
-        device: Any = None,
-        dtype: Any = None,
+        self, features: int, *, skip: bool = False, swap: bool = True, device: Any = None, dtype: Any = None
     ) -> None:
         super().__init__(features, skip=skip, device=device, dtype=dtype)
-        self.swap = swap
-        self.gates = Gates(2 * features, 6 * features, device=device, dtype=dtype)
+        self.swap = swap and self.swaps
+        self.gates = GateLinear(2 * features, 6 * features, device=device, dtype=dtype)
         self.candidates_weight = nn.Parameter(torch.empty(2, features, 2 * features, device=device, dtype=dtype))
         self.candidates_bias = nn.Parameter(torch.empty(2, features, device=device, dtype=dtype))
         self.reset_parameters()
@@ -150,9 +192,34 @@ class SwitchUnit(PairUnit):
     def pairs(self, s_PE: Tensor, skip_PE: Tensor | None) -> Tensor:
         return gated_switch(s_PE, self.weights(), skip_PE, swap=self.swap)
 
+    def gate_values(self, read_PE: Tensor) -> GateValues:
+        gates = read_gates(read_PE, self.weights())
+        return GateValues(gates.candidate, gates.reset, gates.update)
+
+    def tensors(self) -> list[Tensor]:
+        return [*self.weights(), *([] if self.skip_scale is None else [self.skip_scale])]
+
     def extra_repr(self) -> str:
         """The arguments the unit was built with."""
         return super().extra_repr() + ("" if self.swap else ", swap=False")
+
+
+class NoSwapUnit(SwitchUnit):
+    """Ablation "no-swap": the identity in place of swapHalf."""
+
+    swaps = False
+
+
+class NoResidualUnit(SwitchUnit):
+    """Ablation "no-residual": no skip connections between the blocks."""
+
+    skips = False
+
+
+class NoBenesUnit(SwitchUnit):
+    """Ablation "no-benes": the second half of a block is another forward half."""
+
+    benes = False
 
 
 class SwapGateUnit(SwitchUnit):
@@ -161,8 +228,12 @@ class SwapGateUnit(SwitchUnit):
     .. math:: \tilde s = g \odot [s^1, s^2] + (1 - g) \odot [s^2, s^1], \qquad g = \sigma(W_g s + B_g)
     """
 
+    swaps = False
+    kind = "swap-gate"
+    fused_layer = False
+
     def __init__(self, features: int, *, skip: bool = False, device: Any = None, dtype: Any = None) -> None:
-        super().__init__(features, skip=skip, swap=False, device=device, dtype=dtype)
+        super().__init__(features, skip=skip, device=device, dtype=dtype)
         self.swap_gate = nn.Linear(2 * features, 2 * features, device=device, dtype=dtype)
         nn.init.xavier_uniform_(self.swap_gate.weight)
         nn.init.zeros_(self.swap_gate.bias)
@@ -176,20 +247,25 @@ class SwapGateUnit(SwitchUnit):
         # The unit copies what it is given as s, so what it should read is handed over as a skip connection.
         return gated_switch(chosen_PE, self.weights(), read_PE - chosen_PE, swap=False)
 
+    def gate_values(self, read_PE: Tensor) -> GateValues:
+        return super().gate_values(read_PE)._replace(swap=torch.sigmoid(self.swap_gate(read_PE)))
+
+    def tensors(self) -> list[Tensor]:
+        tensors = super().tensors()
+        return [*tensors[:4], self.swap_gate.weight, self.swap_gate.bias, *tensors[4:]]
+
 
 class TwoLayerUnit(PairUnit):
-    r"""Ablation "two-fc": two fully connected layers with one ReLU and twice the feature maps in the middle.
+    """Ablation "two-fc": two fully connected layers with one ReLU and twice the feature maps in the middle."""
 
-    With ``gate`` (ablation "two-fc-gate") they replace only the part with the reset gates: their output, through tanh,
-    is the candidate and the update gate mixes it with swapHalf as in the :class:`SwitchUnit`.
-    """
+    gated = False
 
-    def __init__(self, features: int, *, gate: bool, skip: bool = False, device: Any = None, dtype: Any = None) -> None:
+    def __init__(self, features: int, *, skip: bool = False, device: Any = None, dtype: Any = None) -> None:
         super().__init__(features, skip=skip, device=device, dtype=dtype)
         pair = 2 * features
         self.first = nn.Linear(pair, 2 * pair, device=device, dtype=dtype)
         self.second = nn.Linear(2 * pair, pair, device=device, dtype=dtype)
-        self.update = nn.Linear(pair, pair, device=device, dtype=dtype) if gate else None
+        self.update = nn.Linear(pair, pair, device=device, dtype=dtype) if self.gated else None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -202,10 +278,23 @@ class TwoLayerUnit(PairUnit):
 
     def pairs(self, s_PE: Tensor, skip_PE: Tensor | None) -> Tensor:
         read_PE = s_PE if skip_PE is None else s_PE + skip_PE
+        candidate_PE, _, update_PE, _ = self.gate_values(read_PE)
+        if update_PE is None:
+            return candidate_PE.to(s_PE.dtype)  # autocast computed it in another
+        return mix(update_PE, swap_half(s_PE), candidate_PE)
+
+    def gate_values(self, read_PE: Tensor) -> GateValues:
         candidate_PE = self.second(F.relu(self.first(read_PE)))
         if self.update is None:
-            return candidate_PE.to(s_PE.dtype)  # autocast computed it in another
-        return mix(torch.sigmoid(self.update(read_PE)), swap_half(s_PE), candidate_PE.tanh())
+            return GateValues(candidate_PE)
+        return GateValues(candidate_PE.tanh(), update=torch.sigmoid(self.update(read_PE)))
+
+
+class GatedTwoLayerUnit(TwoLayerUnit):
+    """Ablation "two-fc-gate": these layers and a tanh make the candidate that the update gate mixes with swapHalf."""
+
+    gated = True
+    swap = True
 
 
 class ResidualUnit(PairUnit):
@@ -241,10 +330,13 @@ class ResidualUnit(PairUnit):
         torch.Size([2, 16, 8])
     """
 
+    skips = False
+    norms = True
+
     def __init__(self, features: int, *, norm: Norm = "features", device: Any = None, dtype: Any = None) -> None:
         super().__init__(features, device=device, dtype=dtype)
         factory = {"device": device, "dtype": dtype}
-        self.norm = norm
+        self.norm, self.kind, self.pairwise = norm, f"residual-{norm}", norm == "features"
         self.hidden_weight = nn.Parameter(torch.empty(4 * features, 2 * features, **factory))
         self.hidden_bias = nn.Parameter(torch.empty(4 * features, **factory))
         self.candidate_weight = nn.Parameter(torch.empty(2 * features, 4 * features, **factory))
@@ -271,20 +363,30 @@ class ResidualUnit(PairUnit):
         assert skip_PE is None, "this unit has no skip connection"
         return residual_switch(s_PE, self.weights(), norm=self.norm)
 
+    def gate_values(self, read_PE: Tensor) -> GateValues:
+        return GateValues(residual_candidate(read_PE, self.weights(), norm=self.norm))
+
+    def tensors(self) -> list[Tensor]:
+        return list(self.weights())
+
+    @property
+    def vector(self) -> Tensor:
+        """What is kept of a pair, before its sigmoid."""
+        return self.residual
+
     def extra_repr(self) -> str:
         """The arguments the unit was built with."""
         return f"{self.features}, norm={self.norm!r}"
 
 
-def make_unit(unit: Unit, features: int, *, skip: bool, swap: bool, norm: Norm, device: Any, dtype: Any) -> PairUnit:
-    """The unit of the given name; "no-residual" and "no-benes" change the wiring and use the gated unit."""
-    factory = {"device": device, "dtype": dtype}
-    match unit:
-        case "swap-gate":
-            return SwapGateUnit(features, skip=skip, **factory)
-        case "two-fc" | "two-fc-gate":
-            return TwoLayerUnit(features, gate=unit == "two-fc-gate", skip=skip, **factory)
-        case "residual":
-            return ResidualUnit(features, norm=norm, **factory)
-        case _:
-            return SwitchUnit(features, skip=skip, swap=swap and unit != "no-swap", **factory)
+UNITS: dict[str, type[PairUnit]] = {
+    "gated": SwitchUnit,
+    "no-swap": NoSwapUnit,
+    "no-residual": NoResidualUnit,
+    "no-benes": NoBenesUnit,
+    "swap-gate": SwapGateUnit,
+    "two-fc": TwoLayerUnit,
+    "two-fc-gate": GatedTwoLayerUnit,
+    "residual": ResidualUnit,
+}
+"""The units that a network can be built of, by name."""

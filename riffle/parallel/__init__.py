@@ -1,8 +1,8 @@
 """One sequence over many devices, or streamed through one that cannot hold it.
 
 ``ShuffleExchange(..., sharding=SequenceSharding(group))`` takes a sequence whose cells are spread over the ranks of a
-process group and gives what one device would give; :mod:`riffle.cost` predicts how long it takes. :func:`stream` takes
-a sequence in host memory through a device part by part.
+process group and gives what one device would give. :func:`stream` takes a sequence in host memory through a device
+part by part.
 """
 
 from __future__ import annotations

@@ -12,13 +12,10 @@ from types import FrameType
 import torch
 
 from riffle.config import TrainConfig
-from riffle.cost import out_of_memory_message
-from riffle.environment import environment, free_bytes, is_out_of_memory
+from riffle.environment import environment, is_out_of_memory
 from riffle.files import FolderLock
-from riffle.models.sequence import SequenceModel
-from riffle.nn.execute import memory_model
 from riffle.train.distributed import SINGLE_PROCESS, RankGroup
-from riffle.train.objective import autocast, make_objective, set_matrix_precision
+from riffle.train.objective import make_objective, set_matrix_precision
 from riffle.train.run import MetricsWriter, Run, record_environment
 from riffle.train.step import TrainStep
 
@@ -174,21 +171,15 @@ def _lacks_evaluation(lines: Sequence[Mapping[str, float]], step: int, settings:
 
 
 def _make_step(step: TrainStep) -> None:
-    """Make one step; if memory runs out, raise an error that says which sizes would fit."""
+    """Make one step; if memory runs out, raise an error that says what a step takes."""
     try:
         return step()
-    except torch.OutOfMemoryError as error:
-        message = str(error).split("\n")[0]
-    config, device = step.config, step.step.device
-    bins, batch = config.data.bins, config.data.batch
-    # The network itself explains a failure in its forward pass, but not one in the backward pass.
-    if isinstance(step.model, SequenceModel) and not message.startswith("out of GPU memory"):
-        x_BND = torch.empty(0, 1, config.model.features, device=device)
-        with autocast(config.train.precision, device):
-            needs = memory_model(step.model.network, x_BND, training=True)
-        message = out_of_memory_message(needs, [(batch, length) for length in bins], free_bytes(device))
+    except torch.OutOfMemoryError:
+        pass  # what the attempt held is freed with the error
+    data = step.config.data
     raise torch.OutOfMemoryError(
-        f"{message}; a step takes data.batch={batch} examples of each of data.bins={list(bins)}"
+        f"out of GPU memory in a step of data.batch={data.batch} examples of each of data.bins={list(data.bins)}: "
+        "choose a smaller batch or shorter bins"
     )
 
 

@@ -16,7 +16,6 @@ from research.bench.measure import relative_error
 from riffle import SequenceModel, ShuffleExchange
 from riffle.inspect import trace
 from riffle.models.export import export_program, write_onnx
-from riffle.nn.switch import Unit
 from riffle.parallel import stream
 from riffle.shuffle import PADS, SHUFFLES, bits, padded_length, riffle, rotate, schedule, unriffle
 
@@ -236,7 +235,7 @@ def test_kept_with_the_weights(tmp_path: Path) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("unit", ["gated", "residual"])
 @pytest.mark.parametrize("lengths", [None, [200 - 5 * row for row in range(20)]], ids=["one length", "many"])
-def test_on_a_gpu(lengths: list[int] | None, unit: Unit) -> None:
+def test_on_a_gpu(lengths: list[int] | None, unit: str) -> None:
     """Called again and again, so that graphs are replayed where they can be; one sequence is longer than a tile."""
     options: dict[str, Any] = {"blocks": 2, "unit": unit, "pad": "even", "device": "cuda"}
     net = ShuffleExchange(64, backend="fused", dtype=torch.bfloat16, **options)

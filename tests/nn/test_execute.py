@@ -10,8 +10,6 @@ from riffle.nn import UNITS, execute
 from riffle.nn.execute import CHUNK_PAIRS, chunks, in_place_layer, reference_layer, shuffled_layer, switch_layer, walk
 from riffle.shuffle import SHARINGS, riffle, rotate, unriffle
 
-from .test_memory import peak_bytes, without_kernels  # noqa: F401  # a fixture
-
 BITS = range(1, 7)
 
 
@@ -125,21 +123,6 @@ def test_overwrite_on_the_fused_kernels(blocks: int, monkeypatch: pytest.MonkeyP
     expected = reference(x_BND).detach()
     torch.testing.assert_close(net.overwrite(x_BND), expected, rtol=0, atol=1e-5)
     assert chunks == [[8]] * (3 * len(net.layers(4))), "not every chunk of eight pairs went through the kernels"
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="counts what a CPU allocates")
-@pytest.mark.parametrize("backend", ["reference", "fused"])
-@pytest.mark.usefixtures("without_kernels")
-def test_beside_the_input_it_takes_chunks(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(execute.CHUNK_PAIRS, "cpu", 64)
-    net = ShuffleExchange(16, backend=backend)
-    chunk = 128 * 16 * 4
-    weights = sum(parameter.nbytes for parameter in net.parameters())
-    for cells in (2**9, 2**11):
-        x_BND = random_cells(1, cells, 16)
-        most = peak_bytes(lambda: net.overwrite(x_BND))  # noqa: B023
-        allowed = 7 * chunk + (weights if backend == "fused" else 0)  # which are put in order first
-        assert 5 * chunk < most <= allowed * 1.05, f"{most / chunk:.1f} chunks"
 
 
 @pytest.mark.parametrize(("blocks", "kept"), [(1, 0), (2, 8), (3, 8), (5, 8)])

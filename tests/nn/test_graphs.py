@@ -302,7 +302,7 @@ def test_out_of_memory_kept_gates_give_way(monkeypatch: pytest.MonkeyPatch) -> N
     torch.testing.assert_close(ours(x_BND), expected, rtol=0, atol=1e-6)
     assert ours.recompute
     ours.recompute = False
-    with pytest.raises(torch.OutOfMemoryError, match="recompute=True"):
+    with pytest.raises(torch.OutOfMemoryError, match="out of GPU memory at length 2: choose shorter inputs"):
         ours(x_BND)
 
 

@@ -99,8 +99,8 @@ def test_a_configuration_that_does_not_fit_the_weights_is_an_error(tmp_path: Pat
 def test_repr_tells_the_arguments() -> None:
     text = repr(ShuffleExchange(6, 2, sharing="minimal", unit="no-swap"))
     assert "6, blocks=2, sharing='minimal', unit='no-swap'" in text
-    assert "(0_first): SwitchUnit(\n      6, skip=False, swap=False" in text
-    assert "(1_forward): SwitchUnit(\n      6, skip=True, swap=False" in text
+    assert "(0_first): NoSwapUnit(\n      6, skip=False, swap=False" in text
+    assert "(1_forward): NoSwapUnit(\n      6, skip=True, swap=False" in text
     assert "swap" not in repr(ShuffleExchange(6))
 
 

@@ -81,7 +81,7 @@ def test_a_skip_connection_is_not_copied_where_it_lies_right() -> None:
     ks=st.lists(st.integers(1, 5), min_size=1, max_size=4),
     blocks=st.integers(1, 3),
     sharing=st.sampled_from(SHARED),
-    unit=st.sampled_from(UNITS),
+    unit=st.sampled_from(list(UNITS)),
 )
 def test_merged_is_the_same_as_one_by_one(ks: list[int], blocks: int, sharing: str, unit: str) -> None:
     net = ShuffleExchange(2, blocks, sharing=sharing, unit=unit, dtype=torch.float64)

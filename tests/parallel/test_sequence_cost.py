@@ -6,8 +6,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from research.bench.cost import Machine, ShardedCost, ShardedWork
 from research.bench.scaling import measure_sequence_parallel
-from riffle.cost import Machine, ShardedCost, ShardedWork
 
 from . import jobs
 from .ranks import Ranks

@@ -13,9 +13,9 @@ from cli.riffle_command import riffle, succeed
 from torch import Tensor
 
 from research.bench import workloads
+from research.bench.cost import network_flops
 from research.bench.workloads import FORMS, OWN_LOOP_FORMS, row_names
 from riffle import ShuffleExchange
-from riffle.cost import network_flops
 
 from . import tiny
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from research.bench.cost import Machine, ShardedCost, ShardedWork, network_flops
 from riffle import ShuffleExchange
-from riffle.cost import Machine, ShardedCost, ShardedWork, network_flops
 from riffle.shuffle import schedule
 
 ROOT = Path(__file__).parents[3]

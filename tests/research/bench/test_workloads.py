@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from research.bench.cost import encoder_flops, network_flops
 from research.bench.timing import PeakRates
 from research.bench.workloads import WORKLOADS, Case, Workload, row_names, select_cases
-from riffle.cost import encoder_flops, layer_flops, network_flops
+from riffle import ShuffleExchange
 
 from . import tiny
 
@@ -24,14 +25,9 @@ FLOORS = {
 """Milliseconds at 775 TFLOP/s, as an earlier count had them."""
 
 
-def test_layer_of_one_pair_of_single_maps() -> None:
-    # The pair has 2 numbers: three gates of 2 x 2 and two candidates of 2 x 1 are 16 products, 16 sums.
-    assert layer_flops(2, 1) == 2 * (3 * 4 + 2 * 2)
-
-
 def test_network_of_eight_cells() -> None:
     # k = 3: two blocks of four layers and the last; four pairs of 4 numbers each in a layer.
-    assert network_flops(8, 2, 2) == 9 * 4 * 2 * (3 * 16 + 2 * 8)
+    assert network_flops(8, 2, 2) == 9 * 4 * 2 * (3 * 16 + 2 * 8) == ShuffleExchange(2, 2).flops(8)
 
 
 def test_encoder_of_two_cells() -> None:
