@@ -12,55 +12,80 @@ if TYPE_CHECKING:
     from research.reproduce.figure import LearningFigure, TimingFigure
 
 
-class Entry(NamedTuple):
-    """A figure in the list: what ``riffle reproduce --help`` shows without importing the figure, and with it torch."""
+Kind = Literal["timing", "learning", "benchmark"]
 
-    kind: Literal["timing", "learning", "benchmark"]
-    module: str
-    """Module below ``research.reproduce.figures`` that defines it, under its name in capitals."""
+
+class Entry(NamedTuple):
+    """A figure's place in :data:`FIGURES`: what can be shown without importing it, and with it torch."""
+
+    kind: Kind
+    path: str
+    """Where it is defined, ``package.module:NAME``."""
     summary: str
 
 
+def _own(kind: Kind, module: str, **summaries: str) -> dict[str, Entry]:
+    """Figures of a module of research.reproduce.figures, by the names of their objects in small letters."""
+    return {
+        name.replace("_", "-"): Entry(kind, f"research.reproduce.figures.{module}:{name.upper()}", summary)
+        for name, summary in summaries.items()
+    }
+
+
 FIGURES: dict[str, Entry] = {
-    "timing-addition": Entry(
-        "timing", "timing", "time and memory over length for addition: this network and the Neural GPU"
+    **_own(
+        "timing",
+        "timing",
+        timing_addition="time and memory over length for addition: this network and the Neural GPU",
+        timing_lambada="time and memory over length for LAMBADA: this network and the Universal Transformer",
     ),
-    "timing-lambada": Entry(
-        "timing", "timing", "time and memory over length for LAMBADA: this network and the Universal Transformer"
+    **_own(
+        "learning",
+        "generalization",
+        convergence="accuracy at length 512 over training, on four tasks",
+        generalization="accuracy over length, on five tasks: this network and the Neural GPU",
+        multiplication="products of inputs of length 128",
     ),
-    "convergence": Entry("learning", "generalization", "accuracy at length 512 over training, on four tasks"),
-    "generalization": Entry(
-        "learning", "generalization", "accuracy over length, on five tasks: this network and the Neural GPU"
+    **_own(
+        "learning",
+        "comparisons",
+        ablation="the switch unit and its ablations on addition, sorting and multiplication",
+        blocks="multiplication by Beneš blocks",
+        maps="multiplication by feature maps",
+        sharing="addition and sorting by which layers share weights",
     ),
-    "multiplication": Entry("learning", "generalization", "products of inputs of length 128"),
-    "ablation": Entry(
-        "learning", "comparisons", "the switch unit and its ablations on addition, sorting and multiplication"
+    **_own(
+        "learning",
+        "lambada",
+        lambada_maps="accuracy on LAMBADA with 96, 192 and 384 feature maps",
+        lambada_blocks="accuracy on LAMBADA with 1, 2 and 3 Beneš blocks",
+        lambada_units="accuracy on LAMBADA with the switch unit and its ablations",
+        lambada_sharing="accuracy on LAMBADA by which layers share weights",
+        lambada_levers="accuracy on LAMBADA with one setting of the training changed at a time",
     ),
-    "blocks": Entry("learning", "comparisons", "multiplication by Beneš blocks"),
-    "maps": Entry("learning", "comparisons", "multiplication by feature maps"),
-    "sharing": Entry("learning", "comparisons", "addition and sorting by which layers share weights"),
-    "lambada-maps": Entry("learning", "lambada", "accuracy on LAMBADA with 96, 192 and 384 feature maps"),
-    "lambada-blocks": Entry("learning", "lambada", "accuracy on LAMBADA with 1, 2 and 3 Beneš blocks"),
-    "lambada-units": Entry("learning", "lambada", "accuracy on LAMBADA with the switch unit and its ablations"),
-    "lambada-sharing": Entry("learning", "lambada", "accuracy on LAMBADA by which layers share weights"),
-    "lambada-levers": Entry(
-        "learning", "lambada", "accuracy on LAMBADA with one setting of the training changed at a time"
+    **_own(
+        "benchmark",
+        "chomsky",
+        chomsky="the fifteen tasks of Delétang et al.: trained on lengths to 40, tested from 41 to 500",
     ),
-    "chomsky": Entry(
-        "benchmark", "chomsky", "the fifteen tasks of Delétang et al.: trained on lengths to 40, tested from 41 to 500"
+    **_own(
+        "benchmark",
+        "residual",
+        residual="the residual unit of Draguns et al. beside the gated one, on three tasks",
     ),
-    "residual": Entry(
-        "benchmark", "residual", "the residual unit of Draguns et al. beside the gated one, on three tasks"
+    **_own(
+        "benchmark",
+        "listops",
+        listops="ListOps of the Long Range Arena: nested lists of 500 to 2,000 symbols",
     ),
-    "listops": Entry("benchmark", "listops", "ListOps of the Long Range Arena: nested lists of 500 to 2,000 symbols"),
 }
-"""Every figure by its name on the command line, in the order of the report."""
+"""Every figure by its name on the command line, in the order of the report; others can be added."""
 
 
 def get_figure(name: str) -> LearningFigure | TimingFigure:
     """Import a figure by its name."""
     if name not in FIGURES:
         raise ValueError(f"unknown experiment {name!r}; choose one of {', '.join(FIGURES)}")
-    module = import_module(f"research.reproduce.figures.{FIGURES[name].module}")
-    figure: LearningFigure | TimingFigure = getattr(module, name.replace("-", "_").upper())
+    module, _, attribute = FIGURES[name].path.partition(":")
+    figure: LearningFigure | TimingFigure = getattr(import_module(module), attribute)
     return figure

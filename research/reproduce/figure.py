@@ -6,7 +6,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -62,8 +62,8 @@ class LearningFigure:
 
     name: str
     """Its name on the command line; the drawing goes to the results folder of this name."""
-    base_specs: Sequence[RunSpec]
-    """Every network once, with seed 0."""
+    networks: Callable[[], Sequence[RunSpec]]
+    """Makes the runs of every network with seed 0; called when they are needed, as it looks up models and tasks."""
     folders: tuple[str, ...]
     """Result folders of which every run on the figure's tasks is shown; of other folders, only the listed groups."""
     draw: Callable[[Sequence[Result]], Figure]
@@ -72,6 +72,11 @@ class LearningFigure:
     """Seeds of every network."""
     shrink: Callable[[RunSpec], RunSpec] = shrink
     """Makes a run tiny for ``--quick``."""
+
+    @cached_property
+    def base_specs(self) -> Sequence[RunSpec]:
+        """Every network once, with seed 0."""
+        return self.networks()
 
     def specs(self, *, quick: bool = False, runs: int | None = None) -> list[RunSpec]:
         """Every network with each of its seeds; all networks of the first seed come first, should time run out."""

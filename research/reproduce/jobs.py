@@ -18,6 +18,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 from research.files import write_result
+from research.registry import register
 from research.reproduce.results import read_result
 from research.reproduce.specs import RunSpec
 from riffle.config import ModelConfig, run_config_from_dict, training_differences
@@ -152,6 +153,7 @@ def run_in_subprocess(job: RunJob, device: str, threads: int, variables: Mapping
     os.dup2(log, 2)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
+    register()
 
     def on_update(update: RunUpdate) -> None:
         with contextlib.suppress(OSError):  # the command is gone, but the run must still be saved

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import PurePath
 
+from research.registry import register
 from research.tables.common import ROOT, read_json
 from research.tables.lambada import compared, lambada, reading_speed, trained_alike
 from research.tables.learning import (
@@ -134,6 +135,7 @@ def with_tables(page: str, text: str, tables: Mapping[str, Callable[[], str]]) -
 
 
 def main() -> None:
+    register()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="change nothing, fail if a table is out of date")
     check = parser.parse_args().check

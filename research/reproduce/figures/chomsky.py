@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from research.registry import register
 from research.reproduce.charts import table_figure, title
 from research.reproduce.claims import Claim, count_runs
 from research.reproduce.figure import LearningFigure
@@ -44,7 +43,6 @@ SOLVED = 0.9
 """The score from which Delétang et al. call a task solved."""
 GOAL = 8
 """Tasks to solve."""
-register()
 MODELS = ("RNN", "Stack-RNN", "Tape-RNN", "Transformer", "LSTM")
 PUBLISHED: dict[str, tuple[float, ...]] = {
     "even-pairs": (100, 100, 100, 96.4, 100),
@@ -231,7 +229,7 @@ def _claims(results: Sequence[Result]) -> list[Claim]:
 
 CHOMSKY = LearningFigure(
     name="chomsky",
-    base_specs=[
+    networks=lambda: [
         *(_spec(task, unit) for unit in OURS for task in PUBLISHED),
         *(_baseline_spec(task, variant) for variant in CHECKS for task in CHECKED),
     ],

@@ -91,10 +91,11 @@ def _size_figure(name: str, heading: str, field: str, sizes: Sequence[int], usua
             for less, more in pairwise(sizes)
         ]
 
-    others = [_product_spec(name, f"{size} {name}", **{field: size}) for size in sizes if size != usual]
-    return LearningFigure(
-        name=name, base_specs=[_product_spec(), *others], folders=(name, "products"), draw=draw, claims=claims, runs=3
-    )
+    def networks() -> list[RunSpec]:
+        others = [_product_spec(name, f"{size} {name}", **{field: size}) for size in sizes if size != usual]
+        return [_product_spec(), *others]
+
+    return LearningFigure(name=name, networks=networks, folders=(name, "products"), draw=draw, claims=claims, runs=3)
 
 
 def _compare(subject: str, runs: Sequence[Result], other: str, baseline: Sequence[Result], length: int) -> Claim:
@@ -166,7 +167,7 @@ def _claim_ablation(results: Sequence[Result]) -> list[Claim]:
 
 ABLATION = LearningFigure(
     name="ablation",
-    base_specs=[
+    networks=lambda: [
         *(_unit_spec(task, unit) for task in TASKS for unit in paper.ABLATION[task]),
         _product_spec(),
         *(_product_spec("ablation", unit, unit=unit) for unit in ABLATIONS),
@@ -210,7 +211,7 @@ def _claim_sharing(results: Sequence[Result]) -> list[Claim]:
 
 SHARING = LearningFigure(
     name="sharing",
-    base_specs=[_sharing_spec(task, sharing) for sharing in SHARINGS for task in TASKS],
+    networks=lambda: [_sharing_spec(task, sharing) for sharing in SHARINGS for task in TASKS],
     folders=("sharing",),
     draw=_draw_sharing,
     claims=_claim_sharing,

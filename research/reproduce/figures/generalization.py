@@ -132,12 +132,12 @@ def _claim_generalization(results: Sequence[Result]) -> list[Claim]:
 
 GENERALIZATION = LearningFigure(
     name="generalization",
-    base_specs=(
+    networks=lambda: [
         *(shuffle_exchange_spec(task, recipe) for recipe in HISTORIC for task in TASKS),
         *(shuffle_exchange_spec(task, "long") for task in SIMPLE),
         *(_preprint_spec(task) for task in SIMPLE),
         *(_neural_gpu_spec(task, features) for features in NEURAL_GPU_WIDTHS for task in TASKS),
-    ),
+    ],
     folders=("generalization", "rivals"),
     draw=_draw_generalization,
     claims=_claim_generalization,
@@ -197,7 +197,7 @@ def _converged(task: str) -> float:
 
 CONVERGENCE = LearningFigure(
     name="convergence",
-    base_specs=[
+    networks=lambda: [
         *(shuffle_exchange_spec(task, recipe) for recipe in (*HISTORIC, "long") for task in SIMPLE),
         *(_preprint_spec(task) for task in SIMPLE),
         *(_first_steps_spec(shuffle_exchange_spec(task, recipe)) for recipe in HISTORIC for task in MOVES),
@@ -225,7 +225,7 @@ def _claim_multiplication(results: Sequence[Result]) -> list[Claim]:
 MEASURE = accuracy_at(EvaluationSpec((8, 16, 32, 64, 128, 256), 1024))
 MULTIPLICATION = LearningFigure(
     name="multiplication",
-    base_specs=[RunSpec(folder="multiplication", group="multiply", config=long("multiply"), measure=MEASURE)],
+    networks=lambda: [RunSpec(folder="multiplication", group="multiply", config=long("multiply"), measure=MEASURE)],
     folders=("multiplication",),
     draw=_draw_multiplication,
     claims=_claim_multiplication,

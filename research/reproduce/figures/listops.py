@@ -121,7 +121,7 @@ def _claims(results: Sequence[Result]) -> list[Claim]:
 
 LISTOPS = LearningFigure(
     name="listops",
-    base_specs=[_spec(variant) for variant in VARIANTS],
+    networks=lambda: [_spec(variant) for variant in VARIANTS],
     folders=("listops",),
     draw=_draw,
     claims=_claims,

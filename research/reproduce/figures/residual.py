@@ -67,7 +67,7 @@ def _claims(results: Sequence[Result]) -> list[Claim]:
 
 RESIDUAL = LearningFigure(
     name="residual",
-    base_specs=[_spec(task, variant) for task in TASKS for variant in UNITS],
+    networks=lambda: [_spec(task, variant) for task in TASKS for variant in UNITS],
     folders=("residual",),
     draw=_draw,
     claims=_claims,

@@ -17,7 +17,15 @@ from cli.riffle_command import ForkedCommand, riffle
 
 from research.cli.reproduce_runs import RunProgress
 from research.reproduce import runner
-from research.reproduce.jobs import RunJob, RunUpdate, check_products, pending_jobs, run_job, thin_metrics
+from research.reproduce.jobs import (
+    MAX_EVALUATIONS,
+    RunJob,
+    RunUpdate,
+    check_products,
+    pending_jobs,
+    run_job,
+    thin_metrics,
+)
 from research.reproduce.results import read_result
 from research.reproduce.runner import MPS_CONTROL, multi_process_service, run_jobs
 from research.reproduce.specs import RunSpec
@@ -221,12 +229,12 @@ def test_a_figure_has_one_command_at_a_time(figure: str, tmp_path: Path) -> None
     assert list((tmp_path / figure).iterdir()) == []
 
 
-def test_metrics_are_thinned_to_200_lines() -> None:
+def test_metrics_are_thinned() -> None:
     evaluated = [{"step": step, "accuracy/512": 0.123456789} for step in range(0, 40_000, 100)]
     logged = [{"step": step, "loss": 0.5} for step in range(0, 40_000, 50)]
     kept = thin_metrics([*evaluated, *logged])
-    assert len(kept) == 200
     assert [line["step"] for line in kept] == sorted(line["step"] for line in kept)
+    assert len(kept) == MAX_EVALUATIONS + 1
     assert kept[-2:] == [{"step": 39_900, "accuracy/512": 0.12346}, {"step": 39_950, "loss": 0.5}]
 
 
