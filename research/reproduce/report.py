@@ -1,4 +1,4 @@
-"""The report of everything reproduced, research/results/README.md: the paper's numbers, ours, and every claim's verdict."""
+"""The report of all results, research/results/README.md: the paper's numbers, ours, and a verdict on every claim."""
 
 from __future__ import annotations
 
@@ -14,29 +14,33 @@ from riffle.quantities import DASH, format_percent
 
 HEAD = """# What of the paper is reproduced
 
-Written by `python -m research reproduce --report` from the files of this folder; do not edit. The paper's numbers are read off
-its figures to about a point: a result within one point is said to reach it. Ours are means over runs with other seeds,
-with their standard deviation in points, or the best run where that is said. A verdict names its number of runs, of both
-sides where networks are compared. A difference below the standard deviation is "within noise" and no finding; a single
-run, whose spread is unknown, is "one run" and has no verdict.
+Written by `python -m research reproduce --report` from the files of this folder; do not edit. The paper's numbers are
+read off its figures to about one point, so a result within one point of the paper's counts as reaching it. Our numbers
+are means over runs with different seeds, with the standard deviation in points, or those of the best run where that is
+said. A verdict begins with the number of runs, of both sides where networks are compared. A difference smaller than the
+standard deviation is "within noise" and no finding. The spread of a single run is unknown: it is "one run", without a
+verdict.
 [How to run and add figures](../experiments.md), [how riffle differs from the paper](../deviations.md).
 """
 GOALS = """## Goals
 
-What we want of our own recipes, stricter than the paper: simple tasks are never trained on a length above 64,
-products to 128. Each row takes the best of the recipes with five runs or more, or, where none has so many, of
-those with the most.
+What our own recipes are to reach, some of it beyond the paper. Simple tasks are trained on lengths up to 64, products
+up to 128. Each row is that of the best recipe among those with five runs or more; where none has five, among those with
+the most.
 """
-PAPERS = [name for name, entry in FIGURES.items() if entry.kind != "benchmark"]
-"""The paper's figures; benchmarks of others are in research/accuracy.md."""
 MAX_COMMANDS = 3
 """A longer list of commands is folded away."""
+
+
+def reported() -> list[str]:
+    """The figures on the page: all but the benchmarks of others, which are in research/accuracy.md."""
+    return [name for name, entry in FIGURES.items() if entry.kind != "benchmark"]
 
 
 def report(root: Path) -> str:
     """The page, in Markdown, from the results below ``root``."""
     goals = judge_goals([*GENERALIZATION.read(root), *MULTIPLICATION.read(root)])
-    sections = [section for name in PAPERS for section in _sections(name, root)]
+    sections = [section for name in reported() for section in _sections(name, root)]
     return "\n".join([HEAD, GOALS, *_table(goals, "wanted"), "", *sections])
 
 
