@@ -1,10 +1,11 @@
-"""Measure how accurate trained runs are, at every length and on structured inputs, and print what counts.
+"""Measure how accurate trained runs are, at every length and on structured inputs, and print a summary.
 
-    python benchmarks/accuracy.py [RUN ...] [--device cuda] [--cells 262144] [--read] [--out FILE]
+    python -m research.ship.accuracy [RUN ...] [--device cuda] [--cells 262144] [--read] [--out FILE]
 
-Without a RUN, all shipped weights are measured anew; their evaluation.json and cards are rewritten, from which
-benchmarks/readme.py makes the tables of README and docs. Runs of one task, such as five seeds, are averaged in what is
-printed; --out gets the numbers of each. --read measures nothing and takes what is in the folders' evaluation.json.
+Without a RUN, all shipped weights are measured anew: their evaluation.json and cards are rewritten, from which
+``python -m research.tables.readme`` makes the tables of README and docs. The summary has the mean of all runs of a
+task, such as five seeds; --out writes the numbers of each. --read measures nothing and reads the folders'
+evaluation.json.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from rich.console import Console
 from rich.progress import track
 
 from research.files import write_result
+from research.registry import register
 from research.ship.card import (
     CELLS,
     Accuracy,
@@ -45,6 +47,7 @@ def main() -> None:
     parser.add_argument("--read", action="store_true", help="Take what was measured before.")
     parser.add_argument("--out", type=Path, help="Write the numbers of every run to this file.")
     arguments = parser.parse_args()
+    register()
     runs = [Run(folder) for folder in arguments.runs] or list(find_runs(SHIPPED, TASKS))
     runs.sort(key=lambda run: list(TASKS).index(run.config.task))
     by_task: dict[str, list[Run]] = {}

@@ -1,13 +1,12 @@
 """Train many variants of a recipe, a few at once on one GPU, and score each on examples that no test uses.
 
-    python benchmarks/trials.py TRIALS.json FOLDER [--at-once 7] [--stop-after SECONDS] [--ship FOLDER]
+    python -m research.ship.trials TRIALS.json FOLDER [--at-once 7] [--stop-after SECONDS] [--ship FOLDER]
 
-A line of TRIALS.json names a run and gives the options of ``riffle train``: ``{"name": ["add", "--set", "..."]}``; the
-name of a run by benchmarks/growing.py ends in "growing". Its scores, in FOLDER/NAME/selection.json, are of uniform and
-structured examples at and between powers of two, and, for sums, by the longest distance that a carry travels. They
-choose recipes, seeds and steps, and so are no test: no input is one of the tests'. ``--stop-after`` ends all training
-in time, so that every run is scored with the weights it has by then. ``--ship`` writes the best run of each task as a
-small folder.
+An entry of TRIALS.json names a run and gives its options of ``train``: ``{"name": ["add", "--set", "..."]}``. Its
+scores go to FOLDER/NAME/selection.json: of uniform and structured examples, at powers of two and between them, and for
+sums also by the longest distance that a carry travels. They serve to choose recipes, seeds and steps, so none of their
+inputs is one of the tests'. ``--stop-after`` ends all training in time and scores every run with the weights it has by then.
+``--ship`` writes the best run of each task as a small folder.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ import torch
 from torch import Tensor
 
 from research.files import write_result
+from research.registry import register
 from research.ship.ship import ship_run
 from riffle.files import read_json
 from riffle.models.base import SymbolModel
@@ -37,32 +37,22 @@ from riffle.train.data import sample_held_out
 from riffle.train.run import Run
 
 LENGTHS = {
-    64: 2048,
-    51: 1024,
-    128: 512,
-    256: 512,
-    282: 512,
-    410: 512,
-    512: 512,
-    614: 256,
-    973: 256,
-    1024: 256,
-    4096: 64,
-}
+    64: 2048, 51: 1024, 128: 512, 256: 512, 282: 512, 410: 512, 512: 512, 614: 256, 973: 256, 1024: 256, 4096: 64
+}  # fmt: skip
 """Lengths that are scored, and how many examples of each."""
 TRAINED = 64
 FAR = {"duplicate": 65536, "reverse": 65536}
-"""One more length for tasks that hold so far, scored by a few uniform examples."""
+"""A further length for tasks that generalise so far, scored on a few uniform examples."""
 FAR_EXAMPLES = 4
 SEED = 7_000_003
 CARRY_LENGTHS = (64, 512, 973)
 DISTANCES = (0, 16, 32, 64, 128, 256, 512)
-"""Bounds between the groups of sums by the distance that a carry travels."""
+"""Upper bounds of the groups into which sums are put by their longest carry."""
 
 
 @torch.inference_mode()
 def score(model: SymbolModel, task: Task, length: int, split: str, examples: int) -> dict[str, Any]:
-    """Symbols and sequences right, for sums also sequences by the longest carry."""
+    """The shares of symbols and sequences that are right; for sums also the sequences by their longest carry."""
     generator = torch.Generator(next(model.parameters()).device).manual_seed(SEED + length)
     batch = sample_held_out(
         task, examples, length, generator=generator, split=split, part="selection", trained=length <= TRAINED
@@ -86,7 +76,7 @@ def score(model: SymbolModel, task: Task, length: int, split: str, examples: int
 
 
 def longest_carry(task: Addition, inputs_BN: Tensor) -> Tensor:
-    """The most columns in a row through which one carry is passed on, int64 ``[B]``."""
+    """The largest number of consecutive columns that one carry passes through, int64 ``[B]``."""
     a_BN, b_BN = operands(inputs_BN, task.separator)
     sums_BN = a_BN + b_BN
     start_BN = last_column_so_far(sums_BN != task.base - 1)
@@ -95,7 +85,7 @@ def longest_carry(task: Addition, inputs_BN: Tensor) -> Tensor:
 
 
 def measure(folder: Path, device: str) -> None:
-    """Write selection.json of a run, after every length anew."""
+    """Score a run and write selection.json, again after every length."""
     run = Run(folder)
     task, model = get_task(run.config.task), run.model(device)
     scores: list[dict[str, Any]] = []
@@ -111,10 +101,8 @@ def train_and_measure(name: str, options: list[str], folder: Path, stop_at: floa
     """Train one run in a process of its own, at most until a time, and measure it in another."""
     since = time.perf_counter()
     log = (folder / f"{name}.log").open("w")
-    python = [sys.executable]
-    if name.endswith("growing"):
-        python.append(str(Path(__file__).with_name("growing.py")))
-    run = [*python, "-m", "riffle", "train", *options, "--out", str(folder / name)]
+    python = [sys.executable, "-m"]
+    run = [*python, "research", "train", *options, "--out", str(folder / name)]
     process = subprocess.Popen(run, stdout=log, stderr=log)
     try:
         process.wait(max(0.0, stop_at - since))
@@ -123,7 +111,7 @@ def train_and_measure(name: str, options: list[str], folder: Path, stop_at: floa
         process.wait()
     trained = time.perf_counter()
     code = subprocess.run(
-        [*python, __file__, "--measure", str(folder / name)], stdout=log, stderr=log, check=False
+        [*python, "research.ship.trials", "--measure", str(folder / name)], stdout=log, stderr=log, check=False
     ).returncode
     print(
         f"{name}: trained {trained - since:.0f} s, exit {process.returncode}; "
@@ -161,6 +149,7 @@ def main() -> None:
     parser.add_argument("--bits", type=int, default=8, help="Bits of their rounded weights.")
     parser.add_argument("--measure", action="store_true", help="Measure the run in the folder TRIALS.json.")
     arguments = parser.parse_args()
+    register()
     if arguments.measure:
         return measure(arguments.trials, "cuda" if torch.cuda.is_available() else "cpu")
     arguments.folder.mkdir(parents=True, exist_ok=True)
