@@ -31,6 +31,7 @@ class EnvironmentRecord(TypedDict):
 
 def environment(device: torch.device) -> dict[str, Any]:
     """Versions, hardware, command and commit: what is needed to repeat a run."""
+    program = Path(sys.argv[0])  # of python -m riffle .../riffle/__main__.py
     versions = {"riffle": riffle.__version__, "python": platform.python_version()}
     for package in ("torch", "triton", "numpy", "safetensors"):
         try:
@@ -42,7 +43,7 @@ def environment(device: torch.device) -> dict[str, Any]:
         "device": device_name(device),
         "threads": torch.get_num_threads(),
         "platform": f"{platform.system()} {platform.machine()}",
-        "command": [Path(sys.argv[0]).name.replace("__main__.py", "riffle"), *sys.argv[1:]],  # python -m riffle
+        "command": [program.parent.name if program.name == "__main__.py" else program.name, *sys.argv[1:]],
         "commit": commit(),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }

@@ -1,20 +1,25 @@
-"""``python -m research``: the commands of ``riffle``, and ``reproduce``, ``bench``, ``plan``, ``lambada prepare``."""
+"""``python -m research``: the commands of ``riffle``, and those that need a clone."""
 
 from __future__ import annotations
 
-from research.cli.bench import bench
-from research.cli.plan import plan
-from research.cli.prepare import prepare
-from research.cli.reproduce import reproduce
 from research.registry import register
 from riffle import cli
-from riffle.cli.lambada import app as lambada
+from riffle.cli import Command
+
+PREPARE = {
+    "prepare": Command("research.cli.prepare", "prepare"),
+    "ship": Command("research.cli.ship", "ship"),
+}
+COMMANDS: cli.Commands = {
+    **cli.COMMANDS,
+    "lambada": cli.LAMBADA._replace(commands={**PREPARE, **cli.LAMBADA.commands}),
+    "reproduce": Command("research.cli.reproduce", "reproduce", "Measure"),
+    "bench": Command("research.cli.bench", "bench", "Measure"),
+    "plan": Command("research.cli.plan", "plan", "Measure"),
+}
 
 
 def main() -> None:
     """Run the command line with everything of the research registered."""
     register()
-    for command in (bench, reproduce, plan):
-        cli.app.command(command.__name__, rich_help_panel="Measure")(command)
-    lambada.command()(prepare)
-    cli.main()
+    cli.main(COMMANDS)

@@ -1,4 +1,4 @@
-"""``riffle bench``: how fast this machine runs the networks."""
+"""``python -m research bench``: how fast this machine runs the networks."""
 
 from __future__ import annotations
 
@@ -13,21 +13,15 @@ from rich.progress import Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from research.bench.record import Record, format_error, format_time
-from research.bench.workloads import FORMS, OWN_LOOP_FORMS, row_names, select_cases
 from riffle.cli.display import Device, Json, choose_device, errors, output, print_json, require, titled_table
 from riffle.quantities import format_bytes, format_length, format_milliseconds, format_share
-
-
-def _forms(forms: Mapping[Any, str]) -> str:
-    return "; ".join(f"[bold]{form}[/], {what}" for form, what in forms.items())
 
 
 def bench(
     rows: Annotated[
         str | None,
         typer.Option(
-            help=f"What to measure, separated by commas: {', '.join(row_names('cuda'))}; on a CPU "
-            f"{', '.join(row_names('cpu'))}.",
+            help="What to measure, separated by commas, such as latency,step; an unknown name lists those that exist.",
             show_default="all",
             metavar="NAMES",
         ),
@@ -35,7 +29,8 @@ def bench(
     forms: Annotated[
         str | None,
         typer.Option(
-            help=f"How to run the rows: {_forms(FORMS)}. In one's own loop: {_forms(OWN_LOOP_FORMS)}.",
+            help="How to run the rows: [bold]eager[/], the reference backend in float32, [bold]fused[/], the kernels in "
+            "bfloat16, [bold]riffle[/], as a module in one's own loop, and others, listed as those of --rows.",
             show_default="all; on a CPU eager, riffle, encoder",
             metavar="NAMES",
         ),
@@ -61,6 +56,7 @@ def bench(
 
     from research.bench.measure import NOT_INSTALLED, OUT_OF_MEMORY, Measurer
     from research.bench.plots import draw_bench
+    from research.bench.workloads import select_cases
 
     require("matplotlib")
     torch_device = torch.device(choose_device(device))

@@ -1,4 +1,4 @@
-"""``riffle plan``: what a sequence spread over many GPUs would cost."""
+"""``python -m research plan``: what a sequence spread over many GPUs would cost."""
 
 from __future__ import annotations
 

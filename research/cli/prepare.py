@@ -1,4 +1,4 @@
-"""``riffle lambada prepare``: novels to training passages."""
+"""``python -m research lambada prepare``: novels to training passages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from rich.progress import TextColumn
 from rich.table import Table
 
-from riffle.cli.display import Json, errors, output, print_json, print_next, progress_bar
+from riffle.cli.display import Json, errors, output, print_json, print_next, program, progress_bar
 from riffle.quantities import format_percent
 
 
@@ -106,46 +106,7 @@ def prepare(
         return print_json(report)
     _print_report(report)
     errors.print(f"The corpus is in {out}.", markup=False, soft_wrap=True)
-    print_next(f"riffle lambada train --corpus {out}")
-
-
-def pack(
-    corpus: Annotated[Path, typer.Argument(help="Folder that riffle lambada prepare made.", metavar="CORPUS")],
-    out: Annotated[Path, typer.Argument(help="Folder to make.", metavar="FOLDER")],
-    megabytes: Annotated[float, typer.Option(help="Most megabytes of a part.", min=1)] = 12,
-    words: Annotated[
-        int | None,
-        typer.Option(help="How many of the most common words keep their vectors.", show_default="all", min=1),
-    ] = None,
-    workers: Annotated[int, typer.Option(help="Processes; each takes about 1 GB of memory.", min=1, max=64)] = 1,
-) -> None:
-    """Write a corpus as a few compressed files, to be moved in parts: about one byte a token.
-
-    The novels most like the ready-made passages come first, so that the first parts are a corpus without the others.
-    """
-    from riffle.lambada.packing import pack as pack_corpus
-
-    from riffle.lambada.corpus import Corpus
-
-    parts = pack_corpus(Corpus(corpus), out, round(megabytes * 1e6), workers, words)["parts"]
-    total, tokens = (sum(part[name] for part in parts) for name in ("bytes", "tokens"))
-    output.print(f"{len(parts)} parts, {total / 1e6:.1f} MB, {tokens:,} tokens", highlight=False)
-    print_next(f"riffle lambada unpack {out} {corpus}")
-
-
-def unpack(
-    folder: Annotated[Path, typer.Argument(help="Folder that riffle lambada pack made.", metavar="FOLDER")],
-    out: Annotated[Path, typer.Argument(help="Folder to make.", metavar="CORPUS")],
-    workers: Annotated[int | None, typer.Option(help="Processes.", show_default="one for each core, up to 8")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a corpus that is there.")] = False,
-) -> None:
-    """Make a corpus again of the parts that have arrived, after checking them."""
-    from riffle.lambada.packing import unpack as unpack_corpus
-
-    corpus = unpack_corpus(folder, out, overwrite=overwrite, workers=workers or min(os.cpu_count() or 1, 8))
-    sizes = ", ".join(f"{size:,} {split}" for split, size in corpus.about["splits"].items())
-    output.print(f"{len(corpus.tokens):,} tokens; passages: {sizes}", highlight=False)
-    print_next(f"riffle lambada train --corpus {out}")
+    print_next(f"{program()} lambada train --corpus {out}")
 
 
 def _print_report(report: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""``riffle reproduce``: measure a figure of the paper again, draw it, and judge the paper's claims."""
+"""``python -m research reproduce``: measure a figure of the paper again, draw it, and judge the paper's claims."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from rich.markup import escape
 from rich.table import Table
 
 from research.cli.reproduce_runs import ReproduceOptions, measure_series, train_runs
-from research.reproduce import FIGURES, get_figure
 from riffle.cli.display import Json, errors, output, print_json, print_next, require, titled_table
 from riffle.files import FolderLock, write_atomically
 from riffle.quantities import format_bytes, format_milliseconds
@@ -26,18 +25,10 @@ RESULTS = Path("research/results")
 """Where a clone keeps the results; its README.md is the report."""
 
 
-def _summaries(kind: str) -> str:
-    return "; ".join(f"[bold]{name}[/]: {entry.summary}" for name, entry in FIGURES.items() if entry.kind == kind)
-
-
 def reproduce(
     name: Annotated[
         str | None,
-        typer.Argument(
-            help=f"Timing: {_summaries('timing')}. Learning: {_summaries('learning')}. "
-            f"Benchmarks of others: {_summaries('benchmark')}.",
-            metavar="NAME",
-        ),
+        typer.Argument(help="The experiment; without a name, all of them are listed.", metavar="NAME"),
     ] = None,
     report: Annotated[
         bool, typer.Option("--report", help=f"Measure nothing: write {RESULTS}/README.md from all results.")
@@ -119,7 +110,8 @@ def reproduce(
         print_next("python -m research.tables.readme writes the tables of README and docs from the same results")
         return
     if name is None:
-        raise ValueError(f"which experiment? Give one of {', '.join(FIGURES)}, or --report")
+        return output.print(_list_of_figures())
+    from research.reproduce import get_figure
     from research.reproduce.figure import LearningFigure
 
     figure = get_figure(name)
@@ -145,6 +137,15 @@ def reproduce(
         if not draw:
             measure_series(figure, options)
         _show_timing(figure, figure.results_path(root, memory), json=json)
+
+
+def _list_of_figures() -> Table:
+    from research.reproduce import FIGURES
+
+    table = Table("experiment", "kind", "what it measures", header_style="bold")
+    for name, entry in FIGURES.items():
+        table.add_row(name, entry.kind, entry.summary)
+    return table
 
 
 def _split(text: str | None) -> tuple[str, ...]:

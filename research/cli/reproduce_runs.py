@@ -1,4 +1,4 @@
-"""The measurements of ``riffle reproduce`` behind progress bars: training runs in processes, and timing series."""
+"""``python -m research reproduce`` behind progress bars: training runs in processes, and timing series."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ AT_ONCE = 6
 
 
 class ReproduceOptions(NamedTuple):
-    """Options of ``riffle reproduce``."""
+    """Options of ``python -m research reproduce``."""
 
     quick: bool
     only: tuple[str, ...]

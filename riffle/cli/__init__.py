@@ -1,6 +1,6 @@
 """The command line: ``riffle train``, ``eval``, ``solve``, ``route``, ``inspect``, ``demo`` and others.
 
-Nothing here imports torch before a command runs, so ``--help`` answers at once.
+A command's module is imported when the command runs or its help is shown, and none imports torch before it runs.
 """
 
 from __future__ import annotations
@@ -8,31 +8,88 @@ from __future__ import annotations
 import functools
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Annotated, Any
+from importlib import import_module
+from typing import Annotated, Any, NamedTuple, Union
 
 import typer
 from rich.markup import escape
 from typer.core import TyperGroup
 
 from riffle import __version__
-from riffle.cli.display import EXTRAS, errors, missing
-from riffle.cli.evaluate import evaluate
-from riffle.cli.export import export
-from riffle.cli.info import demo, info, tasks
-from riffle.cli.inspect import inspect
-from riffle.cli.lambada import app as lambada
-from riffle.cli.route import route
-from riffle.cli.solve import solve
-from riffle.cli.train import train
+from riffle.cli.display import EXTRAS, errors, missing, program
 from riffle.quantities import quote, shorten
 
 SUMMARY = "Neural shuffle-exchange networks: they learn algorithms from examples and run them on far longer sequences."
 
 
+class Command(NamedTuple):
+    """A function of a module, under a heading of the help."""
+
+    module: str
+    function: str
+    heading: str | None = None
+
+
+class Group(NamedTuple):
+    """Commands that share their first word."""
+
+    summary: str
+    commands: Mapping[str, Any]
+    heading: str | None = None
+
+
+Commands = Mapping[str, Union[Command, Group]]  # noqa: UP007 (Python adds tuples' types with | from 3.14 on)
+LAMBADA = Group(
+    "LAMBADA: read a passage and point at its last word.",
+    {
+        "train": Command("riffle.cli.lambada", "train"),
+        "eval": Command("riffle.cli.lambada", "evaluate"),
+        "solve": Command("riffle.cli.lambada", "solve"),
+        "report": Command("riffle.cli.lambada", "report"),
+    },
+    "Train",
+)
+COMMANDS: Commands = {
+    "solve": Command("riffle.cli.solve", "solve", "Use"),
+    "tasks": Command("riffle.cli.info", "tasks", "Use"),
+    "export": Command("riffle.cli.export", "export", "Use"),
+    "info": Command("riffle.cli.info", "info", "Use"),
+    "train": Command("riffle.cli.train", "train", "Train"),
+    "lambada": LAMBADA,
+    "eval": Command("riffle.cli.evaluate", "evaluate", "Measure"),
+    "demo": Command("riffle.cli.info", "demo", "Look"),
+    "inspect": Command("riffle.cli.inspect", "inspect", "Look"),
+    "route": Command("riffle.cli.route", "route", "Look"),
+}
+"""What the wheel has, in the order of the help; ``python -m research`` adds to it."""
+IN_A_CLONE = ("reproduce", "bench", "plan", "lambada prepare", "lambada ship")
+"""What only ``python -m research`` has."""
+EPILOG = (
+    "A first session: [bold]riffle train reverse --recipe small[/], then [bold]riffle eval runs/reverse[/] and "
+    "[bold]riffle solve reverse --run runs/reverse 7 3 9 1[/]."
+)
+OPTIONS: dict[str, Any] = {
+    "no_args_is_help": True,
+    "rich_markup_mode": "rich",
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+}
+
+
 class CommandGroup(TyperGroup):
-    """The commands; a mistake of usage repeats no more than the beginning and the end of what was typed."""
+    """The commands of a table; a mistake of usage repeats no more than the beginning and the end of what was typed."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command that typer makes of an entry; None for an unknown name."""
+        entry: Any = self.commands.get(cmd_name)
+        name = cmd_name if ctx.parent is None else f"{self.name} {cmd_name}"
+        if entry is None and name in IN_A_CLONE:
+            raise ValueError(f"riffle {name} needs a clone of the repository: there it is python -m research {name}")
+        if isinstance(entry, Group):
+            app = typer.Typer(name=cmd_name, help=entry.summary, cls=CommandGroup, **OPTIONS)
+            return _filled(typer.main.get_group(app), entry)
+        return entry and _command(cmd_name, entry)
 
     def make_context(self, *arguments: Any, **options: Any) -> Any:
         with _short_message():
@@ -41,20 +98,6 @@ class CommandGroup(TyperGroup):
     def invoke(self, *arguments: Any) -> Any:
         with _short_message():
             return super().invoke(*arguments)
-
-
-def _bounded(command: Callable[..., None] | None) -> Callable[..., None]:
-    """A command whose numbers all are finite and below 2^62, so that none overflows."""
-    assert command is not None
-
-    @functools.wraps(command)
-    def run(**options: Any) -> None:
-        for name, value in options.items():
-            if isinstance(value, int | float) and not abs(value) < 2**62:
-                raise ValueError(f"--{name.replace('_', '-')} must be a number below 2^62, got {quote(value)}")
-        command(**options)
-
-    return run
 
 
 @contextmanager
@@ -67,30 +110,39 @@ def _short_message() -> Iterator[None]:
         raise
 
 
-app = typer.Typer(
-    name="riffle",
-    cls=CommandGroup,
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    help=SUMMARY,
-    epilog="A first session: [bold]riffle train reverse --recipe small[/], then [bold]riffle eval runs/reverse[/] and "
-    "[bold]riffle solve reverse --run runs/reverse 7 3 9 1[/].",
-)
-GROUPS = {
-    "Use": (solve, tasks, export, info),
-    "Train": (train,),
-    "Measure": (evaluate,),
-    "Look": (demo, inspect, route),
-}
-"""The commands under the headings of ``riffle --help``."""
-for group, commands in GROUPS.items():
-    for command in commands:
-        app.command("eval" if command is evaluate else command.__name__, rich_help_panel=group)(command)
-app.add_typer(lambada, rich_help_panel="Train")
-for registered in (*app.registered_commands, *lambada.registered_commands):
-    registered.callback = _bounded(registered.callback)
+def _filled(group: Any, entry: Group) -> Any:
+    group.commands, group.rich_help_panel = dict(entry.commands), entry.heading
+    return group
+
+
+@functools.cache
+def _command(name: str, entry: Command) -> Any:
+    app = typer.Typer(add_completion=False, **OPTIONS)
+    function = getattr(import_module(entry.module), entry.function)
+    app.command(name, rich_help_panel=entry.heading)(_bounded(function))
+    return typer.main.get_command(app)
+
+
+def _bounded(function: Callable[..., None]) -> Callable[..., None]:
+    """A command whose numbers all are finite and below 2^62, so that none overflows."""
+
+    @functools.wraps(function)
+    def run(**options: Any) -> None:
+        for name, value in options.items():
+            if isinstance(value, int | float) and not abs(value) < 2**62:
+                raise ValueError(f"--{name.replace('_', '-')} must be a number below 2^62, got {quote(value)}")
+        function(**options)
+
+    return run
+
+
+def build(commands: Commands = COMMANDS) -> Any:
+    """The program that has the commands of a table."""
+    app = typer.Typer(name="riffle", help=SUMMARY, epilog=EPILOG, cls=CommandGroup, **OPTIONS)
+    app.callback()(_options)
+    return _filled(typer.main.get_command(app), Group(SUMMARY, commands))
+
+
 _debug = False
 
 
@@ -100,8 +152,7 @@ def _print_version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(help=SUMMARY)
-def options(
+def _options(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
     version: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
@@ -112,11 +163,11 @@ def options(
     _debug = debug
 
 
-def main() -> None:
+def main(commands: Commands = COMMANDS) -> None:
     """Run the command line; an error of the user or of the machine is printed as one sentence, not as a traceback."""
     threading.excepthook = _report_thread_failure
     try:
-        app()
+        build(commands)(prog_name=program())
     except (ValueError, OSError, ImportError, RuntimeError, MemoryError) as error:
         message = _sentence(error)
         if _debug or message is None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -30,6 +32,12 @@ Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...; auto takes a 
 
 EXTRAS = {"matplotlib": "train", "tensorboard": "train", "gradio": "demo", "pooch": "lambada", "onnxscript": "export"}
 """Modules that a plain installation lacks, and the extra that brings each."""
+
+
+def program() -> str:
+    """How this program was started, ``riffle`` or ``python -m PACKAGE``: messages name further commands by it."""
+    path = Path(sys.argv[0])
+    return f"python -m {path.parent.name}" if path.name == "__main__.py" else "riffle"
 
 
 def require(*modules: str) -> None:

@@ -18,6 +18,7 @@ from riffle.cli.display import (
     output,
     print_json,
     print_next,
+    program,
     progress_bar,
     titled_table,
 )
@@ -132,7 +133,8 @@ def evaluate(
         output.print(_family_table([each for each in scores if each.split in task.families()]))
     drawn = f"plot: {picture}   " if picture else ""
     errors.print(f"{drawn}numbers: {run / 'evaluation.json'}", markup=False, soft_wrap=True)
-    print_next(f"riffle solve {task.name} --run {run} {' '.join(task.example)}, or look inside: riffle inspect {run}")
+    example = f"{program()} solve {task.name} --run {run} {' '.join(task.example)}"
+    print_next(f"{example}, or look inside: {program()} inspect {run}")
 
 
 def _announce_wait(seconds: float) -> None:

@@ -12,10 +12,21 @@ import typer
 from rich.table import Column, Table
 from rich.text import Text
 
-from riffle.cli.display import Device, Json, choose_device, errors, output, print_json, progress_bar, titled_table
+from riffle.cli.display import (
+    Device,
+    Json,
+    choose_device,
+    errors,
+    output,
+    print_json,
+    program,
+    progress_bar,
+    titled_table,
+)
 from riffle.cli.train import (
     Features,
     Graph,
+    ModelName,
     PrecisionName,
     Resume,
     Seed,
@@ -23,11 +34,9 @@ from riffle.cli.train import (
     Steps,
     Timeout,
     TrainMessages,
-    bold_names,
     train_run,
 )
 from riffle.quantities import format_percent
-from riffle.recipes import LAMBADA_BASELINES
 
 if TYPE_CHECKING:
     from riffle.lambada.evaluate import TrainedReader
@@ -39,22 +48,12 @@ Placements = Annotated[
     int, typer.Option(help="Places among the network's positions to average over; 1 is the middle.", min=1, max=1024)
 ]
 
-app = typer.Typer(name="lambada", no_args_is_help=True, help="LAMBADA: read a passage and point at its last word.")
 
-
-@app.command()
 def train(
     corpus: Annotated[
-        Path | None, typer.Option(help="Folder that riffle lambada prepare made.", show_default="data/lambada")
+        Path | None, typer.Option(help="Folder that lambada prepare made.", show_default="data/lambada")
     ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="[bold]shuffle-exchange[/], or a baseline: " + bold_names(LAMBADA_BASELINES) + ".",
-            show_default="shuffle-exchange",
-            metavar="NAME",
-        ),
-    ] = None,
+    model: ModelName = None,
     out: Annotated[
         Path | None,
         typer.Option(help="Folder of the run.", show_default="runs/lambada, runs/lambada-NAME with --model"),
@@ -90,17 +89,16 @@ def train(
     changes = [f"{name}={value}" for name, value in named.items() if value is not None] + (change or [])
     config = override(Run(folder).config if resume else with_model(lambada(), model), changes)
     messages = TrainMessages(
-        command="riffle lambada train",
+        command="lambada train",
         metric="passages answered",
         score="{} in {}",
-        next_step="Look closer: riffle lambada eval --run",
+        next_step="Look closer: {} lambada eval --run",
     )
     train_run(
         config, folder, messages, show=show, resume=resume, device=device, graph=graph, timeout=timeout, json=json
     )
 
 
-@app.command("eval")
 def evaluate(
     run: RunOption = None,
     split: Annotated[
@@ -132,7 +130,7 @@ def evaluate(
     trained = find_reader(run)
     reader = TrainedReader(trained, choose_device(device))
     splits = read_splits(split or [], corpus or Path(reader.objective.config.data.corpus))
-    result = _evaluate(reader, splits, placements)
+    result = evaluate_reader(reader, splits, placements)
     file = None if trained.folder.resolve().parent == SHIPPED.resolve() else trained.folder / "evaluation.json"
     if file:
         write_json(file, result)
@@ -149,11 +147,10 @@ def evaluate(
             table.add_section()
         output.print(table)
     if file:
-        report_command = f"riffle lambada report --run {trained.folder}"
+        report_command = f"{program()} lambada report --run {trained.folder}"
         errors.print(f"numbers: {file}   beside the paper's: {report_command}", markup=False, soft_wrap=True)
 
 
-@app.command()
 def solve(
     passage: Annotated[
         list[str],
@@ -191,11 +188,10 @@ def solve(
     errors.print(f"by {trained.folder}, step {trained.saved_step()}", highlight=False, markup=False, soft_wrap=True)
 
 
-@app.command()
 def report(
     run: RunOption = None,
     evaluation: Annotated[
-        Path | None, typer.Option(help="A file that riffle lambada eval wrote.", show_default="RUN/evaluation.json")
+        Path | None, typer.Option(help="A file that lambada eval wrote.", show_default="RUN/evaluation.json")
     ] = None,
     json: Json = False,
 ) -> None:
@@ -222,38 +218,9 @@ def report(
     errors.print(f"this run: {path}; published figures are of the test set", markup=False, soft_wrap=True)
 
 
-@app.command()
-def ship(
-    run: Annotated[Path, typer.Argument(help="The trained run.", metavar="RUN")],
-    folder: Annotated[Path, typer.Argument(help="The folder to make.", metavar="FOLDER")],
-    words: Annotated[
-        int | None, typer.Option(help="Words to keep, the most common ones.", min=1, show_default="all")
-    ] = None,
-    split: Annotated[
-        list[str] | None,
-        typer.Option(help="A file of passages, or a split of the corpus, to measure it on.", metavar="FILE|NAME"),
-    ] = None,
-    device: Device = "auto",
-) -> None:
-    """Write a run as a folder to pass on: weights in int8, word vectors in 4 bits, a card with its accuracy.
-
-    The folder can be used wherever a run can. Accuracy is measured after quantisation.
-    """
-    from riffle.files import write_atomically, write_json
-    from riffle.lambada.evaluate import TrainedReader, read_splits, reader_model_card, ship_reader
-    from riffle.train.run import Run
-
-    original = Run(run)
-    splits = read_splits(split, Path(getattr(original.config.data, "corpus", ""))) if split else {}
-    shipped = ship_reader(original, folder, words)
-    if splits:
-        write_json(folder / "evaluation.json", _evaluate(TrainedReader(shipped, choose_device(device)), splits))
-    write_atomically(folder / "README.md", reader_model_card(shipped).encode())
-    size = sum(file.stat().st_size for file in folder.iterdir())
-    errors.print(f"{folder}: {size / 1e6:.1f} MB, its card is {folder / 'README.md'}", markup=False, soft_wrap=True)
-
-
-def _evaluate(reader: TrainedReader, splits: Mapping[str, list[list[str]]], placements: int = 1) -> dict[str, Any]:
+def evaluate_reader(
+    reader: TrainedReader, splits: Mapping[str, list[list[str]]], placements: int = 1
+) -> dict[str, Any]:
     """The content of evaluation.json, with a progress bar over the passages."""
     with progress_bar() as bar:
         job = bar.add_task("passages", total=sum(map(len, splits.values())))
@@ -265,7 +232,7 @@ def _measured(path: Path) -> list[dict[str, Any]]:
     from riffle.lambada.evaluate import read_scores
 
     if not path.exists():
-        raise ValueError(f"{path} does not exist: make it with riffle lambada eval")
+        raise ValueError(f"{path} does not exist: make it with {program()} lambada eval")
     return [
         {"model": f"this run, by {by}", "accuracy": score, "split": split, "passages": scores["passages"]}
         for split, scores in read_scores(path).items()

@@ -11,13 +11,10 @@ import typer
 from rich.progress import TextColumn
 from rich.table import Table
 
-from riffle.cli.display import Device, Json, choose_device, errors, have, output, print_json, progress_bar
+from riffle.cli.display import Device, Json, choose_device, errors, have, output, print_json, program, progress_bar
 from riffle.quantities import format_percent
-from riffle.recipes import BASELINES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     import torch
 
     from riffle.config import RunConfig
@@ -25,6 +22,14 @@ if TYPE_CHECKING:
     from riffle.train.run import Run
 
 
+ModelName = Annotated[
+    str | None,
+    typer.Option(
+        help="Kind of network; [bold]python -m research[/] in a clone has the paper's rivals.",
+        show_default="shuffle-exchange",
+        metavar="NAME",
+    ),
+]
 Steps = Annotated[int | None, typer.Option(help="Same as --set train.steps=N.")]
 Features = Annotated[int | None, typer.Option(help="Feature maps; same as --set model.features=N.")]
 Seed = Annotated[int | None, typer.Option(help="Same as --set train.seed=N.")]
@@ -37,30 +42,16 @@ Timeout = Annotated[
 ]
 
 
-def bold_names(names: Iterable[str]) -> str:
-    """Names as a phrase of the help."""
-    *first, last = (f"[bold]{name}[/]" for name in names)
-    return f"{', '.join(first)} or {last}"
-
-
 def train(
     task: Annotated[str, typer.Argument(help="Task to learn; [bold]riffle tasks[/] lists them.", metavar="TASK")],
     recipe: Annotated[
         str,
         typer.Option(
-            help="[bold]paper[/]: 192 maps, lengths to 64, for a GPU; [bold]released[/] and [bold]preprint[/]: the "
-            "same with the settings of the paper's code; [bold]long[/]: a high, constant learning rate, generalises "
-            "to far longer inputs; [bold]small[/]: two CPU minutes."
+            help="[bold]paper[/]: 192 maps, lengths to 64, for a GPU; [bold]robust[/]: as the shipped weights were "
+            "trained, with inputs of every structure; [bold]small[/]: two CPU minutes."
         ),
     ] = "paper",
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="[bold]shuffle-exchange[/], or a baseline with settings of its own: " + bold_names(BASELINES) + ".",
-            show_default="shuffle-exchange",
-            metavar="NAME",
-        ),
-    ] = None,
+    model: ModelName = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder of the run.", show_default="runs/TASK, runs/TASK-NAME with --model")
     ] = None,
@@ -103,10 +94,10 @@ def train(
     changes = [f"{name}={value}" for name, value in named.items() if value is not None] + (change or [])
     config = override(Run(folder).config if resume else with_model(RECIPES[recipe](task), model), changes)
     messages = TrainMessages(
-        command=f"riffle train {task}",
+        command=f"train {task}",
         metric="symbols right on held-out examples",
         score="{} at {}",
-        next_step="See how far it generalises: riffle eval",
+        next_step="See how far it generalises: {} eval",
     )
     train_run(
         config, folder, messages, show=show, resume=resume, device=device, graph=graph, timeout=timeout, json=json
@@ -116,15 +107,17 @@ def train(
 class TrainMessages(NamedTuple):
     """The wording of a command's messages about its run."""
 
-    command: str  # without its options
+    command: str  # without program and options
     metric: str  # what an evaluation measures
     score: str  # format of an accuracy and of the length or split that it belongs to
-    next_step: str  # what to do with a finished run; its folder is appended
+    next_step: str  # what to do with a finished run; {} is the program, and the run's folder is appended
 
     def resume_command(self, folder: Path, ranks: RankGroup) -> str:
         """The command that continues a run."""
-        launcher = f"torchrun --nproc-per-node {ranks.size} -m " if ranks.size > 1 else ""
-        return f"{launcher}{self.command} --resume --out {folder}"
+        start = program()
+        if ranks.size > 1:
+            start = f"torchrun --nproc-per-node {ranks.size} -m {start.removeprefix('python -m ')}"
+        return f"{start} {self.command} --resume --out {folder}"
 
 
 def train_run(
@@ -175,7 +168,8 @@ def train_run(
         print_json({"task": config.task, "run": str(folder), "device": device, "metrics": metrics})
     elif ranks.is_rank0:
         kept = f" Kept are the weights after step {Run(folder).weights_step()}." if config.train.keep == "best" else ""
-        errors.print(f"The run is in {folder}.{kept} {messages.next_step} {folder}", markup=False, soft_wrap=True)
+        next_step = messages.next_step.format(program())
+        errors.print(f"The run is in {folder}.{kept} {next_step} {folder}", markup=False, soft_wrap=True)
 
 
 def _train_with_bar(run: Run, ranks: RankGroup, device: torch.device, graph: bool, messages: TrainMessages) -> None:
