@@ -48,7 +48,9 @@ def reproduce(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder of all results; these go to OUT/NAME.", show_default=f"{RESULTS}, runs/quick if quick"),
+        typer.Option(
+            help="Folder of all results; these go to OUT/NAME.", show_default=f"{RESULTS}, runs/quick if quick"
+        ),
     ] = None,
     device: Annotated[
         str,

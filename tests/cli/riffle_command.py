@@ -11,7 +11,7 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +19,9 @@ from unittest.mock import patch
 
 import torch
 
-from riffle.cli import main
+from research.cli import main as research_main
+from riffle.cli import IN_A_CLONE
+from riffle.cli import main as riffle_main
 
 TINY = ("--features", "8", "--set", "data.bins=4,8", "--set", "train.evaluate_lengths=8", "--device", "cpu")
 
@@ -45,13 +47,22 @@ def small_files(limit: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
+def riffle_or_research(*arguments: object) -> tuple[list[str], Callable[[], None]]:
+    """The words that start a command, and its program: ``python -m research`` for what only a clone has."""
+    words = [str(argument) for argument in arguments]
+    if {" ".join(words[:1]), " ".join(words[:2])} & set(IN_A_CLONE):
+        return ["research/__main__.py", *words], research_main
+    return ["riffle", *words], riffle_main
+
+
 def riffle(*arguments: object) -> Result:
     """Run a command; what is not turned into an exit code comes out as the exception it is."""
     out, err, code = io.StringIO(), io.StringIO(), 0
+    words, main = riffle_or_research(*arguments)
     with (
         redirect_stdout(out),
         redirect_stderr(err),
-        patch.object(sys, "argv", ["riffle", *map(str, arguments)]),
+        patch.object(sys, "argv", words),
         patch.object(threading, "excepthook", threading.excepthook),
     ):
         try:
@@ -74,8 +85,7 @@ class ForkedCommand:
         self._folder = tempfile.TemporaryDirectory()
         self._printed = [Path(self._folder.name) / name for name in ("out", "err")]
         context = multiprocessing.get_context("forkserver")
-        words = ["riffle", *map(str, arguments)]
-        self._process = context.Process(target=_run, args=(words, os.getcwd(), self._printed))
+        self._process = context.Process(target=_run, args=(*riffle_or_research(*arguments), os.getcwd(), self._printed))
         self._process.start()
         assert self._process.pid is not None
         self.pid = self._process.pid
@@ -114,7 +124,7 @@ class ForkedCommand:
         return out, err
 
 
-def _run(words: list[str], folder: str, printed: list[Path]) -> None:
+def _run(words: list[str], main: Callable[[], None], folder: str, printed: list[Path]) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.chdir(folder)
     for number, path in enumerate(printed, start=1):

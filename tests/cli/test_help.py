@@ -1,27 +1,41 @@
-"""Help: at once, for every command and every option."""
+"""Help: at once, for every command and every option; and how little of riffle a command loads."""
 
 from __future__ import annotations
 
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from typing import Any
 
-import click
 import pytest
-import typer
 
-from riffle.cli import app
+from research.cli import COMMANDS as ALL_COMMANDS
+from riffle.cli import COMMANDS, IN_A_CLONE, build
 
 from .riffle_command import riffle, succeed
 
-COMMANDS: dict[str, click.Command] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+
+def commands_of(group: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Every command below a group, by its name."""
+    for word in group.list_commands(None):
+        command = group.get_command(group.make_context("riffle", [], resilient_parsing=True), word)
+        if hasattr(command, "list_commands"):
+            yield from commands_of(command, f"{word} ")
+        else:
+            yield name + word, command
+
+
+EVERY = dict(commands_of(build(ALL_COMMANDS)))
 
 
 def test_the_commands() -> None:
-    assert {"train", "eval", "solve", "tasks", "info", "export"} <= COMMANDS.keys()
+    assert {"train", "eval", "solve", "tasks", "info", "export"} <= EVERY.keys()
+    assert EVERY.keys() - dict(commands_of(build())).keys() == set(IN_A_CLONE)
     for flag in ("--help", "-h"):
         text = succeed(flag).out
         assert all(re.search(rf"\b{name}\b", text) for name in COMMANDS)
+        assert not any(re.search(rf"\b{name}\b", text) for name in ("reproduce", "bench", "plan"))
         assert "riffle train reverse --recipe small" in text
 
 
@@ -31,43 +45,75 @@ def test_no_command_shows_the_help() -> None:
     assert "Usage" in result.out + result.err
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", EVERY)
 def test_every_option_is_explained(name: str) -> None:
-    text = " ".join(succeed(name, "--help").out.split())
-    summary = (COMMANDS[name].help or "").strip().splitlines()[0]
+    text = " ".join(succeed(*name.split(), "--help").out.split())
+    summary = (EVERY[name].help or "").strip().splitlines()[0]
     assert summary.endswith((".", ":"))
-    for parameter in COMMANDS[name].params:
+    for parameter in EVERY[name].params:
         assert getattr(parameter, "help", None), f"riffle {name}: {parameter.name} has no help"
-        if isinstance(parameter, click.Option) or parameter.param_type_name == "option":
+        if parameter.param_type_name == "option":
             assert all(flag in text for flag in parameter.opts), f"riffle {name}: {parameter.opts}"
 
 
+def run_alone(code: str) -> str:
+    """What a program prints in a process of its own."""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize("name", IN_A_CLONE)
+def test_what_needs_a_clone_says_so(name: str) -> None:
+    code = f"import sys; sys.argv = ['riffle', *{name.split()}, '--quick']; from riffle.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr == f"error: riffle {name} needs a clone of the repository: there it is python -m research {name}\n"
+
+
 def test_help_does_not_load_torch() -> None:
-    code = (
-        "import sys, riffle.cli, typer; typer.main.get_command(riffle.cli.app); import riffle; riffle.__version__; "
-        "heavy = {'torch', 'numpy', 'matplotlib', 'tensorboard', 'huggingface_hub'} & set(sys.modules); "
-        "assert not heavy, heavy"
+    run_alone(
+        "import sys; sys.argv = ['riffle', '--help']; import atexit, riffle; riffle.__version__; "
+        "heavy = lambda: {'torch', 'numpy', 'matplotlib', 'tensorboard', 'huggingface_hub'} & set(sys.modules); "
+        "atexit.register(lambda: heavy() and os._exit(3)); import os; from riffle.cli import main; main()"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_solving_loads_what_it_needs() -> None:
+    """Of riffle at most 40 modules, and neither other commands nor what trains, shards or launches kernels."""
+    printed = run_alone(
+        "import sys; from riffle.cli import build; build()(['solve', 'add', '1', '1'], standalone_mode=False); "
+        "print(*(name for name in sys.modules if name.split('.')[0] == 'riffle'))"
+    )
+    loaded = set(printed.split()[1:])
+    assert len(loaded) <= 40, sorted(loaded)
+    assert {name for name in loaded if name.startswith("riffle.cli.")} == {"riffle.cli.display", "riffle.cli.solve"}
+    assert not {"riffle.parallel", "riffle.train.distributed", "riffle.train.optim", "riffle.recipes"} & loaded
+
+
+def test_the_hub_is_loaded_when_it_is_used() -> None:
+    run_alone(
+        "import sys, torch; from riffle import SequenceModel, ShuffleExchange; ShuffleExchange(2)(torch.zeros(1, 3, 2)); "
+        "assert ShuffleExchange.push_to_hub.__doc__; assert 'huggingface_hub' not in sys.modules"
+    )
 
 
 @pytest.mark.parametrize(
     "work",
     [
         "import torch; riffle.ShuffleExchange(2)(torch.zeros(1, 3, 2))",
-        "riffle.cli.app(['solve', 'sort', '3 1 2'], standalone_mode=False)",
-        "riffle.cli.app(['lambada', 'solve', 'Ann met Bob. Bob smiled at ___'], standalone_mode=False)",
+        "build()(['solve', 'sort', '3 1 2'], standalone_mode=False)",
+        "build()(['lambada', 'solve', 'Ann met Bob. Bob smiled at ___'], standalone_mode=False)",
     ],
     ids=["network", "solve", "lambada solve"],
 )
 def test_only_a_compiled_network_loads_the_compiler(work: str) -> None:
-    code = (
-        f"import sys, riffle.cli, riffle; names = [getattr(riffle, name) for name in riffle.__all__]; {work}; "
+    run_alone(
+        f"import sys, riffle; from riffle.cli import build; [getattr(riffle, name) for name in riffle.__all__]; {work}; "
         "assert 'torch._dynamo' not in sys.modules and 'sympy' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_python_m_riffle_is_riffle() -> None:
-    done = subprocess.run([sys.executable, "-m", "riffle", "--help"], capture_output=True, text=True, check=True)
-    assert "solve" in done.stdout
+@pytest.mark.parametrize("program", ["riffle", "research"])
+def test_both_programs_start(program: str) -> None:
+    done = subprocess.run([sys.executable, "-m", program, "--help"], capture_output=True, text=True, check=True)
+    assert f"Usage: python -m {program}" in done.stdout
+    assert ("reproduce" in done.stdout) == (program == "research")
