@@ -69,11 +69,12 @@ class HubMixin:
             **kwargs: See ``huggingface_hub.ModelHubMixin.from_pretrained``.
         """
         options = {"strict": strict, "device": device, "dtype": dtype, **kwargs}
-        module: Any = _hub_class(cls).from_pretrained(pretrained_model_name_or_path, **options)
+        kind: Any = cls
+        module: Any = _hub_class(kind).from_pretrained(pretrained_model_name_or_path, **options)
         module.__class__ = cls
-        return module  # type: ignore[no-any-return]
+        return module
 
-    def _on_hub(self) -> Any:
+    def _on_hub(self: Any) -> Any:
         """The same module as an object of the class that can be saved."""
         args, kwargs = self._arguments
         hub = _hub_class(type(self))
@@ -87,18 +88,17 @@ class HubMixin:
 
 
 @functools.cache
-def _hub_class(kind: type[HubMixin]) -> Any:
+def _hub_class(ours: Any) -> Any:
     """A class of ours with the methods of huggingface_hub before its own."""
     from huggingface_hub import PyTorchModelHubMixin
 
-    facts = {name: list(fact) if isinstance(fact, list) else fact for name, fact in kind._card_facts.items()}
-    ours: Any = kind
+    facts = {name: list(fact) if isinstance(fact, list) else fact for name, fact in ours._card_facts.items()}
 
     class Hub(PyTorchModelHubMixin, ours, model_card_template=MODEL_CARD, paper_url=PAPER, **facts):
-        _load_as_pickle = kind._load_as_pickle
+        _load_as_pickle = ours._load_as_pickle
 
         def generate_model_card(self, *args: Any, **kwargs: Any) -> Any:
             """The card that is saved beside the weights, README.md."""
-            return super().generate_model_card(*args, **kwargs, kind=kind.__name__)
+            return super().generate_model_card(*args, **kwargs, kind=ours.__name__)
 
     return Hub

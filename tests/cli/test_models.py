@@ -30,13 +30,6 @@ def test_train_evaluate_and_solve(model: str, tmp_path: Path) -> None:
     assert solved.code == 0, solved.err
 
 
-def test_help_names_every_model() -> None:
-    shown = riffle("train", "--help").out
-    assert all(name in shown for name in BASELINES)
-    shown = riffle("reproduce", "--help").out
-    assert all(name in shown for name in FIGURES)
-
-
 def test_a_length_too_heavy_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     riffle("train", "reverse", "--model", "dngpu", *TINY, "--steps", 1, "--out", folder)
