@@ -29,8 +29,8 @@ def bench(
     forms: Annotated[
         str | None,
         typer.Option(
-            help="How to run the rows: [bold]eager[/], the reference backend in float32, [bold]fused[/], the kernels in "
-            "bfloat16, [bold]riffle[/], as a module in one's own loop, and others, listed as those of --rows.",
+            help="How to run the rows: [bold]eager[/], the reference backend in float32, [bold]fused[/], the kernels "
+            "in bfloat16, [bold]riffle[/], as a module in one's own loop, and others, listed as those of --rows.",
             show_default="all; on a CPU eager, riffle, encoder",
             metavar="NAMES",
         ),

@@ -69,15 +69,15 @@ class HubMixin:
             **kwargs: See ``huggingface_hub.ModelHubMixin.from_pretrained``.
         """
         options = {"strict": strict, "device": device, "dtype": dtype, **kwargs}
-        kind: Any = cls
-        module: Any = _hub_class(kind).from_pretrained(pretrained_model_name_or_path, **options)
+        hub: Any = _hub_class(cls)  # type: ignore[arg-type]  # mypy takes its objects' hash for the class's
+        module = hub.from_pretrained(pretrained_model_name_or_path, **options)
         module.__class__ = cls
         return module
 
-    def _on_hub(self: Any) -> Any:
+    def _on_hub(self) -> Any:
         """The same module as an object of the class that can be saved."""
         args, kwargs = self._arguments
-        hub = _hub_class(type(self))
+        hub = _hub_class(type(self))  # type: ignore[arg-type]
         module = hub.__new__(hub, *args, **kwargs)
         vars(module).update(vars(self))
         return module

@@ -67,7 +67,9 @@ def test_what_needs_a_clone_says_so(name: str) -> None:
     code = f"import sys; sys.argv = ['riffle', *{name.split()}, '--quick']; from riffle.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 1
-    assert done.stderr == f"error: riffle {name} needs a clone of the repository: there it is python -m research {name}\n"
+    assert (
+        done.stderr == f"error: riffle {name} needs a clone of the repository: there it is python -m research {name}\n"
+    )
 
 
 def test_help_does_not_load_torch() -> None:
@@ -92,8 +94,8 @@ def test_solving_loads_what_it_needs() -> None:
 
 def test_the_hub_is_loaded_when_it_is_used() -> None:
     run_alone(
-        "import sys, torch; from riffle import SequenceModel, ShuffleExchange; ShuffleExchange(2)(torch.zeros(1, 3, 2)); "
-        "assert ShuffleExchange.push_to_hub.__doc__; assert 'huggingface_hub' not in sys.modules"
+        "import sys, torch; from riffle import SequenceModel, ShuffleExchange; "
+        "ShuffleExchange(2)(torch.zeros(1, 3, 2)); assert ShuffleExchange.push_to_hub.__doc__; assert 'huggingface_hub' not in sys.modules"
     )
 
 
@@ -108,8 +110,8 @@ def test_the_hub_is_loaded_when_it_is_used() -> None:
 )
 def test_only_a_compiled_network_loads_the_compiler(work: str) -> None:
     run_alone(
-        f"import sys, riffle; from riffle.cli import build; [getattr(riffle, name) for name in riffle.__all__]; {work}; "
-        "assert 'torch._dynamo' not in sys.modules and 'sympy' not in sys.modules"
+        "import sys, riffle; from riffle.cli import build; [getattr(riffle, name) for name in riffle.__all__]; "
+        f"{work}; assert 'torch._dynamo' not in sys.modules and 'sympy' not in sys.modules"
     )
 
 
