@@ -65,6 +65,10 @@ def prepare(
 
     The folder holds one stream of tokens and an index of passages for train, validation (other books) and every
     evaluation file. It appears only when everything is done.
+
+    What to download by hand: lambada-dataset.tar.gz (LAMBADA's novels and passages) from
+    https://zenodo.org/records/2630551, for --lambada; word vectors, for --vectors: wiki-news-300d-1M.vec from
+    fasttext.cc or glove.6B.300d.txt from nlp.stanford.edu/projects/glove.
     """
     from research.lambada.prepare import PrepareConfig
     from research.lambada.prepare import prepare as prepare_corpus

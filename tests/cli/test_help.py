@@ -94,8 +94,8 @@ def test_solving_loads_what_it_needs() -> None:
 
 def test_the_hub_is_loaded_when_it_is_used() -> None:
     run_alone(
-        "import sys, torch; from riffle import SequenceModel, ShuffleExchange; "
-        "ShuffleExchange(2)(torch.zeros(1, 3, 2)); assert ShuffleExchange.push_to_hub.__doc__; assert 'huggingface_hub' not in sys.modules"
+        "import sys, torch; from riffle import SequenceModel, ShuffleExchange as Net; "
+        "Net(2)(torch.zeros(1, 3, 2)); assert Net.push_to_hub.__doc__; assert 'huggingface_hub' not in sys.modules"
     )
 
 

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import io
 import shutil
-import sys
 import tarfile
 from itertools import starmap
 from pathlib import Path
 
 import numpy as np
 import pytest
-import typer
 from cli.riffle_command import TINY, succeed
 
 from research.reproduce.synthetic import prepare_synthetic_corpus
-from riffle.cli import app
 
-from .workspace import CORPUS, PACKED, READER, RESULTS, RUN
+from .workspace import CORPUS, READER, RESULTS, RUN
 
-COMMAND = typer.main.get_command(app)  # made once, not for every command that is run
-COMMITTED = Path(__file__).parents[2] / "results"
+COMMITTED = Path(__file__).parents[2] / "research" / "results"
 
 
 @pytest.fixture(scope="session")
@@ -35,7 +31,6 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
         small = ("--features", 8, "--precision", "fp32", "--device", "cpu", "--set", "model.blocks=1")
         sizes = ("--set", "data.bins=32", "--set", "data.batch=4", "--set", "train.evaluate_every=0", "--steps", 2)
         succeed("lambada", "train", "--corpus", CORPUS, *small, *sizes, "--out", READER)
-        succeed("lambada", "pack", CORPUS, PACKED)
         succeed("eval", RUN, "--lengths", 4, "--examples", 1, "--device", "cpu")
         succeed("lambada", "eval", "--run", READER, "--split", "development")
     for name in ("sharing", "timing-addition"):
@@ -66,15 +61,14 @@ def _without_pictures_and_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("plots.save_figure", "demo.server.serve"):
         monkeypatch.setattr(f"riffle.{name}", lambda *arguments, **options: None)
     for name in ("train_runs", "measure_series"):
-        monkeypatch.setattr(sys.modules["research.cli.reproduce"], name, lambda *arguments: 0)
+        monkeypatch.setattr(f"research.cli.reproduce.{name}", lambda *arguments: 0)
     for figure in ("LearningFigure", "TimingFigure"):
         monkeypatch.setattr(f"research.reproduce.figure.{figure}.save", lambda *arguments: [])
-    monkeypatch.setattr("riffle.cli.app", COMMAND)
     monkeypatch.setattr("riffle.environment.commit", lambda: None)
     monkeypatch.setattr("os.fsync", lambda handle: None)
     monkeypatch.setattr("webbrowser.open", lambda address: True)
-    for name in ("books", "vectors"):
-        monkeypatch.setattr(f"riffle.lambada.{name}.map_in_order", _in_this_process)
+    for name in ("research.lambada.books", "riffle.lambada.vectors"):
+        monkeypatch.setattr(f"{name}.map_in_order", _in_this_process)
 
 
 def _in_this_process(function, jobs, workers, initializer=None):

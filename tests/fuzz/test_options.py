@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from cli.riffle_command import riffle
+from cli.test_help import EVERY as COMMANDS
 from hypothesis import given
 from hypothesis import strategies as st
 
-from riffle.cli import app
-
-from .workspace import CORPUS, PACKED, READER, RESULTS, RUN, contents, copy_of, invoke, some, unfinished
+from .workspace import CORPUS, READER, RESULTS, RUN, contents, copy_of, invoke, some, unfinished
 
 SMALL = (
     "--set",
@@ -42,8 +39,6 @@ BASES: dict[str, tuple[str, ...]] = {
     "inspect": (RUN, "--lengths", "4", "--examples", "1", "--device", "cpu"),
     "route": ("3", "1", "0", "2"),
     "lambada prepare": ("--novels", "data/few.txt", "--out", "made", "--workers", "1"),
-    "lambada pack": (CORPUS, "parts"),
-    "lambada unpack": (PACKED, "made"),
     "lambada train": ("--corpus", CORPUS, *SMALL, "--set", "data.bins=32", "--precision", "fp32", "--out", "new"),
     "lambada eval": ("--run", READER, "--split", "development", "--device", "cpu"),
     "lambada solve": ("the guard was otto", "--run", READER, "--device", "cpu"),
@@ -76,21 +71,6 @@ OUTSIDE = (".", "/", "..", "-", "nowhere", "nowhere/x", "out.png", "out.svg", "o
 INSIDE = (RUN, READER, CORPUS, "runs", "data", f"{RUN}/config.json", "data/few.txt", "data/vectors.npz")
 POOLS = (NUMBERS, NAMES, QUANTITIES, CHANGES, TEXTS, OUTSIDE, INSIDE)
 VALUES = st.one_of(*map(st.sampled_from, POOLS), st.text(max_size=6))
-
-
-def commands() -> Iterator[tuple[str, Any]]:
-    """Every command by its name, from typer's own tree."""
-    pending = [("", typer.main.get_command(app))]
-    while pending:
-        name, command = pending.pop()
-        below = getattr(command, "commands", None)
-        if below is None:
-            yield name, command
-        else:
-            pending += [(f"{name} {each}".strip(), found) for each, found in below.items()]
-
-
-COMMANDS = dict(sorted(commands()))
 
 
 def settings_of(command: Any) -> st.SearchStrategy[list[str]]:

@@ -22,7 +22,7 @@ from riffle.lambada.vectors import WordVectors, write_vectors
 
 from .novels import write_novels
 
-COMMANDS = ("prepare", "pack", "unpack", "train", "eval", "solve", "report", "ship")
+COMMANDS = ("prepare", "train", "eval", "solve", "report", "ship")
 ROOT = Path(__file__).parents[2]
 DOCS = "".join((ROOT / page).read_text(encoding="utf-8") for page in ("docs/lambada.md", "research/lambada/README.md"))
 PASSAGE = "The cook was Alba. The guard was Otto. The smith was Ines. At noon the king waved to"

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from research.bench import workloads
 from research.bench.cost import network_flops
-from research.bench.workloads import FORMS, OWN_LOOP_FORMS, row_names
+from research.bench.workloads import row_names
 from riffle import ShuffleExchange
 
 from . import tiny
@@ -121,12 +121,6 @@ def test_an_unknown_row() -> None:
     assert result.code == 1
     assert "no row 'latensy'" in result.err
     assert all(name in result.err for name in row_names("cpu"))
-
-
-def test_help_lists_the_rows() -> None:
-    text = " ".join(succeed("bench", "--help").out.split())
-    for name in (*row_names("cuda"), *FORMS, *OWN_LOOP_FORMS):
-        assert name in text
 
 
 def test_the_shortest_row_as_it_is(tmp_path: Path) -> None:

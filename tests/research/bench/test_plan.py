@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import doctest
 import json
+import os
 import re
 import shlex
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
-from typer.testing import CliRunner
-
-from riffle.cli import app
+from cli.riffle_command import riffle
 
 PAGE = Path(__file__).parents[3] / "research" / "plan.md"
 COMMAND = "plan --length 2^30 --maps 192 --gpus 64 --link 400Gb"
 
 
 def plan(command: str) -> str:
-    result = CliRunner().invoke(app, shlex.split(command), env={"COLUMNS": "120"}, catch_exceptions=False)
-    assert result.exit_code == 0
-    return result.stdout
+    with patch.dict(os.environ, COLUMNS="120"):
+        result = riffle(*shlex.split(command))
+    assert result.code == 0, result.err
+    return result.out
 
 
 def numbers(command: str) -> Any:
@@ -54,8 +55,9 @@ def test_the_table_is_the_one_of_the_page() -> None:
 
 @pytest.mark.parametrize(("length", "streams"), [("2^20", False), ("2^30", True)])
 def test_what_one_gpu_cannot_hold_can_be_streamed(length: str, streams: bool) -> None:
-    result = CliRunner().invoke(app, ["plan", "--length", length, "--gpus", "64"], catch_exceptions=False)
-    assert ("the 412.3 GB of cells can be streamed" in result.stderr) == streams
+    assert (
+        "the 412.3 GB of cells can be streamed" in riffle("plan", "--length", length, "--gpus", "64").err
+    ) == streams
 
 
 def test_a_plot(tmp_path: Path) -> None:
@@ -78,8 +80,7 @@ def test_a_plot(tmp_path: Path) -> None:
     ],
 )
 def test_mistakes(option: str, message: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(message)):
-        plan(f"plan {option}")
+    assert message in riffle("plan", *option.split()).err
 
 
 def test_examples_of_the_page_run() -> None:
