@@ -5,7 +5,6 @@ from __future__ import annotations
 import doctest
 import json
 import os
-import re
 import shlex
 from pathlib import Path
 from typing import Any
