@@ -5,7 +5,8 @@
 An entry of TRIALS.json names a run and gives its options of ``train``: ``{"name": ["add", "--set", "..."]}``. Its
 scores go to FOLDER/NAME/selection.json: of uniform and structured examples, at powers of two and between them, and for
 sums also by the longest distance that a carry travels. They serve to choose recipes, seeds and steps, so none of their
-inputs is one of the tests'. ``--stop-after`` ends all training in time and scores every run with the weights it has by then.
+inputs is one of the tests'. ``--stop-after`` ends all training in time and scores every run with the weights it has
+by then.
 ``--ship`` writes the best run of each task as a small folder.
 """
 

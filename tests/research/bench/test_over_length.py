@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from research.baselines import NeuralGPU
-from research.bench.over_length import Series, graphed_steps, limit_memory, measure_series, slope
+from research.bench.over_length import Series, graphed_steps, measure_series
 
 
 class Growing(nn.Module):
@@ -48,19 +47,6 @@ def test_a_series_stops_where_time_ends(monkeypatch: pytest.MonkeyPatch) -> None
     assert [point["milliseconds"] for point in result["points"]] == [100, 400, 1600]
     assert result["stopped"] == "32 would take over 6.3 s"
     assert measure(monkeypatch, 10**6, budget=6.5)["stopped"] is None
-
-
-def test_the_limit_of_memory_names_a_gpu_by_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    set_to: list[tuple[float, int | None]] = []
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=44e9))
-    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda *given: set_to.append(given))
-    limit_memory(11, torch.device("cuda"))
-    limit_memory(None, torch.device("cuda:1"))
-    assert set_to == [(0.25, None), (1.0, 1)]
-
-
-def test_slope() -> None:
-    assert slope({1: 1.0, 2: 8.0}) == 3
 
 
 @pytest.mark.gpu
