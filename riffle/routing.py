@@ -38,6 +38,8 @@ Settings = tuple[tuple[bool, ...], ...]
 """A setting for every switch of every layer: ``settings[layer][switch]``, True if it exchanges its pair."""
 MESSAGE_BITS = 16
 """The first features of a cell, lowest bit first: a message is a whole number below 65536."""
+MAX_DRAWN = 64
+"""Messages up to which a route is drawn; the lines of more cannot be distinguished."""
 SATURATED = 40.0
 """Size of the weights: sigmoid(-40) is below half a unit of float64 rounding, so gates are exactly open or closed."""
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, get_args
 
+import torch
 from torch import Tensor
 
 Sharing = Literal["block", "minimal", "full", "none"]
@@ -150,3 +151,12 @@ def padded_length(length: int, pad: Pad = "power") -> int:
     """
     # Written as a multiple of two, which a compiler sees to be even for every length; no length is below 1.
     return 2 * ((length + 1) // 2) if pad == "even" else 2 ** bits(length)
+
+
+def shuffled_wires(layer: Layer, cells: int) -> list[int]:
+    """Which wire each wire behind a layer's shuffle comes from.
+
+    >>> shuffled_wires(schedule(3)[0], 8)
+    [0, 2, 4, 6, 1, 3, 5, 7]
+    """
+    return SHUFFLES[layer.shuffle](torch.arange(cells).view(1, cells, 1)).flatten().tolist()

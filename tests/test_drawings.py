@@ -1,25 +1,17 @@
-"""Drawings of the network and of a route: a box for every switch, a line for every skip and message, the same bytes."""
+"""The drawing of a route: a box for every switch, a line for every message, the same bytes."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import typer
 from routing.test_routing import shuffled
-from typer.testing import CliRunner
 
-from riffle.drawings import draw_network, draw_route, main
+from riffle.drawings import draw_route
 from riffle.routing import route
-from riffle.shuffle import SHARINGS, schedule
 
 DOCS = Path(__file__).parents[1] / "docs"
-
-
-def boxes(svg: str) -> list[str]:
-    return re.findall(r'id="(switch-\d+-\d+)"', svg)
 
 
 def drawn_settings(svg: str) -> dict[tuple[int, int], bool]:
@@ -29,41 +21,6 @@ def drawn_settings(svg: str) -> dict[tuple[int, int], bool]:
 
 def expected_settings(permutation: list[int]) -> dict[tuple[int, int], bool]:
     return {(layer, q): on for layer, switches in enumerate(route(permutation)) for q, on in enumerate(switches)}
-
-
-@pytest.mark.parametrize(("k", "blocks"), [(1, 2), (2, 3), (3, 1), (4, 2)])
-@pytest.mark.parametrize("sharing", SHARINGS)
-def test_one_box_per_switch_and_one_arc_per_skip(k: int, blocks: int, sharing: str, tmp_path: Path) -> None:
-    file = tmp_path / "network.svg"
-    draw_network(k, blocks, sharing, path=file)
-    svg, layers = file.read_text(), schedule(k, blocks, sharing)
-    assert len(set(boxes(svg))) == len(boxes(svg)) == len(layers) * 2**k // 2
-    arcs = set(re.findall(r'id="skip-(\d+)"', svg))
-    assert arcs == {str(index) for index, layer in enumerate(layers) if layer.skip is not None}
-    for unit in {layer.unit for layer in layers}:
-        assert f"<!-- {unit} " in svg, "not in the legend"
-
-
-def test_a_colour_per_unit(tmp_path: Path) -> None:
-    file = tmp_path / "network.svg"
-    draw_network(3, 2, "minimal", path=file)
-    colours = {}
-    for layer, colour in re.findall(r'id="switch-(\d+)-0">.*?fill: (#[0-9a-f]{6})', file.read_text(), re.DOTALL):
-        colours.setdefault(schedule(3, 2, "minimal")[int(layer)].unit, set()).add(colour)
-    assert len(colours) == 9
-    assert all(len(used) == 1 for used in colours.values())
-    assert len(set.union(*colours.values())) == 9
-
-
-def test_command_writes_every_file_asked_for(tmp_path: Path) -> None:
-    files = [tmp_path / "network.svg", tmp_path / "network.png"]
-    command = typer.Typer()
-    command.command()(main)
-    options = ["--bits", "2", "--blocks", "1", "--sharing", "full"]
-    result = CliRunner().invoke(command, [*map(str, files), *options])
-    assert result.exit_code == 0, result.output
-    assert len(boxes(files[0].read_text())) == 3 * 2
-    assert files[1].read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize("n", [2, 4, 8, 16, 32])
@@ -99,14 +56,12 @@ def test_too_many_messages(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["svg", "png"])
-@pytest.mark.parametrize("draw", [lambda path: draw_network(2, path=path), lambda path: draw_route([3, 1, 0, 2], path)])
-def test_the_same_drawing_gives_the_same_file(draw: Callable[[Path], None], kind: str, tmp_path: Path) -> None:
+def test_the_same_drawing_gives_the_same_file(kind: str, tmp_path: Path) -> None:
     for name in "ab":
-        draw(tmp_path / f"{name}.{kind}")
+        draw_route([3, 1, 0, 2], tmp_path / f"{name}.{kind}")
     assert (tmp_path / f"a.{kind}").read_bytes() == (tmp_path / f"b.{kind}").read_bytes()
 
 
-def test_drawings_of_the_documentation() -> None:
+def test_the_drawing_of_the_documentation() -> None:
     """The boxes are compared, since fonts differ between versions of matplotlib."""
-    assert (DOCS / "network.png").stat().st_size > 0
     assert drawn_settings((DOCS / "route.svg").read_text()) == expected_settings([5, 3, 6, 2, 0, 1, 7, 4])

@@ -10,9 +10,10 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 import pytest
 
+from research.quantities import parse_bytes, parse_flops
 from riffle.config import ModelConfig, RunConfig, override, run_config_from_dict
 from riffle.files import DamagedFile, read_json, read_text
-from riffle.quantities import parse_bytes, parse_count, parse_flops, quote, shorten
+from riffle.quantities import parse_count, quote, shorten
 from riffle.schema import Range, decode
 
 

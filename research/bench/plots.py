@@ -12,8 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from research.quantities import format_milliseconds
 from riffle.plots import INK, LAST_COLOUR, PALETTE, WIRE, new_figure, save_figure, style, style_axes
-from riffle.quantities import format_length, format_milliseconds
+from riffle.quantities import format_length
 
 if TYPE_CHECKING:
     from research.bench.cost import Machine, ShardedWork

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from research.bench.workloads import FORMS, OWN_LOOP_FORMS, SECTIONS, Case
 from research.files import write_result
+from research.quantities import format_milliseconds
 from riffle.files import parse_json, read_text
-from riffle.quantities import DASH, format_milliseconds
+from riffle.quantities import DASH
 
 if TYPE_CHECKING:
     import torch

@@ -13,8 +13,9 @@ from rich.progress import Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from research.bench.record import Record, format_error, format_time
+from research.quantities import format_milliseconds, format_share
 from riffle.cli.display import Device, Json, choose_device, errors, output, print_json, require, titled_table
-from riffle.quantities import format_bytes, format_length, format_milliseconds, format_share
+from riffle.quantities import format_bytes, format_length
 
 
 def bench(

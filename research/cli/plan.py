@@ -9,16 +9,9 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 from rich.table import Table
 
+from research.quantities import format_milliseconds, parse_bytes, parse_flops, parse_seconds
 from riffle.cli.display import Json, errors, output, print_json, titled_table
-from riffle.quantities import (
-    MAX_COUNT,
-    format_bytes,
-    format_milliseconds,
-    parse_bytes,
-    parse_count,
-    parse_flops,
-    parse_seconds,
-)
+from riffle.quantities import MAX_COUNT, format_bytes, parse_count
 
 if TYPE_CHECKING:
     from research.bench.cost import ShardedCost

@@ -12,9 +12,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from research.cli.reproduce_runs import ReproduceOptions, measure_series, train_runs
+from research.quantities import format_milliseconds
 from riffle.cli.display import Json, errors, output, print_json, print_next, require, titled_table
 from riffle.files import FolderLock, write_atomically
-from riffle.quantities import format_bytes, format_milliseconds
+from riffle.quantities import format_bytes
 
 if TYPE_CHECKING:
     from research.reproduce.claims import Claim

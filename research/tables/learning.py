@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from research.quantities import format_share
 from research.reproduce.claims import SIMPLE, format_paper
 from research.reproduce.figures import chomsky as chomsky_figure
 from research.reproduce.figures import listops as listops_figure
@@ -20,7 +21,7 @@ from research.reproduce.results import accuracies, by_group, over_length, read_r
 from research.ship.card import format_accuracy, read_scores, summarize
 from research.tables.common import ROOT, read_json, row_of, table
 from riffle.config import RunConfig
-from riffle.quantities import DASH, format_percent, format_share
+from riffle.quantities import DASH, format_percent
 from riffle.tasks import TASKS
 from riffle.train.run import Run
 from riffle.train.shipped import SHIPPED

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import PurePath
 
+from research.quantities import format_milliseconds
 from research.registry import register
 from research.tables.common import ROOT, read_json
 from research.tables.lambada import compared, lambada, reading_speed, trained_alike
@@ -50,7 +51,7 @@ from research.tables.speed import (
     speed,
     timing,
 )
-from riffle.quantities import format_bytes, format_milliseconds, format_percent
+from riffle.quantities import format_bytes, format_percent
 
 
 def facts() -> str:

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from research.bench.record import format_time
+from research.quantities import format_milliseconds, format_share
 from research.tables.common import ROOT, commands, read_json, row_of, table, where
-from riffle.quantities import DASH, format_bytes, format_length, format_milliseconds, format_share
+from riffle.quantities import DASH, format_bytes, format_length
 from riffle.shuffle import PADS
 
 H200 = ROOT / "research" / "bench" / "results" / "h200.json"

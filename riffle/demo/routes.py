@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from riffle.demo.svg import EDGE, Grid, curve, errors_as_markup, tag
-from riffle.drawings import MAX_MESSAGES
-from riffle.routing import Settings, message_positions, parse_permutation, route
+from riffle.routing import MAX_DRAWN, Settings, message_positions, parse_permutation, route
 from riffle.shuffle import schedule
 
 
@@ -23,8 +22,8 @@ def show_route(text: str) -> str:
     words = text.replace(",", " ").split()
     if not words:
         raise ValueError("there is no permutation: type where each message goes, for example 3 1 0 2")
-    if len(words) > MAX_MESSAGES:
-        limit = f"the page draws up to {MAX_MESSAGES} messages, got {len(words)}"
+    if len(words) > MAX_DRAWN:
+        limit = f"the page draws up to {MAX_DRAWN} messages, got {len(words)}"
         raise ValueError(f"{limit}; the command riffle route takes more")
     permutation = parse_permutation(text)
     settings = route(permutation)

@@ -9,9 +9,8 @@ import torch
 
 from riffle.demo.solve import LoadedRun, parse_input
 from riffle.demo.svg import BOX, EDGE, PITCH, TOP, Grid, curve, errors_as_markup, tag
-from riffle.drawings import shuffled_wires
 from riffle.inspect import Trace, trace
-from riffle.shuffle import SHUFFLES, Layer, bits
+from riffle.shuffle import SHUFFLES, Layer, bits, shuffled_wires
 from riffle.tasks import Task
 from riffle.tasks.task import trim
 

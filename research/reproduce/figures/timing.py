@@ -11,11 +11,11 @@ from torch import nn
 
 from research.baselines import NeuralGPU, UniversalReader
 from research.bench.over_length import SLOPE_POINTS, Series, SeriesForm, SeriesWork, longest_within, points, slope
+from research.quantities import format_milliseconds
 from research.reproduce.charts import timing_figure
 from research.reproduce.claims import Claim
 from research.reproduce.figure import TimingFigure
 from riffle.models.sequence import SequenceModel
-from riffle.quantities import format_milliseconds
 from riffle.tasks import get_task
 
 OURS = "shuffle-exchange"
