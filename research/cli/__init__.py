@@ -6,13 +6,14 @@ from research.registry import register
 from riffle import cli
 from riffle.cli import Command
 
-PREPARE = {
+LAMBADA = {
     "prepare": Command("research.cli.prepare", "prepare"),
-    "ship": Command("research.cli.ship", "ship"),
+    "report": Command("research.cli.reader", "report"),
+    "ship": Command("research.cli.reader", "ship"),
 }
 COMMANDS: cli.Commands = {
     **cli.COMMANDS,
-    "lambada": cli.LAMBADA._replace(commands={**PREPARE, **cli.LAMBADA.commands}),
+    "lambada": cli.LAMBADA._replace(commands={**LAMBADA, **cli.LAMBADA.commands}),
     "reproduce": Command("research.cli.reproduce", "reproduce", "Measure"),
     "bench": Command("research.cli.bench", "bench", "Measure"),
     "plan": Command("research.cli.plan", "plan", "Measure"),

@@ -70,11 +70,11 @@ def prepare(
     https://zenodo.org/records/2630551, for --lambada; word vectors, for --vectors: wiki-news-300d-1M.vec from
     fasttext.cc or glove.6B.300d.txt from nlp.stanford.edu/projects/glove.
     """
+    from research.lambada.corpus import check_replaceable
+    from research.lambada.passages import PassageFilters
     from research.lambada.prepare import PrepareConfig
     from research.lambada.prepare import prepare as prepare_corpus
     from research.lambada.sources import download_archive, source_bytes
-    from riffle.lambada.corpus import check_replaceable
-    from riffle.lambada.passages import PassageFilters
 
     check_replaceable(out, overwrite)  # before minutes of work
     if checksum is not None and download is None:

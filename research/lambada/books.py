@@ -19,11 +19,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from research.lambada.sources import SourceText
-from riffle.lambada.passages import (
+from research.lambada.passages import (
     BookPassages,
     Bools,
-    Ints,
     NgramIndex,
     PassageFilters,
     find_passages,
@@ -31,6 +29,8 @@ from riffle.lambada.passages import (
     sentence_starts,
     word_hash,
 )
+from research.lambada.sources import SourceText
+from riffle.lambada.passages import Ints
 from riffle.lambada.tokens import CLOSING_MARKS, END_MARKS, FUNCTION_WORDS, is_word, join_ellipses, tokenise_chunk
 
 _PARAGRAPH = "\0"

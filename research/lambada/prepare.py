@@ -19,21 +19,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from research.lambada.books import can_be_answer, parse_books
-from research.lambada.sources import novel_texts, source_bytes, source_texts, token_bytes
-from riffle.lambada.corpus import Corpus, CorpusWriter, atomic_folder, corpus_statistics, save_array, write_examples
+from research.lambada.corpus import CorpusWriter, atomic_folder, corpus_statistics, write_examples
+from research.lambada.passages import BookPassages, NgramIndex, PassageFilters, target_start, word_hash
+from research.lambada.sources import evaluation_texts, novel_texts, source_bytes, source_texts, token_bytes
+from research.lambada.tables import read_table
+from riffle.lambada.corpus import Corpus
 from riffle.lambada.passages import (
     EXAMPLE_DTYPE,
-    BookPassages,
-    NgramIndex,
-    PassageFilters,
     TokenisedPassages,
+    evaluation_splits,
     index_passages,
-    read_evaluation,
-    read_passages,
-    word_hash,
+    split_passages,
 )
 from riffle.lambada.tokens import FUNCTION_WORDS
-from riffle.lambada.vectors import load_vectors
+from riffle.lambada.vectors import write_vectors
 from riffle.quantities import format_bytes
 
 MAX_WORKERS = 1024
@@ -94,16 +93,16 @@ def prepare(config: PrepareConfig, on_progress: Progress = lambda consumed, word
     began = time.perf_counter()
     _check_room(config)
     with atomic_folder(config.out, config.overwrite) as folder:
-        evaluation = read_evaluation(config.evaluation)
+        evaluation = evaluation_splits(text for path in config.evaluation for text in evaluation_texts(path))
         ngrams = NgramIndex(chain.from_iterable(evaluation.values()), config.ngram)
         writer = CorpusWriter(folder)
         books, words, counts = _add_novels(config, ngrams, writer, on_progress)
         seconds = time.perf_counter() - began
-        given = [passage for path in config.passages for text in source_texts(path) for passage in read_passages(text)]
+        texts = (text for path in config.passages for text in source_texts(path))
+        given = [passage for text in texts for passage in split_passages(text.read(), text.name)]
         given = _filter_passages(given, ngrams, config.filters, counts)
         splits = _split_by_book(books, config.validation)
-        given_examples = _add_passages(writer, given, counted=True)
-        splits["train"] = np.concatenate([splits["train"], given_examples])
+        splits["train"] = np.concatenate([splits["train"], _add_passages(writer, given, counted=True)])
         if not len(splits["train"]):
             raise ValueError(f"no training passage was found in {len(books)} books: give more text or loosen filters")
         for split, passages in evaluation.items():
@@ -117,9 +116,10 @@ def prepare(config: PrepareConfig, on_progress: Progress = lambda consumed, word
         about = {"settings": config.settings()}
         write_examples(folder, splits, about)
         corpus = Corpus(folder)  # the report is made from the files, as a reader sees them
-        match = _match(corpus, given_examples)
         if config.vectors:
-            table = set(load_vectors(config.vectors, folder / "vectors.safetensors", config.workers).words)
+            vectors = read_table(config.vectors, config.workers)
+            write_vectors(folder / "vectors.safetensors", vectors)
+            table = set(vectors.words)
             known_V = np.array([word in table for word in corpus.words], dtype=np.bool_)
             known = f"the {len(table):,} words of {config.vectors.name}"
         else:
@@ -130,7 +130,6 @@ def prepare(config: PrepareConfig, on_progress: Progress = lambda consumed, word
             "books": len(books),
             "ready-made passages": len(given),
             "sentences and targets": dict(counts),
-            "match": match,
             "words read": words,
             "seconds": seconds,
             "words per second": words / seconds,
@@ -157,13 +156,12 @@ def _add_novels(
     config: PrepareConfig, ngrams: NgramIndex, writer: CorpusWriter, on_progress: Progress
 ) -> tuple[list[tuple[str, BookPassages]], int, Counter[str]]:
     """Write the tokens of all novels; return the passages of each, the number of words, and what was left out."""
-    books, begins = [], []
+    books = []
     counts: Counter[str] = Counter()
     words, bytes_before = 0, 0
     for path in config.novels:
         for consumed, book in parse_books(novel_texts(path), config.filters, ngrams, config.workers):
             begin = writer.append(book.words, book.tokens)
-            begins.append(begin)
             book.passages.examples["start"] += begin
             book.passages.mid_sentence["start"] += begin
             books.append((book.name, book.passages))
@@ -173,31 +171,15 @@ def _add_novels(
         bytes_before += source_bytes(path)
     if config.novels and not books:
         raise ValueError(f"there are no novels (.txt, .txt.xz, .tar.xz) in {', '.join(map(str, config.novels))}")
-    save_array(writer.folder / "books.npy", np.array([*begins, writer.length], dtype=np.int64))
     return books, words, counts
 
 
 def _add_passages(writer: CorpusWriter, passages: TokenisedPassages, *, counted: bool) -> NDArray[np.void]:
     """Write the tokens of passages; return their examples."""
     words, tokens_T, examples = index_passages(passages)
+    examples["target"] = [target_start(passage) for passage in passages]
     examples["start"] += writer.append(words, tokens_T, counted=counted)
     return examples
-
-
-def _match(corpus: Corpus, given: NDArray[np.void]) -> dict[str, Any] | None:
-    """Fit the sampling weights and write their files; the given passages lie side by side in the stream."""
-    from research.lambada.matching import (  # torch takes seconds to import
-        LIKENESS_FILE,
-        SPLIT,
-        fit_match,
-        word_likeness,
-    )
-
-    if len(given):
-        begin, end = int(given["start"][0]), int(given["start"][-1] + given["length"][-1])
-        given_V = np.bincount(corpus.tokens[begin:end], minlength=len(corpus.counts))
-        save_array(corpus.folder / LIKENESS_FILE, word_likeness(given_V, corpus.counts))
-    return fit_match(corpus) if SPLIT in corpus.held_out else None
 
 
 def _filter_passages(

@@ -6,19 +6,17 @@ absurd size makes the archive refused, because it is then not the one that was p
 
 from __future__ import annotations
 
-import gzip
-import lzma
 import re
 import tarfile
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, cast
+from typing import IO, cast
 
-TEXT_LIMIT = 256 << 20
-"""Most bytes of one text; the longest novels have about 20 million."""
+from riffle.lambada import passages
+from riffle.lambada.passages import READ_ERRORS, damaged_file, decompressed, file_stem, read_text
+
 ARCHIVE_LIMIT = 16 << 30
 """Most bytes of all files of one archive; LAMBADA's novels have about 1,200 million."""
 HEADER_LIMIT = 64 << 10
@@ -26,18 +24,10 @@ HEADER_LIMIT = 64 << 10
 TEXTS = (".txt", ".txt.xz", ".txt.gz")
 ARCHIVES = (".tar.xz", ".tar.gz", ".tgz", ".tar")
 COMPRESSED = (".xz", ".gz", ".tgz")
-EVALUATION_SPLITS = {
-    "lambada_development_plain_text": "development",
-    "lambada_test_plain_text": "test",
-    "lambada_control_test_data_plain_text": "control",
-}
-"""The splits of LAMBADA's passage files, by the stem of the file."""
 RECORD = "https://zenodo.org/records/2630551"
 ARCHIVE_NAME = "lambada-dataset.tar.gz"
 _URL = f"{RECORD}/files/{ARCHIVE_NAME}"
 _BY_HAND = f"Download {ARCHIVE_NAME} from {RECORD} by hand and give it with --lambada"
-READ_ERRORS = (tarfile.TarError, EOFError, lzma.LZMAError, gzip.BadGzipFile, zlib.error)
-"""What a truncated or damaged compressed file or archive raises."""
 _NOT_NOVELS = ("lambada-vocab", "lambada_", "readme")
 
 
@@ -55,7 +45,7 @@ class SourceText:
     @property
     def stem(self) -> str:
         """The name of the file without folders and suffix."""
-        return PurePosixPath(self.name).name.split(".", 1)[0]
+        return file_stem(self.name)
 
 
 def source_texts(path: Path) -> Iterator[SourceText]:
@@ -67,13 +57,26 @@ def source_texts(path: Path) -> Iterator[SourceText]:
                 for text in _archive_texts(raw, name):
                     yield replace(text, consumed=consumed + raw.tell())
         else:
-            yield SourceText(name, partial(_read, partial(file.open, "rb"), name), consumed + file.stat().st_size)
+            yield SourceText(name, partial(read_text, partial(file.open, "rb"), name), consumed + file.stat().st_size)
         consumed += file.stat().st_size
 
 
 def novel_texts(path: Path) -> Iterator[SourceText]:
     """The texts that are novels; LAMBADA's passages, word list and notes are skipped."""
     return (text for text in source_texts(path) if not text.stem.lower().startswith(_NOT_NOVELS))
+
+
+def evaluation_texts(path: Path) -> Iterator[tuple[str, str]]:
+    """Names and texts of passages to measure by: a file, or those of LAMBADA's files that a folder or archive holds."""
+    whole = path.is_dir() or path.name.endswith(ARCHIVES)
+    found = False
+    for text in source_texts(path):
+        if not whole or text.stem in passages.EVALUATION_SPLITS:
+            found = True
+            yield text.name, text.read()
+    if not found:
+        names = ", ".join(f"{name}.txt" for name in passages.EVALUATION_SPLITS)
+        raise ValueError(f"{path} holds none of LAMBADA's files {names}")
 
 
 def source_bytes(path: Path) -> int:
@@ -84,20 +87,6 @@ def source_bytes(path: Path) -> int:
 def token_bytes(path: Path) -> int:
     """Bytes that the tokens of a source take at least: 4 for each, of which English has one in 5 to 6 bytes of text."""
     return round(sum(file.stat().st_size * (2 if name.endswith(COMPRESSED) else 0.6) for file, name in _files(path)))
-
-
-def decompressed(raw: IO[bytes], name: str) -> IO[bytes]:
-    """The content of an open file, decompressed if its name says that it is compressed."""
-    if name.endswith(".xz"):
-        return cast("IO[bytes]", lzma.open(raw))
-    if name.endswith((".gz", ".tgz")):
-        return cast("IO[bytes]", gzip.open(raw))
-    return raw
-
-
-def damaged_file(name: object, error: Exception) -> ValueError:
-    """The error to raise for a file whose reading ended in ``error``."""
-    return ValueError(f"{name} is cut short or damaged ({error}); get it again")
 
 
 def download_archive(folder: Path, checksum: str | None) -> Path:
@@ -172,12 +161,12 @@ def _archive_texts(raw: IO[bytes], name: str, *, inside_another: bool = False) -
                         content = cast("IO[bytes]", tar.extractfile(member))
                         yield from _archive_texts(content, inside, inside_another=True)
                     elif inside.endswith(TEXTS):
-                        yield SourceText(inside, partial(_read, partial(tar.extractfile, member), inside), 0)
+                        yield SourceText(inside, partial(read_text, partial(tar.extractfile, member), inside), 0)
                 # It remembers every member, and millions of empty ones take no space in a compressed archive.
                 tar.members.clear()  # type: ignore[attr-defined]  # typeshed does not list it
                 headers.left = HEADER_LIMIT
         stream.read(1 << 20)  # a truncated end of the compressed data shows only when it is read
-    except READ_ERRORS as error:
+    except (tarfile.TarError, *READ_ERRORS) as error:
         raise damaged_file(name, error) from None
 
 
@@ -187,24 +176,8 @@ def _check_member(member: tarfile.TarInfo, name: str, total: int) -> None:
         problem = f"its path {member.name!r} leaves the folder"
     elif not (member.isfile() or member.isdir()):
         problem = f"{member.name!r} is a link or a device"
-    elif total > ARCHIVE_LIMIT or (member.size > TEXT_LIMIT and not member.name.endswith(ARCHIVES)):
+    elif total > ARCHIVE_LIMIT or (member.size > passages.TEXT_LIMIT and not member.name.endswith(ARCHIVES)):
         problem = f"{member.name!r} is absurdly large ({member.size:,} bytes)"
     else:
         return
     raise ValueError(f"{name} is refused: {problem}; get the archive again from where it was published")
-
-
-def _read(open_file: Callable[[], Any], name: str) -> str:
-    try:
-        with open_file() as raw:
-            content = decompressed(raw, name).read(TEXT_LIMIT + 1)
-    except READ_ERRORS as error:
-        raise damaged_file(name, error) from None
-    if len(content) > TEXT_LIMIT:
-        raise ValueError(f"{name} is refused: a text of more than {TEXT_LIMIT:,} bytes is no novel")
-    try:
-        return content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"{name} is not UTF-8 (byte {error.start:,}): convert it, for example with iconv -f latin1 -t utf-8"
-        ) from None

@@ -26,8 +26,8 @@ def make_passage(generator: random.Random) -> str:
 
 def prepare_synthetic_corpus(folder: Path) -> Path:
     """Write such passages as novels, a development set and word vectors, and prepare a corpus from them."""
+    from research.lambada.passages import PassageFilters
     from research.lambada.prepare import PrepareConfig, prepare
-    from riffle.lambada.passages import PassageFilters
 
     novels, vectors = folder / "novels", folder / "vectors.txt"
     development = folder / "lambada_development_plain_text.txt"

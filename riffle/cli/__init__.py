@@ -47,7 +47,6 @@ LAMBADA = Group(
         "train": Command("riffle.cli.lambada", "train"),
         "eval": Command("riffle.cli.lambada", "evaluate"),
         "solve": Command("riffle.cli.lambada", "solve"),
-        "report": Command("riffle.cli.lambada", "report"),
     },
     "Train",
 )
@@ -64,7 +63,7 @@ COMMANDS: Commands = {
     "route": Command("riffle.cli.route", "route", "Look"),
 }
 """What the wheel has, in the order of the help; ``python -m research`` adds to it."""
-IN_A_CLONE = ("reproduce", "bench", "plan", "lambada prepare", "lambada ship")
+IN_A_CLONE = ("reproduce", "bench", "plan", "lambada prepare", "lambada report", "lambada ship")
 """What only ``python -m research`` has."""
 EPILOG = (
     "A first session: [bold]riffle train reverse --recipe small[/], then [bold]riffle eval runs/reverse[/] and "

@@ -19,7 +19,6 @@ from riffle.cli.display import (
     errors,
     output,
     print_json,
-    program,
     progress_bar,
     titled_table,
 )
@@ -51,7 +50,7 @@ Placements = Annotated[
 
 def train(
     corpus: Annotated[
-        Path | None, typer.Option(help="Folder that lambada prepare made.", show_default="data/lambada")
+        Path | None, typer.Option(help="Folder of a prepared corpus.", show_default="data/lambada")
     ] = None,
     model: ModelName = None,
     out: Annotated[
@@ -147,8 +146,7 @@ def evaluate(
             table.add_section()
         output.print(table)
     if file:
-        report_command = f"{program()} lambada report --run {trained.folder}"
-        errors.print(f"numbers: {file}   beside the paper's: {report_command}", markup=False, soft_wrap=True)
+        errors.print(f"numbers: {file}", markup=False, soft_wrap=True)
 
 
 def solve(
@@ -188,36 +186,6 @@ def solve(
     errors.print(f"by {trained.folder}, step {trained.saved_step()}", highlight=False, markup=False, soft_wrap=True)
 
 
-def report(
-    run: RunOption = None,
-    evaluation: Annotated[
-        Path | None, typer.Option(help="A file that lambada eval wrote.", show_default="RUN/evaluation.json")
-    ] = None,
-    json: Json = False,
-) -> None:
-    """Show the paper's table of accuracies on LAMBADA with those of a run in their place.
-
-    The published figures are of LAMBADA's test set; a run's are of the splits it was evaluated on.
-    """
-    from riffle.lambada.evaluate import PUBLISHED, find_reader
-
-    path = evaluation or find_reader(run).folder / "evaluation.json"
-    rows: list[dict[str, Any]] = [
-        {"model": model, "accuracy": accuracy, "split": "test", "published": True}
-        for model, accuracy in PUBLISHED.items()
-    ]
-    rows += [{**row, "published": False} for row in _measured(path)]
-    rows.sort(key=lambda row: row["accuracy"])
-    if json:
-        return print_json(rows)
-    table = titled_table("LAMBADA", "model", "split", "passages", "accuracy", left=("model", "split"))
-    for row in rows:
-        passages, style = ("", None) if row["published"] else (f"{row['passages']:,}", "bold green")
-        table.add_row(row["model"], row["split"], passages, format_percent(row["accuracy"]), style=style)
-    output.print(table)
-    errors.print(f"this run: {path}; published figures are of the test set", markup=False, soft_wrap=True)
-
-
 def evaluate_reader(
     reader: TrainedReader, splits: Mapping[str, list[list[str]]], placements: int = 1
 ) -> dict[str, Any]:
@@ -225,16 +193,3 @@ def evaluate_reader(
     with progress_bar() as bar:
         job = bar.add_task("passages", total=sum(map(len, splits.values())))
         return reader.report(splits, placements, lambda count: bar.advance(job, count))
-
-
-def _measured(path: Path) -> list[dict[str, Any]]:
-    """The rows of an evaluation: every split by position and by word."""
-    from riffle.lambada.evaluate import read_scores
-
-    if not path.exists():
-        raise ValueError(f"{path} does not exist: make it with {program()} lambada eval")
-    return [
-        {"model": f"this run, by {by}", "accuracy": score, "split": split, "passages": scores["passages"]}
-        for split, scores in read_scores(path).items()
-        for by, score in (("position", scores["position"]), ("word", scores["word"]))
-    ]

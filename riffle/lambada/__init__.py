@@ -1,6 +1,6 @@
-"""LAMBADA: from novels to passages, from words to vectors, and networks that point at the last word of a passage.
+"""LAMBADA: networks that point at the last word of a passage, and the prepared corpora that they learn from.
 
-Names are imported at their first use: preparing novels needs no torch.
+Names are imported at their first use.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from riffle.lambada.corpus import Corpus
     from riffle.lambada.tokens import tokenise
     from riffle.lambada.vectors import WordVectors, load_vectors
-    from riffle.lambada.vocabulary import FrozenWords, LearnedWords, Vocabulary
+    from riffle.lambada.vocabulary import FrozenWords, Vocabulary
 
-__all__ = ["Corpus", "FrozenWords", "LearnedWords", "Vocabulary", "WordVectors", "load_vectors", "tokenise"]
+__all__ = ["Corpus", "FrozenWords", "Vocabulary", "WordVectors", "load_vectors", "tokenise"]
 _MODULES = {"Corpus": "corpus", "WordVectors": "vectors", "load_vectors": "vectors", "tokenise": "tokens"}
 
 

@@ -1,46 +1,26 @@
-"""Trained runs on LAMBADA: their accuracy beside published ones, their answer to one passage, their shipped form."""
+"""Trained runs on LAMBADA: their accuracy on passages, and their answer to one passage."""
 
 # E = examples, V = distinct words of a dataset
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
 
 import torch
 from torch import Tensor
 
-from riffle.config import Count, LambadaRunConfig, ModelConfig, PassageDataConfig, Share
-from riffle.environment import environment, read_environment
-from riffle.files import read_json, write_atomically, write_json
+from riffle.config import Count, LambadaRunConfig, Share
+from riffle.environment import environment
 from riffle.lambada.corpus import RANK_CLASSES, Corpus
 from riffle.lambada.passages import TokenisedPassages, read_evaluation
 from riffle.lambada.pointing import OnProgress, Predictions, predict_answers
 from riffle.lambada.tokens import is_word, tokenise
-from riffle.lambada.train import VOCABULARY_FILE, WORD_CLASSIFIERS, make_lambada_objective
-from riffle.lambada.vectors import WordVectors, write_vectors
-from riffle.lambada.vocabulary import Vocabulary
-from riffle.quantities import format_percent
-from riffle.train.checkpoint import add_prefix, quantize, write_checkpoint
+from riffle.lambada.train import make_lambada_objective
 from riffle.train.run import Run, find_run
 from riffle.train.shipped import SHIPPED
 
-BOUND = "bound of choosing a word from the passage"
-PUBLISHED = {
-    "random word of the passage": 0.016,
-    "Gated-Attention Reader": 0.490,
-    "Universal Transformer, 6 fixed steps": 0.5216,
-    "Shuffle-Exchange, the paper": 0.5228,
-    "Residual Shuffle-Exchange, 2021": 0.5434,
-    "Dhingra et al., 2018": 0.5569,
-    "Universal Transformer, dynamic halting": 0.5625,
-    BOUND: 0.81,
-    "human": 0.860,
-}
-"""Published accuracies on LAMBADA's test set, the lowest first."""
 DISTANCE_CLASSES = {"1-10": 10, "11-25": 25, "26-50": 50, "51 and more": 1 << 62}
 """Classes of the distance in words from the last occurrence of the answer to the end of the passage."""
 _BLANK_AT_END = re.compile(r"(?<!\S)_{2,}\W*$")
@@ -184,99 +164,3 @@ def read_splits(names: Sequence[str], corpus: Path) -> dict[str, TokenisedPassag
             raise ValueError(f"{name!r} {'is the name of a file as well' if name in passages else 'has no passages'}")
         passages[name] = [[*context, answer] for context, answer in examples]
     return passages
-
-
-def ship_reader(run: Run, folder: Path, words: int | None = None) -> Run:
-    """Write a run as a small folder: weights in int8, word vectors in 4 bits, without evaluation and model card.
-
-    Only the most common ``words`` are kept, if given; the others become unknown words, which can still be pointed at.
-    """
-    reader = TrainedReader(run)
-    config, objective = reader.objective.config, reader.objective
-    if config.data.table != "frozen" or config.model.kind in WORD_CLASSIFIERS:
-        raise ValueError(
-            f"{run.folder} has weights for each of its words: only runs on frozen vectors that point can be shipped"
-        )
-    kept = WordVectors(objective.vectors.words[:words], objective.vectors.table[:words])
-    vocabulary = Vocabulary(kept.words, oov_ids=objective.vocabulary.oov_ids)
-    weights = add_prefix(reader.model.state_dict(), "model.")
-    weights["model.words.fingerprint"] = torch.tensor(vocabulary.fingerprint())
-    if config.data.rank:
-        weights["model.words.codes.weight"] = weights["model.words.codes.weight"][: len(kept.words)].clone()
-    # Paths mean nothing on another machine.
-    teacher = Path(config.data.teacher).name
-    data = replace(config.data, words=len(kept.words), corpus=PassageDataConfig().corpus, teacher=teacher)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_vectors(folder / VOCABULARY_FILE, kept, quantize_for=weights["model.words.map.weight"].cpu().numpy())
-    write_checkpoint(folder / run.checkpoint.name, {**quantize(weights), "step": torch.tensor(run.saved_step())})
-    write_json(folder / run.config_path.name, asdict(replace(config, data=data)))
-    if (run.folder / "environment.json").exists():
-        write_atomically(folder / "environment.json", (run.folder / "environment.json").read_bytes())
-    return Run(folder)
-
-
-class OverallScore(TypedDict):
-    """The score of all passages of a split, beside those of some of them."""
-
-    all: PassageScore
-
-
-class SplitEvaluation(TypedDict):
-    """What is measured on a split, see :func:`breakdown`."""
-
-    passages: OverallScore
-
-
-class ReaderEvaluation(TypedDict):
-    """What evaluation.json holds at least."""
-
-    splits: dict[str, SplitEvaluation]
-
-
-def read_scores(path: Path) -> dict[str, PassageScore]:
-    """The scores of all passages of each split in a file that ``riffle lambada eval`` wrote; empty without the file."""
-    what, remedy = "evaluation of passages", "make it again with riffle lambada eval"
-    evaluation: ReaderEvaluation | None = read_json(path, ReaderEvaluation, what=what, remedy=remedy)
-    return {split: parts["passages"]["all"] for split, parts in evaluation["splits"].items()} if evaluation else {}
-
-
-def reader_model_card(run: Run) -> str:
-    """The model card of a run on LAMBADA: its training, accuracy and limits, from the files in its folder."""
-    config = run.config
-    assert isinstance(config, LambadaRunConfig)
-    model, data = config.model, config.data
-    unit = f", {model.unit} unit" if model.kind == ModelConfig().kind else ""
-    paragraphs = [
-        f"# {config.task}",
-        f"Weights of a network ({model.kind}{unit}) that finds the last word of a passage by pointing "
-        f"at an earlier occurrence of it: {model.features} feature maps, {model.blocks} Beneš "
-        f"{'blocks' if model.blocks > 1 else 'block'}, {data.bins[0]} positions, "
-        f"{run.saved_step()} steps of {data.batch} passages. Matrices are rounded to int8, the "
-        f"vectors of the {data.words:,} most common words to 4 bits.",
-    ]
-    if record := read_environment(run.folder):
-        commit = f"\nCommit: {record['commit']}." if record["commit"] else ""
-        paragraphs += [
-            f"Trained on: {record['device']}, torch {record['versions']['torch']}.{commit}",
-            "Training command:",
-            f"```\n{shlex.join(record['command'])}\n```",
-        ]
-    paragraphs += [
-        "Data: passages of English novels and pretrained word vectors, as riffle lambada prepare made them; "
-        f"{format_percent(data.within)} of the examples end inside a sentence.",
-    ]
-    if scores := read_scores(run.folder / "evaluation.json"):
-        rows = [
-            f"| {split} | {score['passages']} | {format_percent(score['position'])} | {format_percent(score['word'])} |"
-            for split, score in scores.items()
-        ]
-        table = "\n".join(["| set | passages | by position | by word |", "|---|---:|---:|---:|", *rows])
-        paragraphs += ["Accuracy of these files, over all passages of each set:", table]
-    paragraphs += [
-        "Limits:",
-        "- Only a word of the passage can be found, among its last "
-        f"{data.bins[0] - 1} tokens; about a fifth of LAMBADA's passages end with another.\n"
-        "- English novels are all it has seen, in lower case: names are told from words by nothing but their context.\n"
-        "- Words beyond the known ones are told apart within a passage, but nothing else is known about them.",
-    ]
-    return "\n\n".join(paragraphs) + "\n"

@@ -54,7 +54,7 @@ class PassageDataset:
     """Passages in a stream of corpus tokens on a device, sampled at random or taken by index.
 
     Of a passage longer than the network's ``positions`` the last words are kept. Examples are sampled with weight
-    (frequency of their answer) ** -flatten, 0 for uniformly, 1 for every answer equally often, times ``weights_E``.
+    (frequency of their answer) ** -flatten: 0 for uniformly, 1 for every answer equally often.
     ``similar_VS`` has the ids of similar words for every id of the vocabulary.
     """
 
@@ -67,7 +67,6 @@ class PassageDataset:
         positions: int,
         *,
         flatten: float = 0.0,
-        weights_E: Tensor | None = None,
         similar_VS: Tensor | None = None,
     ) -> None:
         self.stream_T, self.lookup_V, self.vocabulary, self.positions = stream_T, lookup_V, vocabulary, positions
@@ -77,8 +76,7 @@ class PassageDataset:
         context = np.minimum(examples["length"] - 1, positions - 1).astype(np.int64)
         self.context_E = torch.from_numpy(context).to(device)
         answers_E = stream_T[self.answer_at_E]
-        flattened_E = answers_E.bincount()[answers_E].double() ** -flatten
-        weights_E = flattened_E if weights_E is None else flattened_E * weights_E
+        weights_E = answers_E.bincount()[answers_E].double() ** -flatten
         self.cumulative_weights_E = weights_E.cumsum(0) / weights_E.sum()
 
     @classmethod
@@ -99,18 +97,14 @@ class PassageDataset:
         *,
         forget: float = 0.0,
         rename: float = 0.0,
-        placements: int = 1,
         generator: torch.Generator,
     ) -> PassageBatch:
         """Random examples at random positions; fit for a CUDA graph.
 
-        Of their rarer words a share ``forget`` is OOV, and a share ``rename`` is replaced by similar words. Each
-        example comes as ``placements`` rows, one after the other, that differ in position and in these words.
+        Of their rarer words a share ``forget`` is OOV, and a share ``rename`` is replaced by similar words.
         """
         random_2B = torch.rand(2, batch, generator=generator, device=generator.device, dtype=torch.float64)
         example_B, offset_B = random_2B.unbind()
-        if placements > 1:
-            example_B = example_B[: batch // placements].repeat_interleave(placements)
         rows_B = torch.searchsorted(self.cumulative_weights_E, example_B).clamp(max=len(self) - 1)
         offsets_B = self.positions - self.context_E[rows_B]  # how many there are to choose from
         before_B = (offset_B * offsets_B).long().minimum(offsets_B - 1)
@@ -169,29 +163,6 @@ def pointer_loss(score_BN: Tensor, batch: PassageBatch, label_smoothing: float =
     else:
         loss_B = -log_BN.masked_fill(~is_answer_BN, MASKED_SCORE).logsumexp(dim=1)
     return (1 - label_smoothing) * loss_B - label_smoothing * (_uniform(batch.pointable) * log_BN).sum(dim=1)
-
-
-def placement_divergence(score_BN: Tensor, batch: PassageBatch) -> Tensor:
-    """How far apart the answers to two placements of a passage are, ``[B / 2]``: rows of a passage lie side by side.
-
-    The mean of the Kullback-Leibler divergences both ways (R-Drop, Liang et al. 2021), word by word from the mask back.
-    """
-    log_BN, inside_BN, _ = _aligned(_log_probability(score_BN, batch.pointable), batch)
-    first_HN, second_HN = log_BN.unflatten(0, (-1, 2)).unbind(1)
-    apart_HN = (first_HN.exp() - second_HN.exp()) * (first_HN - second_HN)
-    return torch.where(inside_BN[::2], apart_HN, 0).sum(dim=1) / 2
-
-
-def distillation_loss(score_BN: Tensor, teacher_score_BN: Tensor, batch: PassageBatch) -> Tensor:
-    """Cross entropy with a teacher's answers, averaged over the two placements of each passage, ``[B]``.
-
-    Placements are random and the loss is linear in the teacher's answers: its mean over many steps is the loss with
-    their average over all placements.
-    """
-    log_BN, inside_BN, _ = _aligned(_log_probability(score_BN, batch.pointable), batch)
-    taught_BN, _, _ = _aligned(_log_probability(teacher_score_BN, batch.pointable).exp(), batch)
-    taught_BN = taught_BN.unflatten(0, (-1, 2)).mean(dim=1).repeat_interleave(2, dim=0)
-    return -torch.where(inside_BN, taught_BN * log_BN, 0).sum(dim=1)
 
 
 class ContextProbabilities(NamedTuple):

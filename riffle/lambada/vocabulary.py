@@ -10,7 +10,6 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -26,8 +25,6 @@ FIRST_OOV = 2
 PLAIN_MARKS = {"``": '"', "''": '"', "`": "'", "-lrb-": "(", "-rrb-": ")", "-lsb-": "[", "-rsb-": "]", "--": "—"}
 """Penn Treebank marks as plain text has them, for word tables that were trained on plain text."""
 STATISTICS_WORDS = 1000
-CORRECTED_WORDS = 4096
-"""The most common words, whose vectors can be corrected: others occur too seldom, and there are many of them."""
 ROWS_AT_ONCE = 4096
 
 
@@ -123,16 +120,11 @@ class Vocabulary:
         return torch.where(oov_BN, FIRST_OOV + number_BN, ids_BN).masked_fill(empty_BN, BLANK)
 
 
-def choose_vocabulary(corpus: Corpus, size: int, *, pretrained: bool = True) -> WordVectors:
-    """The most common words of a corpus, in order, with their pretrained vectors or with vectors of no dimensions."""
-    if not pretrained:
-        words = corpus.words[:size]
-        return WordVectors(words, np.empty((len(words), 0), dtype=np.float16))
+def choose_vocabulary(corpus: Corpus, size: int) -> WordVectors:
+    """The most common words of a corpus that have a pretrained vector, in order, with their vectors."""
     path = corpus.folder / "vectors.safetensors"
     if not path.exists():
-        raise ValueError(
-            f"{corpus.folder} has no word vectors: prepare it with --vectors, or train with --set data.table=learned"
-        )
+        raise ValueError(f"{corpus.folder} has no word vectors: prepare it with --vectors")
     table = load_vectors(path)
     if not table.table.shape[1]:
         raise ValueError(f"{path} has vectors without numbers: prepare the corpus again with --vectors")
@@ -166,7 +158,6 @@ class FrozenWords(nn.Module):
         vocabulary: The ids; its known words are the first of the table's.
         vectors: The pretrained table.
         features: Feature maps per cell, :math:`m` in the paper.
-        rank: Rank of a learned correction to the vectors of the 4,096 most common words, zero before training.
 
     Shape:
         - Input: ids :math:`(B, N)`, as :class:`Vocabulary` gives them.
@@ -184,14 +175,7 @@ class FrozenWords(nn.Module):
     fingerprint: Tensor
 
     def __init__(
-        self,
-        vocabulary: Vocabulary,
-        vectors: WordVectors,
-        features: int,
-        *,
-        rank: int = 0,
-        device: Any = None,
-        dtype: Any = None,
+        self, vocabulary: Vocabulary, vectors: WordVectors, features: int, *, device: Any = None, dtype: Any = None
     ) -> None:
         super().__init__()
         if vocabulary.known != vectors.words[: len(vocabulary.known)]:
@@ -202,7 +186,7 @@ class FrozenWords(nn.Module):
         known = torch.from_numpy(vectors.table[: len(vocabulary.known)])
         width = known.shape[1]
         if width < 1:
-            raise ValueError("the table has vectors without numbers: make it again, or train with data.table=learned")
+            raise ValueError("the table has vectors without numbers: make it again")
         generator = torch.Generator().manual_seed(0)
         # Statistics of the most common words only, so that a shortened table gives the same OOV vectors.
         deviation, mean = torch.std_mean(known[:STATISTICS_WORDS].float(), dim=0, correction=0)
@@ -214,20 +198,9 @@ class FrozenWords(nn.Module):
         self.register_buffer("fingerprint", torch.tensor(vocabulary.fingerprint()))
         self.mask = nn.Parameter(torch.zeros(width, device=device, dtype=dtype))
         self.map = nn.Linear(width, features, device=device, dtype=dtype)
-        self.first_known, self.corrected = vocabulary.first_known, min(len(vocabulary.known), CORRECTED_WORDS)
-        self.codes: nn.Embedding | None = None
-        if rank:
-            self.codes = nn.Embedding(self.corrected, rank, device=device, dtype=dtype)
-            self.corrections = nn.Linear(rank, width, bias=False, device=device, dtype=dtype)
-            nn.init.zeros_(self.codes.weight)
 
     def forward(self, ids_BN: Tensor) -> Tensor:
         vectors_BNT = self.table[ids_BN].to(self.map.weight.dtype)
-        if self.codes is not None:
-            word_BN = ids_BN - self.first_known
-            corrected_BN1 = ((word_BN >= 0) & (word_BN < self.corrected)).unsqueeze(-1)
-            correction_BNT = self.corrections(self.codes(word_BN.clamp(0, self.corrected - 1)))
-            vectors_BNT = vectors_BNT + corrected_BN1 * correction_BNT
         vectors_BNT = vectors_BNT + (ids_BN == MASK).unsqueeze(-1) * self.mask
         return torch.tanh(self.map(vectors_BNT)) * (ids_BN != BLANK).unsqueeze(-1)
 
@@ -241,31 +214,3 @@ class FrozenWords(nn.Module):
 
     def extra_repr(self) -> str:
         return f"words={len(self.table)}, frozen={self.table.shape[1]}"
-
-
-class LearnedWords(nn.Module):
-    r"""Embed words as :math:`\tanh(30 e)` of learned vectors :math:`e`, initially uniform in :math:`[-0.01, 0.01]`.
-
-    Args:
-        vocabulary: The ids; with the 60,000 most common words the table has the size of the paper's.
-        features: Feature maps per cell, :math:`m` in the paper.
-
-    Shape:
-        - Input: ids :math:`(B, N)`.
-        - Output: :math:`(B, N, D)` with :math:`D` = ``features``; zero for a blank.
-
-    Examples::
-
-        >>> LearnedWords(Vocabulary(["a", "b"]), features=8)(torch.tensor([[0, 130]])).shape
-        torch.Size([1, 2, 8])
-    """
-
-    def __init__(self, vocabulary: Vocabulary, features: int, *, device: Any = None, dtype: Any = None) -> None:
-        super().__init__()
-        self.table = nn.Embedding(len(vocabulary), features, padding_idx=BLANK, device=device, dtype=dtype)
-        nn.init.uniform_(self.table.weight, -0.01, 0.01)
-        with torch.no_grad():
-            self.table.weight[BLANK].zero_()
-
-    def forward(self, ids_BN: Tensor) -> Tensor:
-        return torch.tanh(30 * self.table(ids_BN))
