@@ -1,4 +1,4 @@
-"""``riffle lambada`` as it is typed: ``prepare``, then ``eval``, ``solve`` and ``report`` with a trained run."""
+"""``riffle lambada`` as it is typed: ``eval`` and ``solve`` with a trained run."""
 
 from __future__ import annotations
 
@@ -8,94 +8,18 @@ import lzma
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from cli.riffle_command import riffle, succeed
-from corpus.test_sources import official
 
-from riffle.lambada import Corpus, load_vectors
-from riffle.lambada.evaluate import PUBLISHED
+from riffle.lambada import load_vectors
 from riffle.lambada.vectors import WordVectors, write_vectors
 
-from .novels import write_novels
-
-COMMANDS = ("prepare", "train", "eval", "solve", "report", "ship")
-ROOT = Path(__file__).parents[2]
-DOCS = "".join((ROOT / page).read_text(encoding="utf-8") for page in ("docs/lambada.md", "research/lambada/README.md"))
+DOCS = (Path(__file__).parents[2] / "docs" / "lambada.md").read_text(encoding="utf-8")
 PASSAGE = "The cook was Alba. The guard was Otto. The smith was Ines. At noon the king waved to"
 LIMIT = 0.9
 """The accuracy of a network that learned the corpus; one that knows names only would answer a third."""
-
-
-def test_prepare(tmp_path: Path) -> None:
-    novels = write_novels(tmp_path / "novels")
-    options = ("--novels", novels, "--out", tmp_path / "out", "--workers", 1)
-    result = succeed("lambada", "prepare", *options)
-    assert "4 books" in result.out
-    assert "million words a second" in result.out
-    assert "validation" in result.out
-    assert "The corpus is in" in result.err
-    report = succeed("lambada", "prepare", *options, "--overwrite", "--any-word", "--json").json
-    assert report["splits"]["train"]["passages"] == len(Corpus(tmp_path / "out").examples("train"))
-    again = riffle("lambada", "prepare", *options)
-    assert again.code == 1
-    assert "exists already" in again.err
-
-
-def test_the_official_archive(tmp_path: Path) -> None:
-    novels = write_novels(tmp_path / "novels")
-    archive = official(tmp_path / "lambada-dataset.tar.gz")
-    options = ("--novels", novels, "--lambada", archive, "--out", tmp_path / "out", "--workers", 1, "--json")
-    report = succeed("lambada", "prepare", *options).json
-    assert report["books"] == 5
-    assert list(report["splits"]) == ["train", "validation", "within", "development", "test"]
-
-
-def test_help_says_what_to_download() -> None:
-    text = " ".join(succeed("lambada", "prepare", "--help").out.replace("│", " ").split())
-    assert "zenodo.org/records/2630551" in text
-    assert "wiki-news-300d-1M.vec" in text
-
-
-def test_mistakes(tmp_path: Path) -> None:
-    out = ("--out", tmp_path / "out")
-    for arguments, message in (
-        ((), "nothing to learn from"),
-        (("--novels", tmp_path / "none"), "does not exist"),
-        (("--download", tmp_path), "not downloaded without its checksum"),
-        (("--novels", tmp_path, "--checksum", "md5:1"), "--checksum is for --download"),
-        (("--novels", tmp_path, "--workers", 0), "workers is 0"),
-    ):
-        result = riffle("lambada", "prepare", *out, *arguments)
-        assert result.code == 1
-        assert message in " ".join(result.err.split())
-        assert not (tmp_path / "out").exists()
-
-
-def test_preparing_needs_no_torch() -> None:
-    code = "import sys, research.lambada.prepare, research.lambada.books; print('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
-
-
-def test_the_documented_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    command = re.search(r"^python -m research (lambada prepare .*)$", DOCS, re.MULTILINE)
-    assert command is not None
-    monkeypatch.chdir(tmp_path)
-    write_novels(tmp_path / "novels")
-    (tmp_path / "lambada_development_plain_text.txt").write_text("zyx saw qux and zyx\n")
-    (tmp_path / "glove.6B.300d.txt").write_text("the 1 2\nsaw 3 4\n")
-    succeed(*command.group(1).split(), "--workers", 1)
-    names: dict[str, object] = {}
-    for code in re.findall(r"```python\n(.*?)```", DOCS, re.DOTALL):
-        exec(code, names)
-    assert names["answer"] in names["context"]  # type: ignore[operator]
-    options = set(re.findall(r"`(--[a-z-]+)", DOCS))
-    monkeypatch.setenv("COLUMNS", "200")  # narrower, long options are cut
-    shown = "".join(succeed("lambada", each, "--help").out for each in COMMANDS)
-    assert {option for option in options if option not in shown} == {"--quick"}, "which is riffle reproduce's"
 
 
 def test_what_was_learned_is_measured(run: Path, synthetic_corpus: Path) -> None:
@@ -146,26 +70,6 @@ def test_the_run_in_the_package_is_found_and_left_alone(
     assert not (tmp_path / "weights" / "lambada" / "evaluation.json").exists()
 
 
-def test_report(run: Path) -> None:
-    missing = riffle("lambada", "report")
-    assert "evaluation.json does not exist: make it with riffle lambada eval" in " ".join(missing.err.split())
-    measured = succeed("lambada", "eval", "--split", "development", "--json").json["splits"]["development"]["passages"][
-        "all"
-    ]
-    rows = succeed("lambada", "report", "--json").json
-    assert [row["accuracy"] for row in rows] == sorted(row["accuracy"] for row in rows)
-    ours = [row for row in rows if not row["published"]]
-    assert [(row["split"], row["passages"], row["accuracy"]) for row in ours] == [
-        ("development", 100, measured[way]) for way in sorted(("position", "word"), key=measured.__getitem__)
-    ]
-    assert len(rows) == len(PUBLISHED) + 2
-    shown = succeed("lambada", "report", "--evaluation", run / "evaluation.json").out
-    assert "52.16%" in shown
-    assert "this run, by position" in shown
-    (run / "evaluation.json").write_text('{"scores": []}')
-    assert "is no evaluation of passages" in " ".join(riffle("lambada", "report").err.split())
-
-
 def test_solve(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result = succeed("lambada", "solve", f"{PASSAGE} ___.", "--json").json
     assert result["tokens"][8] == "otto"
@@ -185,8 +89,8 @@ def test_solve(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_documented_commands(run: Path) -> None:
     Path("lambada_test_plain_text.txt").write_text("zyx saw qux and then zyx\n")
-    commands = re.findall(r"^riffle (lambada (?:eval|solve|report).*)$", DOCS, re.MULTILINE)
-    assert {shlex.split(command)[1] for command in commands} == {"eval", "solve", "report"}
+    commands = re.findall(r"^riffle (lambada (?:eval|solve).*)$", DOCS, re.MULTILINE)
+    assert {shlex.split(command)[1] for command in commands} == {"eval", "solve"}
     for command in commands:
         succeed(*shlex.split(command))
 

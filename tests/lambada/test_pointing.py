@@ -24,8 +24,6 @@ from riffle.lambada.pointing import (
     PassageDataset,
     Predictions,
     context_probabilities,
-    distillation_loss,
-    placement_divergence,
     pointer_loss,
     predict_answers,
 )
@@ -92,63 +90,6 @@ def test_in_training_passages_lie_everywhere() -> None:
     assert sum(counts) == len(drawn), "nothing else was drawn"
     assert all(0.7 * 200 < count < 1.3 * 200 for count in counts[:5]), "the five places of the short one alike"
     assert 0.9 * 1000 < counts[5] < 1.1 * 1000
-
-
-def test_two_placements_of_a_passage_lie_side_by_side() -> None:
-    texts = [["the", "zyx", "met", "zyx"], ["qux", "met", "vam", ".", "qux"]]
-    examples = PassageDataset.from_tokens(texts, WORDS, POSITIONS)
-    batch = examples.sample(400, placements=2, generator=torch.Generator().manual_seed(0))
-    assert len(batch.answers) == 400
-    assert torch.equal(batch.answers[::2], batch.answers[1::2])
-    assert (batch.mask_position[::2] != batch.mask_position[1::2]).float().mean() > 0.5
-    assert len(batch.answers.unique()) == 2
-
-
-def test_weights_decide_what_is_drawn() -> None:
-    texts = [["the", "zyx", "met", "zyx"], ["the", "qux", "met", "qux"]]
-    plain = PassageDataset.from_tokens(texts, WORDS, POSITIONS)
-    examples = np.array([(0, 4, 0), (4, 4, 0)], dtype=EXAMPLE_DTYPE)
-    weights_E = torch.tensor([3.0, 1.0])
-    weighted = PassageDataset(plain.stream_T, examples, WORDS, plain.lookup_V, POSITIONS, weights_E=weights_E)
-    answers = weighted.sample(2000, generator=torch.Generator().manual_seed(0)).answers
-    assert 0.7 < (answers == plain.stream_T[3]).float().mean() < 0.8
-
-
-@given(passages, st.integers(0, 99))
-def test_divergence_of_two_placements(texts: list[list[str]], seed: int) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    batch = PassageDataset.from_tokens(texts, WORDS, POSITIONS).sample(6, placements=2, generator=generator)
-    score_BN = torch.randn(6, POSITIONS, generator=generator)
-    expected_divergences = []
-    for pair in range(3):
-        distributions = []
-        for row in (2 * pair, 2 * pair + 1):
-            scores = [score_BN[row, at].item() for at in range(POSITIONS) if batch.words[row, at] != NO_WORD]
-            total = sum(map(math.exp, scores))
-            distributions.append([math.exp(score) / total for score in scores])
-        p, q = distributions
-        both_ways = [a * math.log(a / b) + b * math.log(b / a) for a, b in zip(p, q, strict=True)]
-        expected_divergences.append(sum(both_ways) / 2)
-    assert placement_divergence(score_BN, batch).tolist() == pytest.approx(expected_divergences, abs=1e-5)
-
-
-@given(passages, st.integers(0, 99))
-def test_distillation_takes_the_mean_of_two_placements(texts: list[list[str]], seed: int) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    batch = PassageDataset.from_tokens(texts, WORDS, POSITIONS).sample(6, placements=2, generator=generator)
-    scores = torch.randn(2, 6, POSITIONS, generator=generator)
-
-    def probabilities(score_N: torch.Tensor, row: int) -> list[float]:
-        values = [score_N[at].item() for at in range(POSITIONS) if batch.words[row, at] != NO_WORD]
-        return [math.exp(value) / sum(map(math.exp, values)) for value in values]
-
-    expected_losses = []
-    for row in range(6):
-        pair = row - row % 2
-        taught = zip(*(probabilities(scores[1, each], each) for each in (pair, pair + 1)), strict=True)
-        own = probabilities(scores[0, row], row)
-        expected_losses.append(-sum(sum(both) / 2 * math.log(p) for both, p in zip(taught, own, strict=True)))
-    assert distillation_loss(*scores, batch).tolist() == pytest.approx(expected_losses, abs=1e-5)
 
 
 @given(passages, st.integers(0, 99))

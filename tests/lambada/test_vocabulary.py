@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from riffle.lambada import FrozenWords, LearnedWords, Vocabulary, WordVectors, vocabulary
+from riffle.lambada import FrozenWords, Vocabulary, WordVectors
 from riffle.lambada.vocabulary import BLANK, FIRST_OOV, MASK
 
 CORPUS = ["the", "met", "zyx", "qux", "vam", "."]
@@ -81,29 +81,6 @@ def test_frozen_words(vectors: WordVectors) -> None:
     assert "table" not in embed.state_dict()
 
 
-def test_a_learned_correction_of_the_most_common_words(vectors: WordVectors, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vocabulary, "CORRECTED_WORDS", 2)
-    words = Vocabulary(vectors.words, oov_ids=3)
-    embed = FrozenWords(words, vectors, features=5, rank=2)
-    ids = torch.tensor([[BLANK, MASK, *words.encode([*vectors.words, "zyx"])]])
-    before = embed(ids)
-    expected = torch.tanh(embed.map(torch.from_numpy(vectors.table).float()))
-    torch.testing.assert_close(before[0, 2:-1], expected, msg="nothing is corrected before training")
-    before.sum().backward()
-    assert embed.codes is not None
-    assert embed.codes.weight.grad is not None
-    assert embed.codes.weight.grad.ne(0).any()
-    with torch.no_grad():
-        embed.codes.weight.copy_(torch.tensor([[1.0, 0.0], [0.0, 2.0]]))
-    corrected = torch.from_numpy(vectors.table).float()
-    corrected[0] += embed.corrections.weight[:, 0].detach()
-    corrected[1] += 2 * embed.corrections.weight[:, 1].detach()
-    after = embed(ids)
-    torch.testing.assert_close(after[0, 2:-1], torch.tanh(embed.map(corrected)))
-    assert after[0, :2].equal(before[0, :2])
-    assert after[0, -1].equal(before[0, -1]), "unknown words have no correction"
-
-
 def test_unknown_vectors_depend_on_no_global_seed(vectors: WordVectors) -> None:
     words = Vocabulary(vectors.words, oov_ids=8)
     assert FrozenWords(words, vectors, 5).table.equal(FrozenWords(words, vectors, 5).table)
@@ -113,15 +90,6 @@ def test_a_table_of_other_words(vectors: WordVectors) -> None:
     with pytest.raises(ValueError, match="not the first of the table's 4"):
         FrozenWords(Vocabulary(["b", "a"]), vectors, features=5)
     assert len(FrozenWords(Vocabulary(["a", "b"], oov_ids=3), vectors, features=5).table) == 7  # a part of the table
-
-
-def test_learned_words() -> None:
-    words = Vocabulary(["a", "b"], oov_ids=2)
-    embed = LearnedWords(words, features=4)
-    out = embed(torch.tensor([[BLANK, *words.encode(["a", "zyx"])]]))
-    assert out[0, 0].eq(0).all()
-    assert 0 < out.abs().max() < 0.3
-    assert embed.table.weight.shape == (6, 4)
 
 
 def test_a_table_without_numbers(vectors: WordVectors) -> None:

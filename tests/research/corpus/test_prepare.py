@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 from cli.riffle_command import small_files
-from lambada.novels import novel, write_novels
 
+from research.lambada.passages import NgramIndex, PassageFilters
 from research.lambada.prepare import PrepareConfig, prepare
 from research.lambada.sources import source_bytes
 from riffle.lambada import Corpus, tokenise
-from riffle.lambada.passages import NgramIndex, PassageFilters
+
+from .novels import novel, write_novels
 
 PASSAGE = (
     "the rain had not stopped for days and the roof of the old mill let it in at three places , so that the miller "
@@ -225,7 +226,7 @@ def test_corpora_that_are_damaged(sources: Path, tmp_path: Path) -> None:
         _ = Corpus(out).words
     about = json.loads((out / "corpus.json").read_text())
     (out / "corpus.json").write_text(json.dumps(about | {"format": "other"}))
-    with pytest.raises(ValueError, match="has the form 'other'"):
+    with pytest.raises(ValueError, match="has the format 'other'"):
         Corpus(out)
     (out / "corpus.json").write_text("{")
     with pytest.raises(ValueError, match=r"corpus\.json is no record of a corpus"):

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from cli.riffle_command import succeed
 from lambada.test_reading_runs import config_of
 from train.tiny import train
 
+from research.ship import reader as shipping
+from research.ship.reader import reader_model_card, ship_reader, write_rounded
 from riffle.lambada import tokenise
-from riffle.lambada.evaluate import TrainedReader, read_splits, reader_model_card, ship_reader
+from riffle.lambada.evaluate import TrainedReader, read_splits
+from riffle.lambada.vectors import WordVectors, load_vectors
 from riffle.train.run import Run
 
 TEXT = tokenise("The cook was Alba. The guard was Otto. The smith was Ines. At noon the king waved to")
@@ -36,11 +40,8 @@ def test_a_shipped_reader_answers_as_the_run_does(run: Path, synthetic_corpus: P
     assert str(synthetic_corpus) not in (Path("small") / "config.json").read_text()
 
 
-@pytest.mark.parametrize(("kind", "table"), [("shuffle-exchange", "learned"), ("universal-reader", "frozen")])
-def test_runs_with_weights_for_each_word_are_refused(
-    kind: str, table: str, synthetic_corpus: Path, tmp_path: Path
-) -> None:
-    run = train(tmp_path / "run", config_of(kind, synthetic_corpus, "train.steps=1", f"data.table={table}"))
+def test_runs_with_weights_for_each_word_are_refused(synthetic_corpus: Path, tmp_path: Path) -> None:
+    run = train(tmp_path / "run", config_of("universal-reader", synthetic_corpus, "train.steps=1"))
     with pytest.raises(ValueError, match="has weights for each of its words"):
         ship_reader(run, tmp_path / "small")
     assert not (tmp_path / "small").exists()
@@ -56,12 +57,37 @@ def test_fewer_words(run: Path) -> None:
     assert found["words"][0]["word"] in TEXT
 
 
-def test_fewer_words_with_corrected_vectors_and_a_teacher(
-    trained: Path, synthetic_corpus: Path, tmp_path: Path
-) -> None:
-    changes = ("data.rank=2", "data.distillation=0.5", f"data.teacher={trained}", "train.steps=2")
-    run = train(tmp_path / "run", config_of("shuffle-exchange", synthetic_corpus, *changes))
-    shipped = TrainedReader(ship_reader(run, tmp_path / "small", words=6))
-    assert shipped.model.words.codes.weight.shape == (6, 2)
-    assert shipped.objective.config.data.teacher == trained.name
-    assert sum(shipped.next_word_probabilities(TEXT).values()) == pytest.approx(1, abs=1e-4)
+def test_quantized_tables(tmp_path: Path) -> None:
+    path, table = tmp_path / "a.safetensors", np.random.default_rng(0).normal(size=(5, 8)).astype(np.float16)
+    table[3] = 0
+    write_rounded(path, WordVectors(list("abcde"), table), np.eye(8, dtype=np.float32))
+    back = load_vectors(path)
+    assert back.words == list("abcde")
+    assert back.table.dtype == np.float16
+    step = np.abs(table).max(axis=1, keepdims=True).astype(np.float32) / 7
+    exact = table.astype(np.float32)
+    errors = [np.square(q - exact).sum(axis=1) for q in (back.table, np.rint(exact / (step + 1e-9)) * step)]
+    assert (errors[0] <= errors[1] + 1e-4).all(), "no worse than rounding without clipping"
+    assert not back.table[3].any()
+    ones = WordVectors(["a"] * 100, np.ones((100, 300), np.float16))
+    write_rounded(path, ones, np.eye(300, dtype=np.float32))
+    assert path.stat().st_size < 100 * (300 // 2 + 10)
+    assert (load_vectors(path).table == 1).all()
+    with pytest.raises(ValueError, match="vectors of 3 numbers cannot be kept in 4 bits"):
+        write_rounded(path, WordVectors(["a"], np.ones((1, 3), np.float16)), np.eye(3, dtype=np.float32))
+
+
+def test_the_error_is_small_in_the_output_of_the_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shipping, "ROWS_AT_ONCE", 64)  # so that there are several blocks
+    random = np.random.default_rng(0)
+    vectors = WordVectors([f"w{number}" for number in range(200)], random.normal(size=(200, 20)).astype(np.float16))
+    weight_OD = random.normal(size=(8, 20)).astype(np.float32)  # it ignores most directions
+    errors = []
+    for known_OD in (weight_OD, np.eye(20, dtype=np.float32)):
+        write_rounded(tmp_path / "a.safetensors", vectors, known_OD)
+        quantized = load_vectors(tmp_path / "a.safetensors")
+        assert quantized.words == vectors.words
+        difference_VD = quantized.table.astype(np.float32) - vectors.table
+        errors.append(np.square(difference_VD @ weight_OD.T).sum())
+        assert np.abs(difference_VD).max() < 2, "a vector is not far from what it was"
+    assert errors[0] < errors[1] / 3

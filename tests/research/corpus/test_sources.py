@@ -18,8 +18,9 @@ from types import SimpleNamespace
 import pytest
 
 from research.lambada import sources
-from research.lambada.sources import download_archive, novel_texts, source_bytes, source_texts
-from riffle.lambada.passages import read_evaluation, read_passages
+from research.lambada.sources import download_archive, evaluation_texts, novel_texts, source_bytes, source_texts
+from riffle.lambada import passages
+from riffle.lambada.passages import evaluation_splits
 
 
 def archive(path: Path, files: dict[str, bytes], mode: str = "w:xz") -> Path:
@@ -67,7 +68,7 @@ def test_every_form(tmp_path: Path) -> None:
 def test_the_official_archive(tmp_path: Path) -> None:
     path = official(tmp_path / "lambada-dataset.tar.gz")
     assert [(text.stem, text.read()) for text in novel_texts(path)] == [("a", "A novel.\n")]
-    assert read_evaluation([path]) == {
+    assert evaluation_splits(evaluation_texts(path)) == {
         "development": [["one", "two", "three", "one"]],
         "test": [["four", "five", "four"], ["six", "six"]],
     }
@@ -101,7 +102,7 @@ def odd(name: str, **changed: object) -> Callable[[Path], Path]:
 def test_archives_that_are_refused(
     write: Callable[[Path], Path], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "TEXT_LIMIT", 1000)
+    monkeypatch.setattr(passages, "TEXT_LIMIT", 1000)
     with pytest.raises(ValueError, match=rf"odd\.tar\.xz is refused: .*{message}"):
         list(source_texts(write(tmp_path)))
 
@@ -174,7 +175,7 @@ def test_archives_in_archives_in_archives(tmp_path: Path) -> None:
 
 
 def test_a_small_file_that_grows_absurdly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "TEXT_LIMIT", 1000)
+    monkeypatch.setattr(passages, "TEXT_LIMIT", 1000)
     (tmp_path / "a.txt.xz").write_bytes(lzma.compress(b"x" * 5000))
     with pytest.raises(ValueError, match="no novel"):
         next(source_texts(tmp_path)).read()
@@ -207,21 +208,7 @@ def test_paths_that_are_nothing(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="neither a folder nor"):
         list(source_texts(tmp_path / "a.pdf"))
     with pytest.raises(ValueError, match="none of LAMBADA's files"):
-        read_evaluation([tmp_path])
-
-
-@pytest.mark.parametrize(("content", "message"), [("\n \n", "holds no passage"), ("a b\nc\n", "passage 2 .* one word")])
-def test_passages_that_are_none(content: str, message: str, tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text(content)
-    with pytest.raises(ValueError, match=message):
-        read_passages(next(source_texts(tmp_path)))
-
-
-def test_written_passages_are_tokenised(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text('I don\'t know. "Anna," said Anna\n')
-    assert " ".join(read_passages(next(source_texts(tmp_path)))[0]) == "i do n't know . `` anna , '' said anna"
-    with pytest.raises(ValueError, match="second split 'a'"):
-        read_evaluation([tmp_path / "a.txt", tmp_path / "a.txt"])
+        list(evaluation_texts(tmp_path))
 
 
 def test_nothing_is_downloaded_unchecked(tmp_path: Path) -> None:
