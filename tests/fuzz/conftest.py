@@ -67,7 +67,7 @@ def _without_pictures_and_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("riffle.environment.commit", lambda: None)
     monkeypatch.setattr("os.fsync", lambda handle: None)
     monkeypatch.setattr("webbrowser.open", lambda address: True)
-    for name in ("research.lambada.books", "riffle.lambada.vectors"):
+    for name in ("research.lambada.books", "research.lambada.tables"):
         monkeypatch.setattr(f"{name}.map_in_order", _in_this_process)
 
 

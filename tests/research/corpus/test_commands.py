@@ -91,7 +91,7 @@ def test_the_documented_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_report(run: Path) -> None:
     missing = riffle("lambada", "report")
-    assert "evaluation.json does not exist: make it with riffle lambada eval" in " ".join(missing.err.split())
+    assert "evaluation.json does not exist: make it with python -m research lambada eval" in " ".join(missing.err.split())
     measured = succeed("lambada", "eval", "--split", "development", "--json").json["splits"]["development"]["passages"][
         "all"
     ]
