@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,11 @@ from riffle.files import write_atomically
 def write_result(path: Path, result: Any) -> None:
     """Write a result as compact JSON, atomically."""
     write_atomically(path, f"{format_result(result)}\n".encode())
+
+
+def command_line() -> str:
+    """The command of this process, as a result records it."""
+    return shlex.join(["python", "-m", "research", *sys.argv[1:]])
 
 
 def format_result(result: Any) -> str:

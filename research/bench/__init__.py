@@ -1,3 +1,3 @@
-"""The timing harness: ``riffle bench``, the timing figures of ``riffle reproduce``, and long sequences."""
+"""The timing harness: ``bench``, the timing figures of ``reproduce``, and long sequences."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One measurement of ``riffle bench``: the results of a case are compared with the reference, then it is timed."""
+"""One measurement of ``bench``: the results of a case are compared with the reference, then it is timed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time and peak memory of a model over length: the measurement behind the timing figures of ``riffle reproduce``.
+"""Time and peak memory of a model over length: the measurement behind the timing figures of ``reproduce``.
 
 On a GPU every model runs in the form that suits it best: bfloat16, compiled where that helps, and short calls as CUDA
 graphs. The Neural GPU, which makes n steps for n symbols, replays a graph of 64 steps n / 64 times.

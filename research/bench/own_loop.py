@@ -1,7 +1,7 @@
 """A user's own loop: a module with float32 weights under autocast, plainly called, compiled, or by CUDA graphs.
 
 Beside this layer stand a transformer encoder and two layers of flash-linear-attention, an optional package, with about
-as many parameters. What this layer computes is compared with the definition, as everywhere in ``riffle bench``.
+as many parameters. What this layer computes is compared with the definition, as everywhere in ``bench``.
 """
 
 # B = batch, N = 2**k cells, D = features per cell

@@ -1,4 +1,4 @@
-"""Plots of time over length: as ``riffle bench`` measured it, and as the cost model of ``riffle plan`` predicts it.
+"""Plots of time over length: as ``bench`` measured it, and as the cost model of ``plan`` predicts it.
 
 ``python -m research.bench.plots bench.json`` draws the plot of a result file again.
 """

@@ -1,16 +1,14 @@
-"""The result file of ``riffle bench``; like :mod:`research.bench.workloads`, importing it does not import torch."""
+"""The result file of ``bench``; like :mod:`research.bench.workloads`, importing it does not import torch."""
 
 from __future__ import annotations
 
-import shlex
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from research.bench.workloads import FORMS, OWN_LOOP_FORMS, SECTIONS, Case
-from research.files import write_result
+from research.files import command_line, write_result
 from research.quantities import format_milliseconds
 from riffle.files import parse_json, read_text
 from riffle.quantities import DASH
@@ -55,8 +53,7 @@ class Record:
 
     def begin(self, rates: PeakRates) -> None:
         """Add a run with its peak rates."""
-        command = shlex.join(["riffle", *sys.argv[1:]])
-        self.content["runs"].append({"command": command, "date": self.started, "ceilings": rates._asdict()})
+        self.content["runs"].append({"command": command_line(), "date": self.started, "ceilings": rates._asdict()})
 
     def put(self, case: Case, entry: dict[str, Any]) -> None:
         """Add the entry of a case, in place of an earlier one, and write the file."""
@@ -85,7 +82,7 @@ def _read(path: Path) -> dict[str, Any]:
             return content
     except ValueError:
         pass
-    raise ValueError(f"{path} is no file of riffle bench: give another --out, or remove the file")
+    raise ValueError(f"{path} is no file of bench: give another --out, or remove the file")
 
 
 def _driver_version() -> str | None:

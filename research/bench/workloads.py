@@ -1,6 +1,6 @@
-"""What ``riffle bench`` measures: workloads, their FLOPs, the forms in which they run, and which of them a run takes.
+"""What ``bench`` measures: workloads, their FLOPs, the forms in which they run, and which of them a run takes.
 
-Importing this module does not import torch, so that ``riffle bench --help`` is quick.
+Importing this module does not import torch, so that ``bench --help`` is quick.
 """
 
 from __future__ import annotations

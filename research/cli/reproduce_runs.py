@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import shlex
 import signal
 import statistics
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -80,6 +78,7 @@ def train_runs(figure: LearningFigure, options: ReproduceOptions) -> int:
     """Train and measure the runs of a figure that have no result; returns the exit status of the command."""
     import torch
 
+    from research.files import command_line
     from research.reproduce.jobs import pending_jobs
     from research.reproduce.runner import multi_process_service, record_time, run_jobs
     from riffle.config import override
@@ -92,7 +91,7 @@ def train_runs(figure: LearningFigure, options: ReproduceOptions) -> int:
     specs = [replace(spec, config=override(spec.config, options.changes)) for spec in specs]
     specs = _select("run", specs, options.only, ", ")
     provenance = {
-        "command": shlex.join(["riffle", *sys.argv[1:]]),
+        "command": command_line(),
         "commit": options.commit or commit(),
         "at_once": at_once,
         "quick": options.quick,

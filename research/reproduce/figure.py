@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -14,7 +12,7 @@ import torch
 
 from research.bench.over_length import Series, limit_memory, measure_series, points, slope
 from research.bench.record import refuse_other_setup
-from research.files import write_result
+from research.files import command_line, write_result
 from research.reproduce.claims import Claim
 from research.reproduce.results import Result, read_results
 from research.reproduce.specs import RunSpec, shrink, with_train
@@ -158,7 +156,7 @@ def measure_timing(
     if keep_others and path.exists():
         content = read_timing(path)
         refuse_other_setup(path, content, setup)
-    content["commands"].append({"command": shlex.join(["riffle", *sys.argv[1:]]), "started": facts["started"]})
+    content["commands"].append({"command": command_line(), "started": facts["started"]})
     path.parent.mkdir(parents=True, exist_ok=True)
     for series in selected:
         limit_memory(memory, device)

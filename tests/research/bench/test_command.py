@@ -1,4 +1,4 @@
-"""``riffle bench`` from beginning to end on tiny workloads, and its result file."""
+"""``bench`` from beginning to end on tiny workloads, and its result file."""
 
 from __future__ import annotations
 
@@ -10,11 +10,8 @@ from typing import Any
 import pytest
 import torch
 from cli.riffle_command import riffle, succeed
-from torch import Tensor
 
 from research.bench import workloads
-from research.bench.cost import network_flops
-from research.bench.workloads import row_names
 from riffle import ShuffleExchange
 
 from . import tiny
@@ -43,16 +40,14 @@ def test_everything(small: Path) -> None:
     assert torch.__version__.startswith(record["versions"]["torch"])
     assert record["device"].startswith("cpu")
     (run,) = record["runs"]
-    assert run["command"] == "riffle bench --device cpu --quick --commit abc"
-    assert run["ceilings"]["product"] > 0
-    assert run["ceilings"]["copy"] > 0
+    assert run["command"] == "python -m research bench --device cpu --quick --commit abc"
+    assert min(run["ceilings"]["product"], run["ceilings"]["copy"]) > 0
     assert record["rows"].keys() == {"short", "step"}
     assert record["curve"].keys() == {"curve-8", "curve-32"}
     assert record["attention"].keys() == {"ours-16", "encoder-16"}
     for section in ("rows", "curve", "attention"):
         for name, row in record[section].items():
             assert row["forms"]["eager"]["milliseconds"] > 0
-            assert row["forms"]["eager"]["run"] == 0
             assert section != "rows" or name in result.out
     for name, row in record["own-loop"].items():
         riffle_entry, encoder = row["forms"]["riffle"], row["forms"]["encoder"]
@@ -97,34 +92,13 @@ def test_a_file_from_elsewhere_is_refused(small: Path) -> None:
     Path("bench.json").write_text("{}")
     result = riffle("bench", "--device", "cpu", "--rows", "short")
     assert result.code == 1
-    assert "bench.json is no file of riffle bench" in result.err
+    assert "bench.json is no file of bench" in result.err
 
 
-def test_a_wrong_kernel_is_caught(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_kernel_ends_with_status_1(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     forward = ShuffleExchange.forward
-
-    def wrong(self: ShuffleExchange, x_BND: Tensor, *arguments: Any) -> Tensor:
-        return forward(self, x_BND, *arguments).roll(1, dims=1)
-
-    monkeypatch.setattr(ShuffleExchange, "forward", wrong)
+    monkeypatch.setattr(ShuffleExchange, "forward", lambda *given: forward(*given).roll(1, dims=1))
     result = riffle("bench", "--device", "cpu", "--quick", "--rows", "short")
     assert result.code == 1
     assert "wrong result" in result.out
     assert "not every result was right" in result.err
-    entry = json.loads(Path("bench.json").read_text())["rows"]["short"]["forms"]["eager"]
-    assert entry["failed"] == "wrong result"
-    assert "milliseconds" not in entry
-
-
-def test_an_unknown_row() -> None:
-    result = riffle("bench", "--device", "cpu", "--rows", "latensy")
-    assert result.code == 1
-    assert "no row 'latensy'" in result.err
-    assert all(name in result.err for name in row_names("cpu"))
-
-
-def test_the_shortest_row_as_it_is(tmp_path: Path) -> None:
-    record = bench("--rows", "latency", "--out", tmp_path / "bench.json", "--json").json
-    entry = record["rows"]["latency"]["forms"]["eager"]
-    assert record["rows"]["latency"]["flops"] == network_flops(1024, 96, 1)
-    assert max(entry["errors"].values()) < 1e-4

@@ -1,4 +1,4 @@
-"""``riffle plan``: its table, its JSON, its plot, its page."""
+"""``plan``: its table, its JSON, its plot, its page."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import json
 import os
 import shlex
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -24,12 +23,8 @@ def plan(command: str) -> str:
     return result.out
 
 
-def numbers(command: str) -> Any:
-    return json.loads(plan(f"{command} --json"))
-
-
 def test_the_numbers() -> None:
-    result = numbers(COMMAND)
+    result = json.loads(plan(f"{COMMAND} --json"))
     forward, training = result["forward"], result["training"]
     assert forward["sent_bytes"] == 2 * 2**24 * 192 * 63 // 64 * 2
     assert forward["exchanges"] == 2
@@ -37,12 +32,6 @@ def test_the_numbers() -> None:
     assert not training["fits"]
     assert training["fewest_gpus"] == 256
     assert forward["seconds"] == pytest.approx(forward["compute_seconds"] + forward["communication_seconds"])
-
-
-def test_a_faster_link_takes_less_communication() -> None:
-    slow, fast = (numbers(f"{COMMAND} --link {link} --latency 0us")["forward"] for link in ("400Gb", "900GB"))
-    assert slow["communication_seconds"] / fast["communication_seconds"] == pytest.approx(18)
-    assert slow["compute_seconds"] == fast["compute_seconds"]
 
 
 def test_the_table_is_the_one_of_the_page() -> None:
@@ -60,12 +49,10 @@ def test_what_one_gpu_cannot_hold_can_be_streamed(length: str, streams: bool) ->
 
 
 def test_a_plot(tmp_path: Path) -> None:
-    files = [tmp_path / "new" / name for name in ("one.svg", "two.svg", "three.svg")]
-    for path, command in zip(files, (COMMAND, COMMAND, f"{COMMAND} --blocks 2"), strict=True):
-        plan(f"{command} --plot {path}")
-    one, two, three = (path.read_text(encoding="utf-8") for path in files)
-    assert one == two, "the same plan gives another file"
-    assert one != three
+    files = [tmp_path / "new" / name for name in ("one.svg", "two.svg")]
+    for path in files:
+        plan(f"{COMMAND} --plot {path}")
+    assert files[0].read_bytes() == files[1].read_bytes() != b"", "the same plan gives the same file"
 
 
 @pytest.mark.parametrize(

@@ -47,23 +47,6 @@ def test_table(record: dict[str, Any], tmp_path: Path) -> None:
     assert "| out of memory |" in failed
 
 
-def test_own_loop(record: dict[str, Any], tmp_path: Path) -> None:
-    file = tmp_path / "gpu.json"
-    for row in record["own-loop"].values():
-        for form, entry in row["forms"].items():
-            entry |= {"parameters": 2_900_000, "graph": "graphs" in form, "first_seconds": 7.0}
-    record["own-loop"]["own-backward-1k"]["forms"]["gla"] = {"failed": "not installed"}
-    file.write_text(json.dumps(record))
-    lines = speed.own_loop(file).splitlines()
-    assert "The models have 2.9 to 2.9 million parameters" in lines[0]
-    assert "`torch.compile` of it took at most 7 s" in lines[0]
-    assert sum(line.startswith("| riffle, `torch.compile` |") for line in lines) == 1
-    (other,) = [line for line in lines if line.startswith("| gated linear attention, both directions |")]
-    assert "| not installed |" in other
-    assert speed.own_steps(file).count("\n| ") == 6
-    assert speed.own_loop(tmp_path / "absent.json") == speed.own_steps(tmp_path / "absent.json") == ""
-
-
 def test_plot(record: dict[str, Any], tmp_path: Path) -> None:
     svg = tmp_path / "plot.svg"
     assert draw_bench(record, svg)

@@ -20,7 +20,7 @@ PAGE = (Path(__file__).parents[3] / "research" / "experiments.md").read_text()
 LEARNING = [name for name, entry in FIGURES.items() if entry.kind == "learning"]
 
 
-@pytest.mark.parametrize("command", re.findall(r"^riffle reproduce (.+)$", PAGE, flags=re.MULTILINE))
+@pytest.mark.parametrize("command", re.findall(r"^python -m research reproduce (.+)$", PAGE, flags=re.MULTILINE))
 def test_commands(command: str) -> None:
     words = shlex.split(command)
     assert words[0] in (*LEARNING, "--report")

@@ -55,9 +55,6 @@ def test_claims_say_what_holds_what_does_not_and_what_is_open() -> None:
     assert similar(results, ["a", "c"], 2).holds is False
     assert similar(results, ["a", "d"], 2).holds is None
     assert LAMBADA_UNITS.claims(results)[0].holds is None
-
-
-def test_means_are_compared_and_single_runs_named() -> None:
     results = [*results_of(a=0.40, b=0.415), *results_of(a=0.42, b=0.435), *results_of(a=0.41, c=0.5)]
     claim = similar(results, ["a", "b"], 4)
     assert (claim.verdict, claim.evidence) == ("2 runs: holds", "1.50 points from 41.00% to 42.50%")

@@ -165,7 +165,7 @@ def lines(job: RunJob) -> list[tuple[Any, ...]]:
 
 
 def command(folder: Path) -> ForkedCommand:
-    """``riffle reproduce`` of two quick runs."""
+    """``reproduce`` of two quick runs."""
     words = [
         "reproduce",
         "convergence",
@@ -177,8 +177,8 @@ def command(folder: Path) -> ForkedCommand:
         "--device",
         "cpu",
     ]
-    words += ["--set", "train.steps=200", "--set", "train.checkpoint_every=20"]
-    words += ["--set", "train.evaluate_every=0", "--set", "train.keep=last"]
+    for change in ("train.steps=200", "train.checkpoint_every=20", "train.evaluate_every=0", "train.keep=last"):
+        words += ["--set", change]
     return ForkedCommand(*words, "--out", folder, "--work", folder)
 
 
@@ -226,7 +226,6 @@ def test_a_figure_has_one_command_at_a_time(figure: str, tmp_path: Path) -> None
         code, _, said = riffle("reproduce", figure, "--quick", "--out", tmp_path, "--work", tmp_path, "--device", "cpu")
     assert code == 1
     assert f"{tmp_path / figure} is in use by process {os.getpid()} on" in " ".join(said.split())
-    assert list((tmp_path / figure).iterdir()) == []
 
 
 def test_metrics_are_thinned() -> None:
