@@ -24,7 +24,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from riffle.kernels.gated_switch import _load, _scramble, _store
+from riffle.kernels.gated_switch import load, scramble, store
 
 LIMIT = tl.constexpr(0.9)
 """Arguments of nonlinearities outside ±0.9 are saturated."""
@@ -57,13 +57,13 @@ def steps_forward(
     while n < width:
         for block in tl.static_range((D + BLOCK_C - 1) // BLOCK_C):
             at, mask, cell, _ = _tile(n, block, width, D, BLOCK_N, BLOCK_C)
-            b_x = _load(p_x + at, mask, False)
+            b_x = load(p_x + at, mask, False)
             b_saturation += width * _excess(b_x)
             b_state = _clip(b_x) * _active(p_active, cell, width)
             if DROPOUT:
                 b_state *= _keep(p_seed, INPUT, first_cell * D, at, input_rate)
-            _store(p_scratch + at, b_state, mask, False)
-            _store(p_states + D + at, b_state, mask, False)
+            store(p_scratch + at, b_state, mask, False)
+            store(p_states + D + at, b_state, mask, False)
         n += BLOCK_N
     tl.debug_barrier()
     step = 0
@@ -81,10 +81,10 @@ def steps_forward(
                 b_reset = _argument(b_sums[block], p_gates_bias, columns, D, p_gates)
                 b_update = _argument(b_sums[block + len(b_sums) // 2], p_gates_bias + D, columns, D, p_gates)
                 b_saturation += tl.where(mask, _excess(b_reset) + _excess(b_update), 0.0)
-                b_state = _load(p_now + at, mask, False)
-                _store(p_step_products + at, _gate(b_reset) * b_state, mask, False)
-                _store(p_step_gates + gates, b_reset, mask, False)
-                _store(p_step_gates + D + gates, b_update, mask, False)
+                b_state = load(p_now + at, mask, False)
+                store(p_step_products + at, _gate(b_reset) * b_state, mask, False)
+                store(p_step_gates + gates, b_reset, mask, False)
+                store(p_step_gates + D + gates, b_update, mask, False)
             n += BLOCK_N
         tl.debug_barrier()
         n = 0
@@ -98,18 +98,18 @@ def steps_forward(
                 if DROPOUT:
                     b_candidate *= _keep(p_seed, CANDIDATE, (first_row + row) * D, at, rate)
                 gates = cell[:, None] * (2 * D) + columns[None, :]
-                b_update = _gate(_load(p_step_gates + D + gates, mask, False))
+                b_update = _gate(load(p_step_gates + D + gates, mask, False))
                 # The diagonal gates: where a feature's copy comes from.
                 source = cell[:, None] + _origin(columns, D)[None, :]
-                b_moved = _load(p_now + at + _origin(columns, D)[None, :] * D, mask & _within(source, width), False)
+                b_moved = load(p_now + at + _origin(columns, D)[None, :] * D, mask & _within(source, width), False)
                 b_next = b_candidate + b_update * (b_moved - b_candidate)
                 b_next *= _active(p_active, cell, width)
-                _store(p_step_candidates + at, b_argument, mask, False)
-                _store(p_next + at, b_next, mask, False)
+                store(p_step_candidates + at, b_argument, mask, False)
+                store(p_next + at, b_next, mask, False)
                 if step + 1 < width:
-                    _store(p_next_states + at, b_next, mask, False)
+                    store(p_next_states + at, b_next, mask, False)
                 else:
-                    _store(p_out + at, b_next, mask, False)
+                    store(p_out + at, b_next, mask, False)
             n += BLOCK_N
         tl.debug_barrier()
         step += 1
@@ -142,7 +142,7 @@ def steps_backward(
     while n < width:
         for block in tl.static_range((D + BLOCK_C - 1) // BLOCK_C):
             at, mask, _, _ = _tile(n, block, width, D, BLOCK_N, BLOCK_C)
-            _store(p_scratch + (width % 2) * other + at, _load(p_grad_out + at, mask, False), mask, False)
+            store(p_scratch + (width % 2) * other + at, load(p_grad_out + at, mask, False), mask, False)
         n += BLOCK_N
     tl.debug_barrier()
     step = width - 1
@@ -157,11 +157,11 @@ def steps_backward(
             for block in tl.static_range((D + BLOCK_C - 1) // BLOCK_C):
                 at, mask, cell, columns = _tile(n, block, width, D, BLOCK_N, BLOCK_C)
                 update = D + cell[:, None] * (2 * D) + columns[None, :]
-                b_grad = _load(p_grad_next + at, mask, False)
+                b_grad = load(p_grad_next + at, mask, False)
                 b_grad *= _active(p_active, cell, width)
-                b_argument = _load(p_step_candidates + at, mask, False)
-                b_update = _load(p_step_gates + update, mask, False)
-                b_moved = _load(p_step_states + at + _origin(columns, D)[None, :] * D, mask, False)
+                b_argument = load(p_step_candidates + at, mask, False)
+                b_update = load(p_step_gates + update, mask, False)
+                b_moved = load(p_step_states + at + _origin(columns, D)[None, :] * D, mask, False)
                 b_candidate, b_grad_candidate = _clip(b_argument), b_grad * (1.0 - _gate(b_update))
                 if DROPOUT:
                     b_keep = _keep(p_seed, CANDIDATE, (first_row + row) * D, at, rate)
@@ -170,8 +170,8 @@ def steps_backward(
                 b_grad_update = 0.5 * b_grad * (b_moved - b_candidate)
                 b_grad_candidate = _through_clip(b_grad_candidate, b_argument, grad_saturation)
                 b_grad_update = _through_clip(b_grad_update, b_update, grad_saturation)
-                _store(p_step_grad_candidates + at, b_grad_candidate, mask, False)
-                _store(p_step_grad_gates + update, b_grad_update, mask, False)
+                store(p_step_grad_candidates + at, b_grad_candidate, mask, False)
+                store(p_step_grad_gates + update, b_grad_update, mask, False)
             n += BLOCK_N
         tl.debug_barrier()
         n = 0
@@ -180,17 +180,17 @@ def steps_backward(
             for block in tl.static_range(len(b_sums)):
                 at, mask, cell, columns = _tile(n, block, width, D, BLOCK_N, BLOCK_C)
                 reset = cell[:, None] * (2 * D) + columns[None, :]
-                b_reset, b_state = _load(p_step_gates + reset, mask, False), _load(p_step_states + at, mask, False)
+                b_reset, b_state = load(p_step_gates + reset, mask, False), load(p_step_states + at, mask, False)
                 b_grad_reset = _through_clip(0.5 * b_sums[block] * b_state, b_reset, grad_saturation)
-                _store(p_step_grad_gates + reset, b_grad_reset, mask, False)
+                store(p_step_grad_gates + reset, b_grad_reset, mask, False)
                 # What the diagonal gates have copied comes back from where it went.
                 origin = _origin(columns, D)
                 target = cell[:, None] - origin[None, :]
                 copied = mask & _within(target, width)
-                b_copy = _load(p_grad_next + at - origin[None, :] * D, copied, False)
-                b_copy *= _gate(_load(p_step_gates + D + reset - origin[None, :] * (2 * D), copied, False))
+                b_copy = load(p_grad_next + at - origin[None, :] * D, copied, False)
+                b_copy *= _gate(load(p_step_gates + D + reset - origin[None, :] * (2 * D), copied, False))
                 b_copy *= tl.load(p_active + target, mask=copied, other=0.0)
-                _store(p_grad_now + at, b_sums[block] * _gate(b_reset) + b_copy, mask, False)
+                store(p_grad_now + at, b_sums[block] * _gate(b_reset) + b_copy, mask, False)
             n += BLOCK_N
         tl.debug_barrier()
         n = 0
@@ -209,7 +209,7 @@ def steps_backward(
             )
             for block in tl.static_range(len(b_sums)):
                 at, mask, _, _ = _tile(n, block, width, D, BLOCK_N, BLOCK_C)
-                _store(p_grad_now + at, _load(p_grad_now + at, mask, False) + b_sums[block], mask, False)
+                store(p_grad_now + at, load(p_grad_now + at, mask, False) + b_sums[block], mask, False)
             n += BLOCK_N
         tl.debug_barrier()
         step -= 1
@@ -217,11 +217,11 @@ def steps_backward(
     while n < width:
         for block in tl.static_range((D + BLOCK_C - 1) // BLOCK_C):
             at, mask, cell, _ = _tile(n, block, width, D, BLOCK_N, BLOCK_C)
-            b_grad = _load(p_scratch + at, mask, False) * _active(p_active, cell, width)
+            b_grad = load(p_scratch + at, mask, False) * _active(p_active, cell, width)
             if DROPOUT:
                 b_grad *= _keep(p_seed, INPUT, first_cell * D, at, input_rate)
-            b_grad_x = _through_clip(b_grad, _load(p_x + at, mask, False), width * grad_saturation)
-            _store(p_grad_x + at, b_grad_x, mask, False)
+            b_grad_x = _through_clip(b_grad, load(p_x + at, mask, False), width * grad_saturation)
+            store(p_grad_x + at, b_grad_x, mask, False)
         n += BLOCK_N
 
 
@@ -265,7 +265,7 @@ def _clear(p_rows, width, WIDTH: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: t
             columns = column + tl.arange(0, BLOCK_C)
             at = step.to(tl.int64)[:, None] * ((width + 1) * WIDTH) + columns[None, :]
             mask = (step <= width)[:, None] & (columns < WIDTH)[None, :]
-            _store(p_rows + at, tl.zeros((BLOCK_N, BLOCK_C), dtype=tl.float32), mask, False)
+            store(p_rows + at, tl.zeros((BLOCK_N, BLOCK_C), dtype=tl.float32), mask, False)
         n += BLOCK_N
 
 
@@ -353,7 +353,7 @@ def _within(cell, width):
 def _keep(p_seed, STREAM: tl.constexpr, first, at, rate):
     """What dropout multiplies elements by, 0 or 1 / (1 - rate): the same for the same seed, forward and backward."""
     # Numbers of elements are 32 bits wide: their high part goes into the seed. See gated_switch.py.
-    seed = _scramble((tl.load(p_seed) + STREAM + (first >> 32)).to(tl.uint32))
+    seed = scramble((tl.load(p_seed) + STREAM + (first >> 32)).to(tl.uint32))
     elements = (first & 0xFFFFFFFF).to(tl.uint32) + at.to(tl.uint32)
-    random = (_scramble(_scramble(elements) + seed) >> 8).to(tl.float32) * 5.9604644775390625e-08
+    random = (scramble(scramble(elements) + seed) >> 8).to(tl.float32) * 5.9604644775390625e-08
     return tl.where(random >= rate, 1.0 / (1.0 - rate), 0.0)

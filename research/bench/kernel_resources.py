@@ -121,7 +121,7 @@ def clear_caches() -> None:
     """Forget the forms and plans that were chosen before the table was changed."""
     for cache in (
         tuning.find_layer_form, tuning.layer_form, tuning.product_form, tuning.wide_form, tuning.switch_blocks,
-        plan_layer, residual.plan_layer,
+        plan_layer, residual.plan_residual_layer,
     ):  # fmt: skip
         cache.cache_clear()
 
@@ -215,7 +215,7 @@ def run_residual_layers(
     """Layers of the residual unit, as in :func:`run_layers`."""
     pair, groups = 2 * features, ((1,) * bins, tuple(cells // 2**i for i in range(bins)))
     cells = sum(groups[1])
-    plan = residual.plan_layer(
+    plan = residual.plan_residual_layer(
         *groups, (dropout,) * bins, features, dtype, torch.device("cpu"),
         norm=norm, shuffle=1, swap=False, keep=keep, skip=False, first=False, noise=noise,
     )  # fmt: skip
@@ -223,19 +223,21 @@ def run_residual_layers(
     weights = residual.ResidualUnitWeights(
         zeros(2 * pair, pair), zeros(2 * pair), zeros(pair, 2 * pair), zeros(pair), zeros(pair, dtype=torch.float32)
     )
-    gradients = residual.unit_gradients(
+    gradients = residual.residual_gradients(
         zeros(2 * pair, pair, dtype=torch.float32),
         zeros(pair, 2 * pair, dtype=torch.float32),
         *zeros(4 * pair, dtype=torch.float32).split([3 * pair, pair]),
     )
     x, seed = zeros(cells, features), torch.zeros(2, dtype=torch.int64) if dropout else None
     kept = Kept(zeros(cells // 2, 2 * pair), None) if keep else None
-    residual.forward_layer(plan, x, None, weights, seed, Workspace(x), kept=kept, out_CD=zeros(cells, features))
+    residual.forward_residual_layer(
+        plan, x, None, weights, seed, Workspace(x), kept=kept, out_CD=zeros(cells, features)
+    )
     for layers in (1, 2):
         plans: list[Any] = [plan] * layers
         workspace = Workspace(x)
         for share in share_gradients(plans, ["unit"] * layers):
-            residual.backward_layer(
+            residual.backward_residual_layer(
                 plan, zeros(cells, features), x, None, None, weights, seed, workspace, kept=kept, share=share,
                 gradients=gradients, grad_CD=zeros(cells, features),
             )  # fmt: skip

@@ -111,7 +111,7 @@ def _switch(
 
 
 @_switch.register_fake
-def _(x_CD: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
+def _fake_switch(x_CD: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
     (count, features), keep = x_CD.shape, rest[-1]
     out_CD = torch.empty_like(x_CD, memory_format=torch.contiguous_format)
     if not keep:
@@ -159,7 +159,7 @@ def _switch_backward(
 
 
 @_switch_backward.register_fake
-def _(
+def _fake_switch_backward(
     grad_out_CD: Tensor, gates: Tensor | None, sum_P2D: Tensor | None, x_CD: Tensor, skip_CD: Tensor | None,
     skip_scale_D: Tensor | None, weights: Tensor, *rest: Any,
 ) -> tuple[Tensor, ...]:  # fmt: skip

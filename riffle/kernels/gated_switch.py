@@ -31,13 +31,13 @@ def reset_forward(
     BLOCK_C: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """What both candidates read: r^i * s."""
-    _follow(PDL)
+    follow(PDL)
     E: tl.constexpr = WIDTH
-    _, rows, columns, mask = _tile(n_pairs, E, BLOCK_P, BLOCK_C)
-    b_read = _load(p_read + rows[:, None] * E + columns[None, :], mask, EVEN)
+    _, rows, columns, mask = program_tile(n_pairs, E, BLOCK_P, BLOCK_C)
+    b_read = load(p_read + rows[:, None] * E + columns[None, :], mask, EVEN)
     for i in tl.static_range(2):
         b_reset = _gate(p_gates, p_gates_bias, rows, i * E + columns, mask, E, GATES, FAST, EVEN)
-        _store(p_product + rows[:, None] * (2 * E) + i * E + columns[None, :], b_reset * b_read, mask, EVEN)
+        store(p_product + rows[:, None] * (2 * E) + i * E + columns[None, :], b_reset * b_read, mask, EVEN)
 
 
 @triton.jit
@@ -47,11 +47,11 @@ def update_forward(
     FAST: tl.constexpr, EVEN: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """From the candidates' sums to the layer's outputs, each stored where the shuffle wants it."""
-    _follow(PDL)
+    follow(PDL)
     D: tl.constexpr = WIDTH
     i = tl.program_id(1)
-    tile, rows, columns, mask = _tile(n_pairs, D, BLOCK_P, BLOCK_C)
-    b_sum = _load(p_sum + rows[:, None] * (2 * D) + i * D + columns[None, :], mask, EVEN)
+    tile, rows, columns, mask = program_tile(n_pairs, D, BLOCK_P, BLOCK_C)
+    b_sum = load(p_sum + rows[:, None] * (2 * D) + i * D + columns[None, :], mask, EVEN)
     _finish(
         b_sum, p_gates, p_gates_bias, p_state, p_bias, p_out, p_seed, tile, rows, columns, mask, i,
         starts, lengths, rates,
@@ -71,7 +71,7 @@ def switch_forward(
     ``BLOCK_C`` divides D, ``BLOCK_K`` divides E. A cell's columns are blocks of ``BLOCK_C``, each with an accumulator
     of its own, so that a width such as 192 wastes nothing.
     """
-    _follow(PDL)
+    follow(PDL)
     E: tl.constexpr = 2 * D
     # Both cells of a tile follow each other, so that the second finds the pairs in cache.
     program = tl.num_programs(0) - 1 - tl.program_id(0)
@@ -85,7 +85,7 @@ def switch_forward(
     for k in range(0, E, BLOCK_K):
         inner = k + tl.arange(0, BLOCK_K)
         b_reset = _gate(p_gates, p_gates_bias, rows, i * E + inner, inside, E, GATES, FAST, EVEN)
-        b_read = _load(p_read + rows[:, None] * E + inner[None, :], inside, EVEN)
+        b_read = load(p_read + rows[:, None] * E + inner[None, :], inside, EVEN)
         b_product = (b_reset * b_read).to(p_read.dtype.element_ty)
         b_next = ()
         for block in tl.static_range(D // BLOCK_C):
@@ -116,21 +116,21 @@ def update_backward(
     gradients of the update gates and may be ``p_gates``; ``p_sums`` ``[tiles, 10D]`` takes each tile's share of the
     gradients of B_u (columns 4D to 6D) and B_c (6D to 8D).
     """
-    _follow(PDL)
+    follow(PDL)
     D: tl.constexpr = WIDTH
     i = tl.program_id(1)
-    tile, rows, columns, mask = _tile(n_pairs, D, BLOCK_P, BLOCK_C)
+    tile, rows, columns, mask = program_tile(n_pairs, D, BLOCK_P, BLOCK_C)
     candidate = rows[:, None] * (2 * D) + i * D + columns[None, :]
     b_update = _gate(p_gates, p_gates_bias, rows, (4 + i) * D + columns, mask, 2 * D, GATES, FAST, EVEN)
-    cell = rows[:, None] * (2 * D) + _copied(columns, i, D, SWAP)[None, :]
-    b_copied = _load(p_state + cell, mask, EVEN)
+    cell = rows[:, None] * (2 * D) + copied_columns(columns, i, D, SWAP)[None, :]
+    b_copied = load(p_state + cell, mask, EVEN)
     b_grad, b_grad_update, b_grad_sum = _through_update(
         b_update, b_copied, p_sum, p_out, p_bias, p_grad_out, p_more, p_seed, tile, rows, columns, mask, i,
         starts, lengths, rates, D, OUT, MORE, SHUFFLE, DROPOUT, FAST, EVEN, BLOCK_P,
     )  # fmt: skip
-    _store(p_grad_gates + rows[:, None] * (2 * GATES * D) + (4 + i) * D + columns[None, :], b_grad_update, mask, EVEN)
-    _store(p_grad_sum + candidate, b_grad_sum, mask, EVEN)
-    _store(p_grad_state + cell, b_grad * b_update, mask, EVEN)
+    store(p_grad_gates + rows[:, None] * (2 * GATES * D) + (4 + i) * D + columns[None, :], b_grad_update, mask, EVEN)
+    store(p_grad_sum + candidate, b_grad_sum, mask, EVEN)
+    store(p_grad_state + cell, b_grad * b_update, mask, EVEN)
     _store_sum(p_sums + tile * (2 * (GATES + 2) * D) + (4 + i) * D + columns, b_grad_update, columns < D)
     _store_sum(p_sums + tile * (2 * (GATES + 2) * D) + (2 * GATES + i) * D + columns, b_grad_sum, columns < D)
 
@@ -149,12 +149,12 @@ def swap_gate_backward(
     ``[tiles, 12D]`` takes each tile's share of the gradients of B_u (columns 4D to 6D), B_g (6D to 8D) and B_c (8D to
     10D).
     """
-    _follow(PDL)
+    follow(PDL)
     D: tl.constexpr = WIDTH
-    tile, rows, columns, mask = _tile(n_pairs, D, BLOCK_P, BLOCK_C)
+    tile, rows, columns, mask = program_tile(n_pairs, D, BLOCK_P, BLOCK_C)
     cell = rows[:, None] * (2 * D) + columns[None, :]
     gate = rows[:, None] * (2 * GATES * D) + columns[None, :]
-    b_states = (_load(p_state + cell, mask, EVEN), _load(p_state + cell + D, mask, EVEN))
+    b_states = (load(p_state + cell, mask, EVEN), load(p_state + cell + D, mask, EVEN))
     b_straight_grads = ()
     b_crossed_grads = ()
     b_grads = ()
@@ -170,14 +170,14 @@ def swap_gate_backward(
         b_grad_copied = b_grad * b_update
         b_kept = b_grad_copied * b_straight
         b_grad_straight = b_kept * (1.0 - b_straight) * b_difference
-        _store(p_grad_gates + gate + (4 + i) * D, b_grad_update, mask, EVEN)
-        _store(p_grad_gates + gate + (6 + i) * D, b_grad_straight, mask, EVEN)
-        _store(p_grad_sum + cell + i * D, b_grad_sum, mask, EVEN)
+        store(p_grad_gates + gate + (4 + i) * D, b_grad_update, mask, EVEN)
+        store(p_grad_gates + gate + (6 + i) * D, b_grad_straight, mask, EVEN)
+        store(p_grad_sum + cell + i * D, b_grad_sum, mask, EVEN)
         b_straight_grads += (b_kept,)  # type: ignore[assignment]  # tuples grow here
         b_crossed_grads += (b_grad_copied - b_kept,)  # type: ignore[assignment]  # and here
         b_grads += (b_grad_update, b_grad_straight, b_grad_sum)  # type: ignore[assignment]  # and here
     for i in tl.static_range(2):
-        _store(p_grad_state + cell + i * D, b_straight_grads[i] + b_crossed_grads[1 - i], mask, EVEN)
+        store(p_grad_state + cell + i * D, b_straight_grads[i] + b_crossed_grads[1 - i], mask, EVEN)
     p_sums += tile * (2 * (GATES + 2) * D) + columns
     for i in tl.static_range(2):
         for gradient in tl.static_range(3):
@@ -201,36 +201,36 @@ def reset_backward(
     gates' weight. ``p_sums`` ``[tiles, (GATES + 2) * E]`` takes each tile's share of the gradients of B_r (columns 0 to
     2E) and, where ``MORE``, of the scale (the last E).
     """
-    _follow(PDL)
+    follow(PDL)
     E: tl.constexpr = WIDTH
-    tile, rows, columns, mask = _tile(n_pairs, E, BLOCK_P, BLOCK_C)
+    tile, rows, columns, mask = program_tile(n_pairs, E, BLOCK_P, BLOCK_C)
     pair = rows[:, None] * E + columns[None, :]
-    b_read = _load(p_read + pair, mask, EVEN)
+    b_read = load(p_read + pair, mask, EVEN)
     if SKIP:
         # Rounded like what the products read.
-        b_read += _scale(p_scale, columns, E) * _load(p_skip + pair, mask, EVEN)
+        b_read += _scale(p_scale, columns, E) * load(p_skip + pair, mask, EVEN)
         b_read = b_read.to(p_copy.dtype.element_ty).to(tl.float32)
     b_grad_read = tl.zeros((BLOCK_P, BLOCK_C), dtype=tl.float32)
     if ADD:
-        b_grad_read += _load(p_grad_read + pair, mask, EVEN)
+        b_grad_read += load(p_grad_read + pair, mask, EVEN)
     if MORE:
-        b_more = _load(p_more + pair, mask, EVEN)
+        b_more = load(p_more + pair, mask, EVEN)
         b_grad_read += _scale(p_more_scale, columns, E) * b_more
     b_grad_resets = ()
     for i in tl.static_range(2):
         product = rows[:, None] * (2 * E) + i * E + columns[None, :]
         b_reset = _gate(p_gates, p_gates_bias, rows, i * E + columns, mask, E, GATES, FAST, EVEN)
-        b_grad = _load(p_grad_product + product, mask, EVEN)
+        b_grad = load(p_grad_product + product, mask, EVEN)
         b_product = b_reset * b_read
         b_grad_reset = b_grad * b_product * (1.0 - b_reset)
         b_grad_read += b_grad * b_reset
         b_grad_resets += (b_grad_reset,)  # type: ignore[assignment]  # tuples grow here
-        _store(p_grad_gates + rows[:, None] * (GATES * E) + i * E + columns[None, :], b_grad_reset, mask, EVEN)
+        store(p_grad_gates + rows[:, None] * (GATES * E) + i * E + columns[None, :], b_grad_reset, mask, EVEN)
         if PRODUCT:
-            _store(p_product + product, b_product, mask, EVEN)
-    _store(p_grad_read + pair, b_grad_read, mask, EVEN)
+            store(p_product + product, b_product, mask, EVEN)
+    store(p_grad_read + pair, b_grad_read, mask, EVEN)
     if COPY:
-        _store(p_copy + pair, b_read, mask, EVEN)
+        store(p_copy + pair, b_read, mask, EVEN)
     # Sums come last: the warps wait for each other, and no load should wait with them.
     p_sums += tile * ((GATES + 2) * E) + columns
     for i in tl.static_range(2):
@@ -245,12 +245,12 @@ def skip_forward(
     WIDTH: tl.constexpr, EVEN: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """What gates and candidates read: s + scale * skip."""
-    _follow(PDL)
-    _, rows, columns, mask = _tile(n_cells, WIDTH, BLOCK_P, BLOCK_C)
+    follow(PDL)
+    _, rows, columns, mask = program_tile(n_cells, WIDTH, BLOCK_P, BLOCK_C)
     cell = rows[:, None] * WIDTH + columns[None, :]
     b_scale = tl.load(p_scale + columns, mask=columns < WIDTH, other=0.0)
-    b_read = _load(p_state + cell, mask, EVEN) + b_scale[None, :] * _load(p_skip + cell, mask, EVEN)
-    _store(p_read + cell, b_read, mask, EVEN)
+    b_read = load(p_state + cell, mask, EVEN) + b_scale[None, :] * load(p_skip + cell, mask, EVEN)
+    store(p_read + cell, b_read, mask, EVEN)
 
 
 @triton.jit
@@ -260,19 +260,19 @@ def skip_backward(
     PDL: tl.constexpr,
 ):  # fmt: skip
     """Through s + scale * skip: gradients of the skipped cells and of the scale; that of s joins the copied state's."""
-    _follow(PDL)
+    follow(PDL)
     E: tl.constexpr = WIDTH
-    tile, rows, columns, mask = _tile(n_pairs, E, BLOCK_P, BLOCK_C)
+    tile, rows, columns, mask = program_tile(n_pairs, E, BLOCK_P, BLOCK_C)
     pair = rows[:, None] * E + columns[None, :]
-    b_grad = _load(p_grad_read + pair, mask, EVEN)
-    _store(p_grad_skip + pair, b_grad * _scale(p_scale, columns, E), mask, EVEN)
-    _store(p_grad_state + pair, b_grad + _load(p_grad_state + pair, mask, EVEN), mask, EVEN)
+    b_grad = load(p_grad_read + pair, mask, EVEN)
+    store(p_grad_skip + pair, b_grad * _scale(p_scale, columns, E), mask, EVEN)
+    store(p_grad_state + pair, b_grad + load(p_grad_state + pair, mask, EVEN), mask, EVEN)
     p_sums += tile * ((GATES + 2) * E) + (GATES + 1) * E + columns
-    _store_sum(p_sums, b_grad * _load(p_skip + pair, mask, EVEN), columns < E)
+    _store_sum(p_sums, b_grad * load(p_skip + pair, mask, EVEN), columns < E)
 
 
 @triton.jit
-def _follow(PDL: tl.constexpr):
+def follow(PDL: tl.constexpr):
     """Where ``PDL``, wait for the launch before this one, then let the next one begin: see tuning.DEPENDENT_LAUNCH."""
     if PDL:
         tl.extra.cuda.gdc_wait()
@@ -280,7 +280,7 @@ def _follow(PDL: tl.constexpr):
 
 
 @triton.jit
-def _tile(n_rows, WIDTH: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr):
+def program_tile(n_rows, WIDTH: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr):
     """This program's tile: its number along the rows, its rows, its columns, and which of its elements exist."""
     # Last rows first: of what the product before wrote, the cache holds the end.
     program = tl.num_programs(0) - 1 - tl.program_id(0)
@@ -308,15 +308,15 @@ def _finish(
     if GATES == 4:
         b_straight = _gate(p_gates, p_gates_bias, rows, (6 + i) * D + columns, mask, 2 * D, GATES, FAST, EVEN)
         cell = rows[:, None] * (2 * D) + columns[None, :]
-        b_other = _load(p_state + cell + (1 - i) * D, mask, EVEN)
-        b_copied = b_other + b_straight * (_load(p_state + cell + i * D, mask, EVEN) - b_other)
+        b_other = load(p_state + cell + (1 - i) * D, mask, EVEN)
+        b_copied = b_other + b_straight * (load(p_state + cell + i * D, mask, EVEN) - b_other)
     else:
-        b_copied = _load(p_state + rows[:, None] * (2 * D) + _copied(columns, i, D, SWAP)[None, :], mask, EVEN)
+        b_copied = load(p_state + rows[:, None] * (2 * D) + copied_columns(columns, i, D, SWAP)[None, :], mask, EVEN)
     b_out = b_candidate + b_update * (b_copied - b_candidate)
     if DROPOUT:
-        b_out *= _random_scale(p_seed, tile * BLOCK_P, i, columns, starts, rates, D, BLOCK_P, DROPOUT)
-    row = _destination(rows, i, starts, lengths, SHUFFLE)
-    _store(p_out + row[:, None] * D + columns[None, :], b_out, mask, EVEN)
+        b_out *= random_scale(p_seed, tile * BLOCK_P, i, columns, starts, rates, D, BLOCK_P, DROPOUT)
+    row = destination(rows, i, starts, lengths, SHUFFLE)
+    store(p_out + row[:, None] * D + columns[None, :], b_out, mask, EVEN)
 
 
 @triton.jit
@@ -327,15 +327,15 @@ def _through_update(
     FAST: tl.constexpr, EVEN: tl.constexpr, BLOCK_P: tl.constexpr,
 ):  # fmt: skip
     """The gradients of cell i's output before dropout, its update gates before the sigmoid, its candidates' sums."""
-    out = _destination(rows, i, starts, lengths, SHUFFLE)[:, None] * D + columns[None, :]
-    b_grad = _load(p_grad_out + out, mask, EVEN)
+    out = destination(rows, i, starts, lengths, SHUFFLE)[:, None] * D + columns[None, :]
+    b_grad = load(p_grad_out + out, mask, EVEN)
     if MORE:
-        b_grad += _load(p_more + out, mask, EVEN)
+        b_grad += load(p_more + out, mask, EVEN)
     b_rest = 1.0 - b_update
     if OUT:
-        b_out = _load(p_out + out, mask, EVEN)
+        b_out = load(p_out + out, mask, EVEN)
     if DROPOUT:
-        b_scale = _random_scale(p_seed, tile * BLOCK_P, i, columns, starts, rates, D, BLOCK_P, DROPOUT)
+        b_scale = random_scale(p_seed, tile * BLOCK_P, i, columns, starts, rates, D, BLOCK_P, DROPOUT)
         b_grad *= b_scale
         if OUT:
             b_out = tl.where(b_scale != 0.0, b_out / b_scale, 0.0)  # where it was dropped, its gradient is zero
@@ -347,7 +347,7 @@ def _through_update(
         b_grad_sum = b_grad * tl.minimum(tl.maximum(b_slope, 0.0), b_rest)
     else:
         candidate = rows[:, None] * (2 * D) + i * D + columns[None, :]
-        b_candidate = _candidate(_load(p_sum + candidate, mask, EVEN), p_bias, columns, i, D, FAST)
+        b_candidate = _candidate(load(p_sum + candidate, mask, EVEN), p_bias, columns, i, D, FAST)
         b_grad_update = b_grad * (b_copied - b_candidate) * b_update * b_rest
         b_grad_sum = b_grad * b_rest * (1.0 - b_candidate * b_candidate)
     return b_grad, b_grad_update, b_grad_sum
@@ -362,7 +362,7 @@ def _scale(p_scale, columns, E: tl.constexpr):
 @triton.jit
 def _candidate(b_sum, p_bias, columns, i, D: tl.constexpr, FAST: tl.constexpr):
     b_bias = tl.load(p_bias + i * D + columns, mask=columns < D, other=0.0).to(tl.float32)
-    return _tanh(b_sum + b_bias[None, :], FAST)
+    return tanh(b_sum + b_bias[None, :], FAST)
 
 
 @triton.jit
@@ -372,12 +372,12 @@ def _gate(
 ):  # fmt: skip
     """Gates: their bias is added here, since the library's product is faster without."""
     b_bias = tl.load(p_gates_bias + columns, mask=columns < GATES * E, other=0.0).to(tl.float32)
-    b_gate = _load(p_gates + rows[:, None] * (GATES * E) + columns[None, :], mask, EVEN)
-    return _sigmoid(b_gate + b_bias[None, :], FAST)
+    b_gate = load(p_gates + rows[:, None] * (GATES * E) + columns[None, :], mask, EVEN)
+    return sigmoid(b_gate + b_bias[None, :], FAST)
 
 
 @triton.jit
-def _copied(columns, i, D: tl.constexpr, SWAP: tl.constexpr):
+def copied_columns(columns, i, D: tl.constexpr, SWAP: tl.constexpr):
     """Where in a pair the features lie that cell i of swapHalf(s) takes: its own first half, the other's second."""
     if SWAP:
         return columns + tl.where(columns < D // 2, i * D, (1 - i) * D)
@@ -385,7 +385,7 @@ def _copied(columns, i, D: tl.constexpr, SWAP: tl.constexpr):
 
 
 @triton.jit
-def _destination(pair, i, starts, lengths, SHUFFLE: tl.constexpr):
+def destination(pair, i, starts, lengths, SHUFFLE: tl.constexpr):
     """The row to which the shuffle after this layer brings cell ``i`` of a pair, in sequences of ``lengths`` cells."""
     if SHUFFLE == 0:
         return 2 * pair + i
@@ -414,22 +414,22 @@ NOISE = tl.constexpr(2)
 
 
 @triton.jit
-def _random_scale(
+def random_scale(
     p_seed, first, i, columns, starts, rates, D: tl.constexpr, BLOCK_P: tl.constexpr, DROPOUT: tl.constexpr
 ):
     """What dropout or noise multiplies outputs by: the same for the same seed, forward and backward."""
-    return _random_scale_of_rows(p_seed, first, tl.arange(0, BLOCK_P), i, columns, starts, rates, D, DROPOUT)
+    return random_scale_of_rows(p_seed, first, tl.arange(0, BLOCK_P), i, columns, starts, rates, D, DROPOUT)
 
 
 @triton.jit
-def _random_scale_of_rows(p_seed, first, rows, i, columns, starts, rates, D: tl.constexpr, DROPOUT: tl.constexpr):
+def random_scale_of_rows(p_seed, first, rows, i, columns, starts, rates, D: tl.constexpr, DROPOUT: tl.constexpr):
     """The same for the pairs ``first + rows``: 0 or 1 / (1 - rate) by dropout, 1 + rate * (about normal) by noise."""
     # Numbers of elements are 32 bits wide: the high part of a pair's number goes into the seed.
-    seed = _scramble((tl.load(p_seed) + first // 1048576).to(tl.uint32))
+    seed = scramble((tl.load(p_seed) + first // 1048576).to(tl.uint32))
     pairs = (first % 1048576).to(tl.uint32) + rows.to(tl.uint32)
     element = pairs[:, None] * (2 * D) + (i * D + columns).to(tl.uint32)[None, :]
     # A counter scrambled twice is random enough and costs a tenth of a cryptographic cipher's rounds.
-    random = _scramble(_scramble(element) + seed)
+    random = scramble(scramble(element) + seed)
     rate = _of_group(first + rows[:, None], starts, rates)
     if DROPOUT == NOISE:
         # Four bytes add up to nearly a normal number, of mean 510 and variance 4 * (256**2 - 1) / 12.
@@ -440,7 +440,7 @@ def _random_scale_of_rows(p_seed, first, rows, i, columns, starts, rates, D: tl.
 
 
 @triton.jit
-def _scramble(x):
+def scramble(x):
     """Mix the bits of 32-bit numbers, one to one (the last steps of MurmurHash3)."""
     x ^= x >> 16
     x *= 0x85EBCA6B
@@ -450,7 +450,8 @@ def _scramble(x):
 
 
 @triton.jit
-def _tanh(x, FAST: tl.constexpr):
+def tanh(x, FAST: tl.constexpr):
+    """In float32; ``FAST`` right to 11 bits, in one instruction."""
     if FAST:
         return tl.inline_asm_elementwise("tanh.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
     e = tl.exp(-2.0 * tl.abs(x))
@@ -461,14 +462,15 @@ def _tanh(x, FAST: tl.constexpr):
 
 
 @triton.jit
-def _sigmoid(x, FAST: tl.constexpr):
+def sigmoid(x, FAST: tl.constexpr):
+    """In float32, by :func:`tanh` where ``FAST``."""
     if FAST:
-        return 0.5 * _tanh(0.5 * x, FAST) + 0.5
+        return 0.5 * tanh(0.5 * x, FAST) + 0.5
     return 1.0 / (1.0 + tl.exp(-x))
 
 
 @triton.jit
-def _load(pointers, mask, EVEN: tl.constexpr):
+def load(pointers, mask, EVEN: tl.constexpr):
     """Elements of a tile in float32, zero where they do not exist."""
     if EVEN:
         return tl.load(pointers).to(tl.float32)
@@ -476,7 +478,8 @@ def _load(pointers, mask, EVEN: tl.constexpr):
 
 
 @triton.jit
-def _store(pointers, value, mask, EVEN: tl.constexpr):
+def store(pointers, value, mask, EVEN: tl.constexpr):
+    """Store a tile in the dtype of the tensor, those of its elements that exist."""
     if EVEN:
         tl.store(pointers, value.to(pointers.dtype.element_ty))
     else:

@@ -104,7 +104,7 @@ class CapturedPasses:
     def __init__(
         self, plan: NetworkPlan, xs_BND: Sequence[Tensor], parameters: Sequence[Tensor], seed: Tensor | None, pool: Any
     ) -> None:
-        from riffle.kernels.passes import forward, unit_weights  # Triton is not everywhere
+        from riffle.kernels.passes import forward, network_weights  # Triton is not everywhere
 
         self.last_call = 0
         self.x_dtype = plan.x_dtype
@@ -119,7 +119,7 @@ class CapturedPasses:
         """What that call holds as long as its backward pass can come, where no :class:`Lease` does."""
 
         def run_forward() -> tuple[Tensor, Saved]:
-            self.weights = unit_weights(plan, parameters)
+            self.weights = network_weights(plan, parameters)
             return forward(plan, self.xs_BND, self.weights.units, self.seed)
 
         self.forward_graph, (self.y_CD, self.saved) = capture(run_forward, warm_up=1, pool=pool)

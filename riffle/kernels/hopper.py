@@ -33,7 +33,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia import hopper
 
 from riffle.kernels.descriptors import Constants, DescriptorLaunch, Matrix
-from riffle.kernels.gated_switch import _copied, _destination, _follow, _random_scale_of_rows, _tanh
+from riffle.kernels.gated_switch import copied_columns, destination, follow, random_scale_of_rows, tanh
 from riffle.kernels.tuning import LayerForm, multiprocessors
 
 mbarrier, tma = hopper.mbarrier, hopper.tma
@@ -118,7 +118,7 @@ def _produce(weights, ring, n_pairs, FORM: gl.constexpr):
     d_gates, d_update, d_candidates, d_state, ahead = weights
     s_ring, full, empty = ring
     first_cell, first_chunk = _part(FORM)
-    _follow(FORM.PDL and FORM.AHEAD > 0)
+    follow(FORM.PDL and FORM.AHEAD > 0)
     turn = 0
     for tile in range(gl.program_id(0) // FORM.WAYS, _tiles(n_pairs, FORM), gl.num_programs(0) // FORM.WAYS):
         if FORM.AHEAD > 0:
@@ -186,7 +186,7 @@ def _consume(group, layer, FORM: gl.constexpr):
     p_state, p_skip, p_scale, _, _, n_pairs, s_read, ahead = pairs
     first_cell, first_chunk = _part(FORM)
     # What the launch before made is read after this, and only weights before: see tuning.DEPENDENT_LAUNCH.
-    _follow(FORM.PDL)
+    follow(FORM.PDL)
     turn = 0
     for tile in range(gl.program_id(0) // FORM.WAYS, _tiles(n_pairs, FORM), gl.num_programs(0) // FORM.WAYS):
         first = (tile * FORM.GROUPS + group).to(gl.int64) * ROWS
@@ -358,7 +358,7 @@ def _finish(c, update, ALONE: gl.constexpr, products, read, layer, here, FORM: g
     if FORM.KEEP:
         s_half = kept[2].index(group)._reinterpret(kept[1].dtype, [ROWS, FORM.OUT], kept[1].layout)
         _store_gates(kept[1], s_half, b_sum, (4 + i) * FORM.D + chunk * FORM.OUT, first)
-    b_update = 0.5 * _tanh(0.5 * b_sum + biases[1].index(i * CHUNKS + chunk).load(_sums(FORM.OUT)), True) + 0.5
+    b_update = 0.5 * tanh(0.5 * b_sum + biases[1].index(i * CHUNKS + chunk).load(_sums(FORM.OUT)), True) + 0.5
     if ALONE:
         b_candidate = hopper.warpgroup_mma_wait(0, deps=(candidate,))
     else:
@@ -366,7 +366,7 @@ def _finish(c, update, ALONE: gl.constexpr, products, read, layer, here, FORM: g
         b_candidate = hopper.warpgroup_mma_wait(FORM.PARTS, deps=(candidate,))
     _release(ring, FORM.PARTS + c, FORM)
     b_bias = biases[1].index((2 + i) * CHUNKS + chunk).load(_sums(FORM.OUT))
-    b_candidate = _tanh(0.5 * b_candidate + b_bias, True)
+    b_candidate = tanh(0.5 * b_candidate + b_bias, True)
     b_out = b_candidate + b_update * (b_copied.to(gl.float32) - b_candidate)
     _store(p_out, p_seed, b_out, chunk, i, groups, first, inside, FORM)
     return update
@@ -382,7 +382,7 @@ def _load_copied(p_state, s_ahead, strip, c, chunk, i, first, inside, FORM: gl.c
     else:
         rows = gl.arange(0, ROWS, layout=gl.SliceLayout(1, _sums(FORM.OUT)))
         columns = chunk * FORM.OUT + gl.arange(0, FORM.OUT, layout=gl.SliceLayout(0, _sums(FORM.OUT)))
-        offsets = rows[:, None] * FORM.E + _copied(columns, i, FORM.D, FORM.SWAP)[None, :]
+        offsets = rows[:, None] * FORM.E + copied_columns(columns, i, FORM.D, FORM.SWAP)[None, :]
         return gl.load(p_state + first * FORM.E + offsets, mask=(rows < inside)[:, None], other=0.0)
 
 
@@ -401,10 +401,10 @@ def _store(p_out, p_seed, b_out, chunk, i, groups, first, inside, FORM: gl.const
     if FORM.DROPOUT:
         rows = gl.arange(0, ROWS, layout=gl.SliceLayout(1, _sums(FORM.OUT)))
         columns = chunk * FORM.OUT + gl.arange(0, FORM.OUT, layout=gl.SliceLayout(0, _sums(FORM.OUT)))
-        b_out *= _random_scale_of_rows(p_seed, first, rows, i, columns, starts, rates, FORM.D, FORM.DROPOUT)
+        b_out *= random_scale_of_rows(p_seed, first, rows, i, columns, starts, rates, FORM.D, FORM.DROPOUT)
     layout: gl.constexpr = _lines(FORM.OUT)
     numbers = gl.arange(0, ROWS, layout=gl.SliceLayout(1, layout))
-    cells = _destination(first + numbers, i, starts, lengths, FORM.SHUFFLE)
+    cells = destination(first + numbers, i, starts, lengths, FORM.SHUFFLE)
     columns = chunk * FORM.OUT + gl.arange(0, FORM.OUT, layout=gl.SliceLayout(0, layout))
     b_out = gl.convert_layout(b_out.to(p_out.dtype.element_ty), layout)
     gl.store(p_out + cells[:, None] * FORM.D + columns[None, :], b_out, mask=(numbers < inside)[:, None])

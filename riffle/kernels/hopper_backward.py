@@ -26,7 +26,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia import hopper
 
 from riffle.kernels.descriptors import Constants, DescriptorLaunch, Matrix
-from riffle.kernels.gated_switch import _follow, _tanh
+from riffle.kernels.gated_switch import follow, tanh
 from riffle.kernels.tuning import ProductForm, multiprocessors
 
 mbarrier, tma = hopper.mbarrier, hopper.tma
@@ -117,7 +117,7 @@ def _produce(coming, stages, sums, n_pairs, FORM: gl.constexpr):
     for k in gl.static_range(FORM.STEPS):
         tma.async_copy_global_to_shared(d_weight, [k * FORM.STEP, column], loaded.index(0), s_weight.index(k))
     # What the launch before made is read after this, and only weights before: see tuning.DEPENDENT_LAUNCH.
-    _follow(FORM.PDL)
+    follow(FORM.PDL)
     turn = 0
     for tile in range(gl.program_id(0) // FORM.PARTS, gl.cdiv(n_pairs, ROWS), gl.num_programs(0) // FORM.PARTS):
         row = tile * ROWS
@@ -227,7 +227,7 @@ def _consume(leaving, p_sums, s_bias, stages, sums, n_pairs, FORM: gl.constexpr)
 @gluon.jit
 def _reset(b_grad, b_gates, b_half_bias, b_read):
     """t_i, the gradient of the reset gates, and what joins that of what was read."""
-    b_reset = 0.5 * _tanh(0.5 * b_gates.to(gl.float32) + b_half_bias, True) + 0.5
+    b_reset = 0.5 * tanh(0.5 * b_gates.to(gl.float32) + b_half_bias, True) + 0.5
     b_product = b_reset * b_read.to(gl.float32)
     return b_product, b_grad * b_product * (1.0 - b_reset), b_grad * b_reset
 

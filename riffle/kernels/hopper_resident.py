@@ -30,7 +30,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia import hopper
 
 from riffle.kernels.descriptors import Constants, DescriptorLaunch, Matrix
-from riffle.kernels.gated_switch import _copied, _destination, _tanh
+from riffle.kernels.gated_switch import copied_columns, destination, tanh
 from riffle.kernels.hopper import ROWS, WARPS, _lines, _sums
 from riffle.kernels.hopper_wide import GROUPS, STEP, _allocate_biases, _bias, _reset, _store_bias, _wait, _zeros
 
@@ -259,14 +259,14 @@ def _consume(group, weights, biases, ring, memory, shape, FORM: gl.constexpr):
         b_updates, b_copied, b_skips = (), (), ()
         for part in gl.static_range(len(FORM.OUTS)):
             b_sum = 0.5 * sums[RESETS + part] + _bias(s_update_bias[part].index(0), FORM.OUTS[part])
-            b_updates += (0.5 * _tanh(b_sum, True) + 0.5,)
+            b_updates += (0.5 * tanh(b_sum, True) + 0.5,)
             b_copied += (_load_copied(p_state, begin + part * FORM.OUTS[0], i, first, FORM.OUTS[part], FORM),)
             if FORM.SKIP:
                 cells, columns = _out(begin + part * FORM.OUTS[0], i, first, starts, lengths, FORM.OUTS[part], FORM)
                 b_skips += (gl.load(p_skips + numbers + (cells * FORM.D + columns)),)
         sums = _multiply(s_candidate, FORM.OUTS, ring, group, way, False, 2 * layer + 1, FORM)
         for part in gl.static_range(len(FORM.OUTS)):
-            b_candidate = _tanh(sums[part] + _bias(s_bias[part].index(0), FORM.OUTS[part]), True)
+            b_candidate = tanh(sums[part] + _bias(s_bias[part].index(0), FORM.OUTS[part]), True)
             b_out = b_candidate + b_updates[part] * (b_copied[part].to(gl.float32) - b_candidate)
             b_out = gl.convert_layout(b_out.to(p_states.dtype.element_ty), _lines(FORM.OUTS[part]))
             cells, columns = _out(begin + part * FORM.OUTS[0], i, first, starts, lengths, FORM.OUTS[part], FORM)
@@ -360,7 +360,7 @@ def _load_copied(p_state, begin, i, first, WIDTH: gl.constexpr, FORM: gl.constex
     """A part of swapHalf(s), past the first-level cache, which may hold what was there before."""
     rows = gl.arange(0, ROWS, layout=gl.SliceLayout(1, _sums(WIDTH)))
     columns = begin + gl.arange(0, WIDTH, layout=gl.SliceLayout(0, _sums(WIDTH)))
-    offsets = rows[:, None] * FORM.E + _copied(columns, i, FORM.D, FORM.SWAP)[None, :]
+    offsets = rows[:, None] * FORM.E + copied_columns(columns, i, FORM.D, FORM.SWAP)[None, :]
     return gl.load(p_state + first * FORM.E + offsets, cache_modifier=".cg")
 
 
@@ -369,7 +369,7 @@ def _out(begin, i, first, starts, lengths, WIDTH: gl.constexpr, FORM: gl.constex
     """Cells and columns to which the shuffle brings a part of the outputs."""
     lines: gl.constexpr = _lines(WIDTH)
     numbers = gl.arange(0, ROWS, layout=gl.SliceLayout(1, lines))
-    cells = _destination(first + numbers, i, starts, lengths, FORM.SHUFFLE)
+    cells = destination(first + numbers, i, starts, lengths, FORM.SHUFFLE)
     columns = begin + gl.arange(0, WIDTH, layout=gl.SliceLayout(0, lines))
     return cells[:, None], columns[None, :]
 

@@ -25,7 +25,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia import hopper
 
 from riffle.kernels.descriptors import Constants, DescriptorLaunch, Matrix
-from riffle.kernels.gated_switch import _destination, _follow, _random_scale_of_rows, _tanh
+from riffle.kernels.gated_switch import destination, follow, random_scale_of_rows, tanh
 from riffle.kernels.hopper import PRODUCER, ROWS, WARPS, _lines, _sums
 from riffle.kernels.tuning import WideForm, multiprocessors
 
@@ -129,7 +129,7 @@ def _produce(d_read, d_weight, d_beside, ring, beside, n_pairs, FORM: gl.constex
     s_beside, ready, free = beside
     WEIGHTS: gl.constexpr = FORM.COLUMNS // FORM.BOX * d_weight.block_type.nbytes
     # What the launch before made is read after this: see tuning.DEPENDENT_LAUNCH.
-    _follow(FORM.PDL)
+    follow(FORM.PDL)
     turn = 0
     for tile in range(gl.program_id(0), _tiles(n_pairs, FORM), gl.num_programs(0)):
         row, block = tile // FORM.BLOCKS * (GROUPS * ROWS), tile % FORM.BLOCKS
@@ -316,7 +316,7 @@ def _produce_candidates(coming, ring, beside, n_pairs, FORM: gl.constexpr):
     s_gates, s_state, ready, free = beside
     WEIGHTS: gl.constexpr = d_weight[0].block_type.nbytes + d_weight[1].block_type.nbytes
     BESIDE: gl.constexpr = 2 * (d_gates[0].block_type.nbytes + d_gates[1].block_type.nbytes)
-    _follow(FORM.PDL)
+    follow(FORM.PDL)
     turn = 0
     for tile in range(gl.program_id(0), _tiles(n_pairs, FORM), gl.num_programs(0)):
         row, block = tile // FORM.BLOCKS * (GROUPS * ROWS), tile % FORM.BLOCKS
@@ -395,17 +395,17 @@ def _finish(part: gl.constexpr, b_sum, s_gates, s_state, here, out, FORM: gl.con
     layout: gl.constexpr = _sums(WIDTH)
     i, begin = block // 2, block % 2 * (FORM.D // 2) + part * FORM.WIDTHS[0]
     b_update = 0.5 * s_gates.load(layout).to(gl.float32) + _bias(s_bias.index(block), WIDTH)
-    b_update = 0.5 * _tanh(b_update, True) + 0.5
-    b_candidate = _tanh(b_sum + _bias(s_bias.index(FORM.BLOCKS + block), WIDTH), True)
+    b_update = 0.5 * tanh(b_update, True) + 0.5
+    b_candidate = tanh(b_sum + _bias(s_bias.index(FORM.BLOCKS + block), WIDTH), True)
     b_out = b_candidate + b_update * (s_state.load(layout).to(gl.float32) - b_candidate)
     if FORM.DROPOUT:
         rows = gl.arange(0, ROWS, layout=gl.SliceLayout(1, layout))
         columns = begin + gl.arange(0, WIDTH, layout=gl.SliceLayout(0, layout))
-        b_out *= _random_scale_of_rows(p_seed, first, rows, i, columns, starts, rates, FORM.D, FORM.DROPOUT)
+        b_out *= random_scale_of_rows(p_seed, first, rows, i, columns, starts, rates, FORM.D, FORM.DROPOUT)
     s_state.store(b_out.to(s_state.dtype))
     lines: gl.constexpr = _lines(WIDTH)
     numbers = gl.arange(0, ROWS, layout=gl.SliceLayout(1, lines))
-    cells = _destination(first + numbers, i, starts, lengths, FORM.SHUFFLE)
+    cells = destination(first + numbers, i, starts, lengths, FORM.SHUFFLE)
     columns = begin + gl.arange(0, WIDTH, layout=gl.SliceLayout(0, lines))
     at = p_out + cells[:, None] * FORM.D + columns[None, :]
     gl.store(at, s_state.load(lines), mask=(numbers < inside)[:, None])

@@ -21,10 +21,10 @@ from riffle.kernels.passes import (
     backward,
     forward,
     gradient_sizes,
+    network_weights,
     rounded,
     saved_rows,
     split_batches,
-    unit_weights,
     weight_sizes,
 )
 from riffle.kernels.plan import (
@@ -32,8 +32,8 @@ from riffle.kernels.plan import (
     KEEP_INPUTS,
     KEEP_NOTHING,
     KEEP_WHAT_FITS,
-    NetworkForm,
     NetworkPlan,
+    NetworkSpec,
     layers_of,
     plan_network,
     used_units,
@@ -54,7 +54,7 @@ _KEEP = {True: KEEP_INPUTS, False: KEEP_GATES, None: KEEP_WHAT_FITS}
 def run_network(
     xs_BND: Sequence[Tensor],
     parameters: Sequence[Tensor],
-    form: NetworkForm,
+    spec: NetworkSpec,
     *,
     dtype: torch.dtype,
     dropout: float = 0.0,
@@ -68,7 +68,7 @@ def run_network(
         xs_BND: The batches, each of sequences of one length, longer ones first.
         parameters: Of every unit the matrix and bias of its gates, those of its candidates, those of its swap gate and
             the scale of its skip connection where it has them.
-        form: What network it is.
+        spec: What network it is.
         dtype: In which the kernels compute.
         dropout: Of a layer's output features this share, divided by k, is set to zero.
         noise: In place of dropout, the standard deviation of the noise that a layer's output is multiplied by.
@@ -85,18 +85,18 @@ def run_network(
         keep = KEEP_INPUTS if exporting and keep == KEEP_WHAT_FITS else keep
         handle = graphs.handle if graphs is not None and torch.compiler.is_compiling() and not exporting else 0
         return _network(
-            list(xs_BND), list(parameters), seed, *_flat(form), dtype, dropout, noise, keep, handle, SCHEMA
+            list(xs_BND), list(parameters), seed, *_flat(spec), dtype, dropout, noise, keep, handle, SCHEMA
         )[0]
-    plan = _plan(xs_BND, form, dtype, dropout, noise, keep, eager=True)
+    plan = _plan(xs_BND, spec, dtype, dropout, noise, keep, eager=True)
     if keep == KEEP_NOTHING:
         replayed = None if graphs is None else graphs.forward(plan, xs_BND, parameters, seed)
-        return (replayed or forward(plan, xs_BND, unit_weights(plan, parameters).units, seed))[0]
+        return (replayed or forward(plan, xs_BND, network_weights(plan, parameters).units, seed))[0]
     return _Network.apply(plan, graphs, seed, *xs_BND, *parameters)
 
 
 def _plan(
     xs_BND: Sequence[Tensor],
-    form: NetworkForm,
+    spec: NetworkSpec,
     dtype: torch.dtype,
     dropout: float,
     noise: float,
@@ -106,7 +106,7 @@ def _plan(
     batches, lengths = tuple([x_BND.shape[0] for x_BND in xs_BND]), tuple([x_BND.shape[1] for x_BND in xs_BND])
     x_BND = xs_BND[0]
     device = x_BND.device
-    plan = plan_network(batches, lengths, x_BND.shape[2], x_BND.dtype, device, form, dtype, dropout, noise, keep, eager)
+    plan = plan_network(batches, lengths, x_BND.shape[2], x_BND.dtype, device, spec, dtype, dropout, noise, keep, eager)
     if x_BND.is_cuda and not plan.compiled:
         compilation.compile_ahead(plan, device, dropout=bool(dropout or noise))
     return plan
@@ -137,7 +137,7 @@ class _Network(torch.autograd.Function):
             ctx.lease = Lease(passes)
             ctx.save_for_backward(*parameters)
         else:
-            ctx.weights = unit_weights(plan, parameters).units
+            ctx.weights = network_weights(plan, parameters).units
             y_CD, saved = forward(plan, xs_BND, ctx.weights, seed)
             ctx.sizes = [len(tensors) for tensors in saved]
             ctx.save_for_backward(*parameters, seed, *chain(*saved), *(xs_BND if plan.direct else ()))
@@ -211,16 +211,16 @@ def _once_differentiable(gradients: list[Tensor | None]) -> list[Tensor | None]:
     return list(error(*[None if grad is None else grad.detach().requires_grad_() for grad in gradients]))
 
 
-def _flat(form: NetworkForm) -> tuple[Any, ...]:
-    """A network's form as an operator's arguments."""
-    plain = (form.blocks, form.sharing, form.benes, form.skips)  # torch 2.8 does not trace a slice of a named tuple
-    return (*plain, ",".join(form.units), list(form.swaps), list(form.scaled), form.kind, form.pad)
+def _flat(spec: NetworkSpec) -> tuple[Any, ...]:
+    """A network's spec as an operator's arguments."""
+    plain = (spec.blocks, spec.sharing, spec.benes, spec.skips)  # torch 2.8 does not trace a slice of a named tuple
+    return (*plain, ",".join(spec.units), list(spec.swaps), list(spec.scaled), spec.kind, spec.pad)
 
 
-def _form(
+def _spec(
     blocks: int, sharing: Any, benes: bool, skips: bool, units: str, swaps: Any, scaled: Any, kind: str, pad: Any
-) -> NetworkForm:
-    return NetworkForm(blocks, sharing, benes, skips, tuple(units.split(",")), tuple(swaps), tuple(scaled), kind, pad)
+) -> NetworkSpec:
+    return NetworkSpec(blocks, sharing, benes, skips, tuple(units.split(",")), tuple(swaps), tuple(scaled), kind, pad)
 
 
 @torch.library.custom_op("riffle::network", mutates_args=())
@@ -244,14 +244,14 @@ def _network(
     graphs: int,
     schema: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    form = _form(blocks, sharing, benes, skips, units, swaps, scaled, kind, pad)
-    plan = _plan(xs_BND, form, dtype, dropout, noise, keep)
+    spec = _spec(blocks, sharing, benes, skips, units, swaps, scaled, kind, pad)
+    plan = _plan(xs_BND, spec, dtype, dropout, noise, keep)
     cache = find_cache(graphs)
     replayed = None if cache is None else cache.forward(plan, xs_BND, parameters, seed)
     # Outputs may alias neither inputs nor each other, and their sizes are those that the fake has.
     keeps_cast = keep and _is_cast(parameters, kind, dtype)
     if replayed is None:
-        weights = unit_weights(plan, parameters)
+        weights = network_weights(plan, parameters)
         y_CD, saved = forward(plan, xs_BND, weights.units, seed)
         cast = y_CD.new_empty(0, dtype=dtype) if not keeps_cast or weights.cast is None else weights.cast
         return y_CD, saved.inputs[0], saved.gates[0], saved.sums[0], cast, y_CD.new_empty(0)
@@ -271,31 +271,33 @@ def _is_cast(parameters: Sequence[Tensor], kind: str, dtype: torch.dtype) -> boo
 
 
 @_network.register_fake
-def _(xs_BND: list[Tensor], parameters: list[Tensor], seed: Tensor | None, *rest: Any) -> tuple[Tensor, ...]:
-    form, (dtype, _, _, keep, _, _) = _form(*rest[:-6]), rest[-6:]
+def _fake_network(
+    xs_BND: list[Tensor], parameters: list[Tensor], seed: Tensor | None, *rest: Any
+) -> tuple[Tensor, ...]:
+    spec, (dtype, _, _, keep, _, _) = _spec(*rest[:-6]), rest[-6:]
     x_BND, features = xs_BND[0], xs_BND[0].shape[2]
     y_CD = x_BND.new_empty(sum(x_BND.shape[0] * x_BND.shape[1] for x_BND in xs_BND), features)
-    rows, pairs = _saved_shape(xs_BND, form, dtype) if keep else (0, 0)
+    rows, pairs = _saved_shape(xs_BND, spec, dtype) if keep else (0, 0)
     batches, lengths = zip(*[x_BND.shape[:2] for x_BND in xs_BND], strict=True)
-    kept = what_to_keep(keep, batches, lengths, features, x_BND.device, form, dtype)
-    pairs, kernels = pairs if kept == KEEP_GATES else 0, KERNELS[form.kind]
+    kept = what_to_keep(keep, batches, lengths, features, x_BND.device, spec, dtype)
+    pairs, kernels = pairs if kept == KEEP_GATES else 0, KERNELS[spec.kind]
     sizes = ((rows, features), (pairs, kernels.first * features), (2 * pairs * kernels.keeps_sums(dtype), features))
     cast = 0
-    if keep and _is_cast(parameters, form.kind, dtype):
-        cast = len(form.units) * sum(rounded(size) for size in weight_sizes(features, form.kind))
+    if keep and _is_cast(parameters, spec.kind, dtype):
+        cast = len(spec.units) * sum(rounded(size) for size in weight_sizes(features, spec.kind))
     saved = [x_BND.new_empty(size, dtype=dtype) for size in (*sizes, (cast,) if cast else (0,))]
     return (y_CD, *saved, x_BND.new_empty(0))
 
 
-def _saved_shape(xs_BND: Sequence[Tensor], form: NetworkForm, dtype: torch.dtype) -> tuple[int, int]:
+def _saved_shape(xs_BND: Sequence[Tensor], spec: NetworkSpec, dtype: torch.dtype) -> tuple[int, int]:
     """The rows of all layers' inputs, and the pairs of all layers; of one batch for a symbolic shape as well."""
     if len(xs_BND) > 1:
         batches, lengths = (tuple(int(x_BND.shape[axis]) for x_BND in xs_BND) for axis in (0, 1))
         features, device = int(xs_BND[0].shape[2]), xs_BND[0].device
-        plan = plan_network(batches, lengths, features, xs_BND[0].dtype, device, form, dtype, 0.0, 0.0, KEEP_INPUTS)
+        plan = plan_network(batches, lengths, features, xs_BND[0].dtype, device, spec, dtype, 0.0, 0.0, KEEP_INPUTS)
         return saved_rows(plan), plan.pairs
     length = xs_BND[0].shape[1]
-    layers, cells = len(layers_of(form, bits(length))), xs_BND[0].shape[0] * padded_length(length, form.pad)
+    layers, cells = len(layers_of(spec, bits(length))), xs_BND[0].shape[0] * padded_length(length, spec.pad)
     return rounded(cells) * layers, cells // 2 * layers
 
 
@@ -331,23 +333,23 @@ def _network_backward(
     passes = None if cache is None else cache.held(inputs_TD)
     if passes is not None and not torch._C._autograd._get_current_graph_task_keep_graph():
         return passes.backward(grad_CD, last=True)
-    form = _form(blocks, sharing, benes, skips, units, swaps, scaled, kind, pad)
+    spec = _spec(blocks, sharing, benes, skips, units, swaps, scaled, kind, pad)
     shape = (tuple(batches), tuple(lengths), grad_CD.shape[1])
-    plan = plan_network(*shape, x_dtype, grad_CD.device, form, dtype, dropout, noise, keep)
-    weights = unit_weights(plan, parameters, cast if cast.numel() else None)
+    plan = plan_network(*shape, x_dtype, grad_CD.device, spec, dtype, dropout, noise, keep)
+    weights = network_weights(plan, parameters, cast if cast.numel() else None)
     return backward(plan, grad_CD, (), weights.units, seed, Saved((inputs_TD,), (gates,), (sums,)))
 
 
 @_network_backward.register_fake
-def _(grad_CD: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+def _fake_network_backward(grad_CD: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
     x_dtype, scaled, kind = rest[9], rest[16], rest[17]
     size = sum(gradient_sizes(grad_CD.shape[1], kind, scaled))
     return grad_CD.new_empty(grad_CD.shape, dtype=x_dtype), grad_CD.new_empty(size, dtype=torch.float32)
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    xs_BND, parameters, seed, *form, ctx.dtype, ctx.dropout, ctx.noise, ctx.keep, ctx.graphs, _ = inputs
-    ctx.form, ctx.x_dtype = form, xs_BND[0].dtype
+    xs_BND, parameters, seed, *spec, ctx.dtype, ctx.dropout, ctx.noise, ctx.keep, ctx.graphs, _ = inputs
+    ctx.spec, ctx.x_dtype = spec, xs_BND[0].dtype
     ctx.shapes = [(x_BND.shape[0], x_BND.shape[1]) for x_BND in xs_BND]
     ctx.mark_non_differentiable(*output[1:])
     ctx.set_materialize_grads(False)
@@ -363,11 +365,11 @@ def _backward(ctx: Any, grad_CD: Tensor | None, *_: None) -> tuple[Any, ...]:
     batches, lengths = map(list, zip(*ctx.shapes, strict=True))
     grads = _network_backward(
         grad_CD, parameters, seed, inputs_TD, gates, sums, cast, ticket, batches, lengths, ctx.x_dtype,
-        *ctx.form, ctx.dtype, ctx.dropout, ctx.noise, ctx.keep, ctx.graphs,
+        *ctx.spec, ctx.dtype, ctx.dropout, ctx.noise, ctx.keep, ctx.graphs,
     )  # fmt: skip
-    form = _form(*ctx.form)
-    used = used_units(form, tuple(bits(length) for length in lengths))
-    gradients = _split_gradients(ctx.shapes, form.kind, form.scaled, used, grads, parameters)
+    spec = _spec(*ctx.spec)
+    used = used_units(spec, tuple(bits(length) for length in lengths))
+    gradients = _split_gradients(ctx.shapes, spec.kind, spec.scaled, used, grads, parameters)
     return (gradients[:count], gradients[count:], *unused)
 
 

@@ -44,7 +44,7 @@ def forward(
 ) -> tuple[Tensor, Saved]:
     """The cells after all layers, of all batches one after the other, and what the backward pass needs.
 
-    ``weights`` are the units of :func:`unit_weights`.
+    ``weights`` are the units of :func:`network_weights`.
     """
     x_BND, kernels = xs_BND[0], KERNELS[plan.kind]
     with _on_device_of(x_BND):
@@ -152,7 +152,7 @@ def backward(
         fills = kernels.fills and all(used for used, _ in plan.used)
         allocate = grad_CD.new_empty if fills else grad_CD.new_zeros
         grad_parameters = allocate(sum(sizes), dtype=torch.float32)
-        gradients = _unit_gradients(plan, grad_parameters)
+        gradients = _network_gradients(plan, grad_parameters)
         grad_skips: dict[int, Tensor] = {}
         carried_CD: Tensor | None = None
         for index, step, share, adds, added, more, defers, carries, last in plan.backward:
@@ -377,7 +377,7 @@ class Weights(NamedTuple):
     """The memory of those that had to be cast, one after the other; None where they lie as they are."""
 
 
-def unit_weights(plan: NetworkPlan, parameters: Sequence[Tensor], cast: Tensor | None = None) -> Weights:
+def network_weights(plan: NetworkPlan, parameters: Sequence[Tensor], cast: Tensor | None = None) -> Weights:
     """Every unit's parameters in the dtype of the cells, cast together where they are not, or ``cast`` before."""
     kernels = KERNELS[plan.kind]
     groups: list[Sequence[Tensor]] = []  # those of a group lie one below the other
@@ -425,7 +425,7 @@ def gradient_sizes(features: int, kind: str, scaled: Sequence[bool]) -> list[int
     return [size for has_vector in scaled for size in (*sizes, 2 * features * int(has_vector))]
 
 
-def _unit_gradients(plan: NetworkPlan, flat: Tensor) -> list[Any]:
+def _network_gradients(plan: NetworkPlan, flat: Tensor) -> list[Any]:
     """Every unit's gradients as views of one tensor."""
     parts, make = flat.split(gradient_sizes(plan.features, plan.kind, plan.scaled)), KERNELS[plan.kind].gradients
     units = []

@@ -27,7 +27,7 @@ LARGE_BYTES = 2**20
 """From this size of a layer's cells on, memory is worth more than the time to allocate it."""
 
 
-class NetworkForm(NamedTuple):
+class NetworkSpec(NamedTuple):
     """What a network is, apart from its parameters: the same for every call of it."""
 
     blocks: int
@@ -140,7 +140,7 @@ def plan_network(
     features: int,
     x_dtype: torch.dtype,
     device: torch.device,
-    form: NetworkForm,
+    spec: NetworkSpec,
     dtype: torch.dtype,
     dropout: float,
     noise: float,
@@ -150,17 +150,17 @@ def plan_network(
     """Plan the call for batches of these shapes, longer ones first; ``eager`` where no operator's schema limits it."""
     from riffle.kernels.units import KERNELS  # Triton is not everywhere, and :func:`merge` is
 
-    widths = [padded_length(length, form.pad) for length in lengths]
+    widths = [padded_length(length, spec.pad) for length in lengths]
     assert sorted(widths, reverse=True) == widths, "longer sequences come first"
     groups = sorted(set(widths), reverse=True)
     sequences = [sum(batch for batch, width in zip(batches, widths, strict=True) if width == group) for group in groups]
     sizes = [count * width for count, width in zip(sequences, groups, strict=True)]
     ks = [bits(width) for width in groups]
-    merged = merge(tuple(layers_of(form, k) for k in ks))
+    merged = merge(tuple(layers_of(spec, k) for k in ks))
     spans = [(layer.first, layer.end) for layer in merged]
     offsets = (0, *accumulate(sizes))
     placed = place(spans, sizes)
-    keep = what_to_keep(keep, batches, lengths, features, device, form, dtype)
+    keep = what_to_keep(keep, batches, lengths, features, device, spec, dtype)
     layers, pairs = [], 0
     skips = [_skip_pieces(index, merged, placed.steps, offsets) for index in range(len(merged))]
     last_reader = {
@@ -168,8 +168,8 @@ def plan_network(
     }
     for index, (layer, step) in enumerate(zip(merged, placed.steps, strict=True)):
         span = slice(layer.first, layer.end)
-        unit = form.units.index(layer.unit)
-        plan = KERNELS[form.kind].plan_layer(
+        unit = spec.units.index(layer.unit)
+        plan = KERNELS[spec.kind].plan_layer(
             tuple(sequences[span]),
             tuple(groups[span]),
             tuple(noise or dropout / k for k in ks[span]),
@@ -177,7 +177,7 @@ def plan_network(
             dtype,
             device,
             shuffle=layer.shuffle,
-            swap=form.swaps[unit],
+            swap=spec.swaps[unit],
             keep=keep == KEEP_GATES,
             skip=bool(skips[index]),
             first=index == 0,
@@ -199,9 +199,9 @@ def plan_network(
         x_dtype,
         dtype,
         keep,
-        form.kind,
-        form.scaled,
-        used_units(form, tuple(ks)),
+        spec.kind,
+        spec.scaled,
+        used_units(spec, tuple(ks)),
         padded=tuple(widths) != lengths,
         direct=eager and len(batches) == 1 and x_dtype == dtype and widths[0] == lengths[0],
         small=small,
@@ -266,7 +266,7 @@ def what_to_keep(
     lengths: Sequence[int],
     features: int,
     device: torch.device,
-    form: NetworkForm,
+    spec: NetworkSpec,
     dtype: torch.dtype,
 ) -> int:
     """``keep``, decided for batches of these shapes; of symbolic ones as well."""
@@ -274,9 +274,9 @@ def what_to_keep(
         return keep
     from riffle.kernels.units import KERNELS
 
-    widths = [padded_length(length, form.pad) for length in lengths]
-    cells = sum(batch * width * len(layers_of(form, bits(width))) for batch, width in zip(batches, widths, strict=True))
-    kept = cells // 2 * KERNELS[form.kind].first * features * dtype.itemsize
+    widths = [padded_length(length, spec.pad) for length in lengths]
+    cells = sum(batch * width * len(layers_of(spec, bits(width))) for batch, width in zip(batches, widths, strict=True))
+    kept = cells // 2 * KERNELS[spec.kind].first * features * dtype.itemsize
     fits = kept <= memory_bytes(device) // KEPT_SHARE
     return KEEP_GATES if fits else KEEP_INPUTS
 
@@ -288,16 +288,16 @@ def memory_bytes(device: torch.device) -> int:
 
 
 @lru_cache(maxsize=1024)
-def used_units(form: NetworkForm, ks: tuple[int, ...]) -> tuple[tuple[bool, bool], ...]:
+def used_units(spec: NetworkSpec, ks: tuple[int, ...]) -> tuple[tuple[bool, bool], ...]:
     """For each unit, whether it takes part on these address bits, and whether its vector does."""
-    layers = [layer for k in ks for layer in layers_of(form, k)]
+    layers = [layer for k in ks for layer in layers_of(spec, k)]
     used, skipping = {layer.unit for layer in layers}, {layer.unit for layer in layers if layer.skip is not None}
-    return tuple((unit in used, unit in (skipping if form.skips else used)) for unit in form.units)
+    return tuple((unit in used, unit in (skipping if spec.skips else used)) for unit in spec.units)
 
 
-def layers_of(form: NetworkForm, k: int) -> tuple[Layer, ...]:
+def layers_of(spec: NetworkSpec, k: int) -> tuple[Layer, ...]:
     """The schedule that a network follows on ``2**k`` cells."""
-    return schedule(k, form.blocks, form.sharing, benes=form.benes, skips=form.skips)
+    return schedule(k, spec.blocks, spec.sharing, benes=spec.benes, skips=spec.skips)
 
 
 def _skip_pieces(

@@ -7,7 +7,7 @@ Two products over all pairs are the library's; what lies around them are the pas
 # hidden [P, H]: the first product, active [P, H]: what the second one reads, candidate [P, E] without its bias
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -23,6 +23,7 @@ from riffle.kernels.layer_plan import GradientShare, Variants, dropout_kind, gro
 from riffle.kernels.reference import CANDIDATE_SCALE, FEATURES_EPSILON, SEQUENCE_EPSILON, Norm
 from riffle.kernels.tuning import (
     Blocks,
+    RowForm,
     dependent_launch,
     residual_blocks,
     row_blocks,
@@ -83,7 +84,7 @@ class ResidualGradients(NamedTuple):
     """``[H + 2E]``: of the biases of hidden features and candidate, and of what is kept of a pair."""
 
 
-def unit_gradients(hidden: Tensor, candidate: Tensor, biases: Tensor, residual: Tensor) -> ResidualGradients:
+def residual_gradients(hidden: Tensor, candidate: Tensor, biases: Tensor, residual: Tensor) -> ResidualGradients:
     """Tensors for a unit's gradients as its launches take them; ``residual`` lies behind ``biases``."""
     pair, offset = residual.numel(), biases.storage_offset()
     assert residual.storage_offset() == offset + biases.numel(), "sums of both are added by one launch"
@@ -92,7 +93,7 @@ def unit_gradients(hidden: Tensor, candidate: Tensor, biases: Tensor, residual: 
 
 
 @lru_cache(maxsize=4096)
-def plan_layer(
+def plan_residual_layer(
     sequences: tuple[int, ...],
     cells: tuple[int, ...],
     dropout: tuple[float, ...],
@@ -117,10 +118,11 @@ def plan_layer(
     dependent, tile_rows = dependent_launch(device), row_form(pairs, "backward").tile
     fast = {"FAST": dtype != torch.float32, "PDL": dependent}
     if norm == "features":
-        make: Callable[..., Launch] = _rows_pass
-        arguments: tuple[Any, ...] = (pairs, 4 * features)
+        norm_forward = _rows_pass("features_forward", row_form(pairs, "forward"), pairs, 4 * features, **fast)
+        norm_backward = _rows_pass("features_backward", row_form(pairs, "backward"), pairs, 4 * features, **fast)
     else:
-        make, arguments = _sequences_pass, (sequences, groups, 4 * features)
+        norm_forward = _sequences_pass("sequence_forward", sequences, groups, 4 * features, **fast)
+        norm_backward = _sequences_pass("sequence_backward", sequences, groups, 4 * features, **fast)
     flags: dict[str, Any] = {"SCALE": CANDIDATE_SCALE, "SHUFFLE": shuffle, "DROPOUT": dropout_kind(dropout, noise)}
 
     def around(kernel: str, **more: Any) -> Launch:
@@ -131,8 +133,8 @@ def plan_layer(
         pairs,
         features,
         switch_forward=blocks and _switch(blocks, pairs, features, groups, **flags, **fast),
-        norm_forward=make(norm, "forward", *arguments, **fast),
-        norm_backward=make(norm, "backward", *arguments, **fast),
+        norm_forward=norm_forward,
+        norm_backward=norm_backward,
         residual_forward=around("residual_forward", PDL=dependent),
         residual_backward=Variants(("COPY", "PDL"), partial(around, "residual_backward", tile_rows=tile_rows)),
         tile_rows=tile_rows,
@@ -157,12 +159,11 @@ def _switch(blocks: Blocks, pairs: int, features: int, groups: tuple[Any, ...], 
     )
 
 
-def _rows_pass(norm: str, way: str, pairs: int, width: int, **flags: Any) -> Launch:
+def _rows_pass(kernel: str, form: RowForm, pairs: int, width: int, **flags: Any) -> Launch:
     """A kernel that normalises rows: a program has all columns of some of them."""
-    form = row_form(pairs, way)
     blocks = row_blocks(form, width)
     return ResidualLaunch(
-        f"{norm}_{way}",
+        kernel,
         (triton.cdiv(pairs, form.tile),),
         pairs,
         H=width,
@@ -176,14 +177,14 @@ def _rows_pass(norm: str, way: str, pairs: int, width: int, **flags: Any) -> Lau
 
 
 def _sequences_pass(
-    norm: str, way: str, sequences: Sequence[int], groups: tuple[tuple[Any, ...], ...], width: int, **flags: Any
+    kernel: str, sequences: Sequence[int], groups: tuple[tuple[Any, ...], ...], width: int, **flags: Any
 ) -> Launch:
     """A kernel that normalises sequences: a program has some columns of one of them."""
     starts, lengths, _ = groups
     firsts = [2 * first + 1 for first in accumulate(sequences, initial=0)]
     blocks = sequence_blocks(max(lengths) // 2, width)
     return ResidualLaunch(
-        f"{norm}_{way}",
+        kernel,
         (sum(sequences), triton.cdiv(width, blocks.columns)),
         (*firsts[:-1], *firsts[-1:] * (len(starts) - len(sequences))),
         starts,
@@ -197,7 +198,7 @@ def _sequences_pass(
     )
 
 
-def forward_layer(
+def forward_residual_layer(
     plan: ResidualPlan,
     x_CD: Tensor,
     skip_CD: None,
@@ -208,7 +209,7 @@ def forward_layer(
     kept: Kept | None,
     out_CD: Tensor | None,
 ) -> Tensor:
-    """A switch layer on adjacent pairs, dropout, and the shuffle after it, see :func:`launches.forward_layer`."""
+    """A switch layer on adjacent pairs, dropout and shuffle: see :func:`~riffle.kernels.launches.forward_layer`."""
     pair = 2 * plan.features
     state_PE = x_CD.view(plan.pairs, pair)
     hidden = workspace("hidden", plan.pairs, 2 * pair) if kept is None else kept.gates
@@ -229,7 +230,7 @@ def forward_layer(
     return out_CD
 
 
-def backward_layer(
+def backward_residual_layer(
     plan: ResidualPlan,
     grad_out_CD: Tensor,
     x_CD: Tensor,
@@ -245,7 +246,7 @@ def backward_layer(
     grad_CD: Tensor,
     **skips: None,
 ) -> None:
-    """The gradients of a layer, see :func:`launches.backward_layer`; there are no skip connections."""
+    """The gradients of a layer, see :func:`~riffle.kernels.layer_backward.backward_layer`; without skip connections."""
     pair, here = 2 * plan.features, slice(share.first, share.first + plan.pairs)
     state_PE, grad_state_PE = x_CD.view(plan.pairs, pair), grad_CD.view(plan.pairs, pair)
     half, alone = workspace.take_set(share), share.pairs == plan.pairs

@@ -14,7 +14,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from riffle.kernels.gated_switch import _destination, _follow, _load, _random_scale, _sigmoid, _store, _tile
+from riffle.kernels.gated_switch import destination, follow, load, program_tile, random_scale, sigmoid, store
 
 
 @triton.jit
@@ -24,7 +24,7 @@ def features_forward(
     WARP_ROWS: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Normalise the features of each pair, add the bias, and apply GELU; rows are cut into blocks of columns."""
-    _follow(PDL)
+    follow(PDL)
     tile = (tl.num_programs(0) - 1 - tl.program_id(0)).to(tl.int64)  # last rows first, as in gated_switch.py
     b_biases = _vector(p_bias, H, WARP_ROWS, BLOCK_P, BLOCK_C)
     for step in range(TILE_P // BLOCK_P):
@@ -34,7 +34,7 @@ def features_forward(
         for block in tl.static_range(len(b_centred)):
             at, mask = _block(rows, block, n_pairs, H, BLOCK_C)
             b_active = _gelu(b_centred[block] * b_rate[:, None] + b_biases[block].to(tl.float32), FAST)[0]
-            _store(p_active + at, b_active, mask, EVEN)
+            store(p_active + at, b_active, mask, EVEN)
 
 
 @triton.jit
@@ -48,7 +48,7 @@ def features_switch(
 
     ``BLOCK_C`` divides D and ``BLOCK_K`` divides H, as in ``switch_forward`` of gated_switch.py.
     """
-    _follow(PDL)
+    follow(PDL)
     H: tl.constexpr = 4 * D
     program = tl.num_programs(0) - 1 - tl.program_id(0)
     tile = (program // 2).to(tl.int64)
@@ -59,7 +59,7 @@ def features_switch(
     b_square = tl.zeros((BLOCK_P,), dtype=tl.float32)
     for k in range(0, H, BLOCK_K):
         inner = k + tl.arange(0, BLOCK_K)
-        b_hidden = _load(p_hidden + rows[:, None] * H + inner[None, :], inside, EVEN)
+        b_hidden = load(p_hidden + rows[:, None] * H + inner[None, :], inside, EVEN)
         b_mean += tl.sum(b_hidden, axis=1) / H
         b_square += tl.sum(b_hidden * b_hidden, axis=1) / H
     b_rate = 1.0 / tl.sqrt(tl.maximum(b_square - b_mean * b_mean, 0.0) + EPSILON)
@@ -68,7 +68,7 @@ def features_switch(
         b_sums += (tl.zeros((BLOCK_P, BLOCK_C), dtype=tl.float32),)  # type: ignore[assignment]  # tuples grow here
     for k in range(0, H, BLOCK_K):
         inner = k + tl.arange(0, BLOCK_K)
-        b_hidden = _load(p_hidden + rows[:, None] * H + inner[None, :], inside, EVEN)
+        b_hidden = load(p_hidden + rows[:, None] * H + inner[None, :], inside, EVEN)
         b_bias = tl.load(p_hidden_bias + inner).to(tl.float32)
         b_active = _gelu((b_hidden - b_mean[:, None]) * b_rate[:, None] + b_bias[None, :], FAST)[0]
         b_read = b_active.to(p_hidden.dtype.element_ty)
@@ -97,7 +97,7 @@ def features_backward(
     ``p_active`` takes what :func:`features_forward` stored, for the gradient of W, and ``p_grad_biases``
     ``[tiles, 2H]`` each tile's share of the gradient of B_Z (columns 0 to H).
     """
-    _follow(PDL)
+    follow(PDL)
     tile = (tl.num_programs(0) - 1 - tl.program_id(0)).to(tl.int64)
     b_before = () if WARP_ROWS else _vector(p_bias, H, WARP_ROWS, BLOCK_P, BLOCK_C)
     b_sums = ()
@@ -120,8 +120,8 @@ def features_backward(
             at, mask = _block(rows, block, n_pairs, H, BLOCK_C)
             b_unit = b_centred[block] * b_rate[:, None]
             b_active, b_slope = _gelu(b_unit + b_biases[block].to(tl.float32), FAST)
-            b_grad = (b_grad_active[block] if WARP_ROWS else _load(p_grad + at, mask, EVEN)) * b_slope
-            _store(p_active + at, b_active, mask, EVEN)
+            b_grad = (b_grad_active[block] if WARP_ROWS else load(p_grad + at, mask, EVEN)) * b_slope
+            store(p_active + at, b_active, mask, EVEN)
             b_grads += (b_grad,)  # type: ignore[assignment]  # and here
             # Warps with rows of their own wait for each other at the end alone.
             b_share = b_grad if WARP_ROWS else tl.sum(b_grad, axis=0, keep_dims=True)
@@ -134,7 +134,7 @@ def features_backward(
         for block in tl.static_range(len(b_sums)):
             at, mask = _block(rows, block, n_pairs, H, BLOCK_C)
             b_grad_unit = b_grads[block] - b_row_mean[:, None] - b_centred[block] * b_row_along[:, None]
-            _store(p_grad + at, b_rate[:, None] * b_grad_unit, mask, EVEN)
+            store(p_grad + at, b_rate[:, None] * b_grad_unit, mask, EVEN)
     for block in tl.static_range(len(b_sums)):
         columns = block * BLOCK_C + tl.arange(0, BLOCK_C)
         tl.store(p_grad_biases + tile * (2 * H) + columns, tl.sum(b_sums[block], axis=0), mask=columns < H)
@@ -150,20 +150,20 @@ def sequence_forward(
 
     Where ``ONE``, a block holds all pairs of any sequence, and is read once.
     """
-    _follow(PDL)
+    follow(PDL)
     first, count, columns = _sequence(firsts, starts, lengths, BLOCK_C)
     b_bias = tl.load(p_bias + columns, mask=columns < H, other=0.0).to(tl.float32)
     if ONE:
         at, mask = _part(first, 0, count, columns, H, BLOCK_P)
         b_shifted, b_rate = _shifted_once(p_hidden, at, mask, b_bias, count, EPSILON)
-        _store(p_active + at, _gelu(b_shifted * b_rate[None, :], FAST)[0], mask, False)
+        store(p_active + at, _gelu(b_shifted * b_rate[None, :], FAST)[0], mask, False)
     else:
         b_mean, b_rate = _moments(p_hidden, first, count, columns, b_bias, H, EPSILON, BLOCK_P, BLOCK_C)
         row = 0
         while row < count:
             at, mask = _part(first, row, count, columns, H, BLOCK_P)
-            b_shifted = _shifted(_load(p_hidden + at, mask, False), mask, b_mean, b_bias)
-            _store(p_active + at, _gelu(b_shifted * b_rate[None, :], FAST)[0], mask, False)
+            b_shifted = _shifted(load(p_hidden + at, mask, False), mask, b_mean, b_bias)
+            store(p_active + at, _gelu(b_shifted * b_rate[None, :], FAST)[0], mask, False)
             row += BLOCK_P
 
 
@@ -174,19 +174,19 @@ def sequence_backward(
     BLOCK_C: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Through GELU and that normalisation; ``p_grad_bias`` ``[sequences, H]`` takes shares of B_Z's gradient."""
-    _follow(PDL)
+    follow(PDL)
     first, count, columns = _sequence(firsts, starts, lengths, BLOCK_C)
     b_bias = tl.load(p_bias + columns, mask=columns < H, other=0.0).to(tl.float32)
     if ONE:
         at, mask = _part(first, 0, count, columns, H, BLOCK_P)
-        b_grad = _load(p_grad + at, mask, False)
+        b_grad = load(p_grad + at, mask, False)
         b_shifted, b_rate = _shifted_once(p_hidden, at, mask, b_bias, count, EPSILON)
         b_active, b_slope = _gelu(b_shifted * b_rate[None, :], FAST)
         b_grad *= b_slope
         b_sum, b_along = tl.sum(b_grad, axis=0), tl.sum(b_grad * b_shifted, axis=0)
         b_grad_mean, b_along = _through_rate(b_sum, b_along, b_rate, b_bias, count)
-        _store(p_active + at, b_active, mask, False)
-        _store(p_grad + at, _grad_hidden(b_grad, b_shifted, b_rate, b_along, b_grad_mean), mask, False)
+        store(p_active + at, b_active, mask, False)
+        store(p_grad + at, _grad_hidden(b_grad, b_shifted, b_rate, b_along, b_grad_mean), mask, False)
     else:
         b_mean, b_rate = _moments(p_hidden, first, count, columns, b_bias, H, EPSILON, BLOCK_P, BLOCK_C)
         b_sum = tl.zeros((BLOCK_C,), dtype=tl.float32)
@@ -194,8 +194,8 @@ def sequence_backward(
         row = 0
         while row < count:
             at, mask = _part(first, row, count, columns, H, BLOCK_P)
-            b_shifted = _shifted(_load(p_hidden + at, mask, False), mask, b_mean, b_bias)
-            b_grad = _load(p_grad + at, mask, False) * _gelu(b_shifted * b_rate[None, :], FAST)[1]
+            b_shifted = _shifted(load(p_hidden + at, mask, False), mask, b_mean, b_bias)
+            b_grad = load(p_grad + at, mask, False) * _gelu(b_shifted * b_rate[None, :], FAST)[1]
             b_sum += tl.sum(b_grad, axis=0)
             b_along += tl.sum(b_grad * b_shifted, axis=0)
             row += BLOCK_P
@@ -203,11 +203,11 @@ def sequence_backward(
         row = 0
         while row < count:
             at, mask = _part(first, row, count, columns, H, BLOCK_P)
-            b_shifted = _shifted(_load(p_hidden + at, mask, False), mask, b_mean, b_bias)
+            b_shifted = _shifted(load(p_hidden + at, mask, False), mask, b_mean, b_bias)
             b_active, b_slope = _gelu(b_shifted * b_rate[None, :], FAST)
-            b_grad = _load(p_grad + at, mask, False) * b_slope
-            _store(p_grad + at, _grad_hidden(b_grad, b_shifted, b_rate, b_along, b_grad_mean), mask, False)
-            _store(p_active + at, b_active, mask, False)
+            b_grad = load(p_grad + at, mask, False) * b_slope
+            store(p_grad + at, _grad_hidden(b_grad, b_shifted, b_rate, b_along, b_grad_mean), mask, False)
+            store(p_active + at, b_active, mask, False)
             row += BLOCK_P
     program = tl.program_id(0).to(tl.int64)
     tl.store(p_grad_bias + program * H + columns, b_grad_mean * count, mask=columns < H)
@@ -220,11 +220,11 @@ def residual_forward(
     BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Add the candidate to the scaled pair, and store each cell where the shuffle wants it."""
-    _follow(PDL)
+    follow(PDL)
     D: tl.constexpr = WIDTH
     i = tl.program_id(1)
-    tile, rows, columns, mask = _tile(n_pairs, D, BLOCK_P, BLOCK_C)
-    b_candidate = _load(p_candidate + rows[:, None] * (2 * D) + i * D + columns[None, :], mask, EVEN)
+    tile, rows, columns, mask = program_tile(n_pairs, D, BLOCK_P, BLOCK_C)
+    b_candidate = load(p_candidate + rows[:, None] * (2 * D) + i * D + columns[None, :], mask, EVEN)
     _finish(
         b_candidate, p_bias, p_state, p_residual, p_out, p_seed, tile, rows, columns, mask, i, starts, lengths, rates,
         D, SCALE, SHUFFLE, DROPOUT, EVEN, BLOCK_P,
@@ -242,22 +242,22 @@ def residual_backward(
 
     ``p_grad_biases`` ``[tiles, 8D]`` takes each tile's share of the gradients of B (columns 4D to 6D) and S (6D to 8D).
     """
-    _follow(PDL)
+    follow(PDL)
     D: tl.constexpr = WIDTH
     i = tl.program_id(1)
-    tile, rows, columns, mask = _tile(n_pairs, D, BLOCK_P, BLOCK_C)
+    tile, rows, columns, mask = program_tile(n_pairs, D, BLOCK_P, BLOCK_C)
     at = rows[:, None] * (2 * D) + i * D + columns[None, :]
-    b_state = _load(p_state + at, mask, EVEN)
-    row = _destination(rows, i, starts, lengths, SHUFFLE)
-    b_grad = _load(p_grad_out + row[:, None] * D + columns[None, :], mask, EVEN)
+    b_state = load(p_state + at, mask, EVEN)
+    row = destination(rows, i, starts, lengths, SHUFFLE)
+    b_grad = load(p_grad_out + row[:, None] * D + columns[None, :], mask, EVEN)
     b_kept = _kept(p_residual, i * D + columns, columns < D)
     if DROPOUT:
-        b_grad *= _random_scale(p_seed, tile * BLOCK_P, i, columns, starts, rates, D, BLOCK_P, DROPOUT)
+        b_grad *= random_scale(p_seed, tile * BLOCK_P, i, columns, starts, rates, D, BLOCK_P, DROPOUT)
     b_grad_candidate = SCALE * b_grad
-    _store(p_grad_candidate + at, b_grad_candidate, mask, EVEN)
-    _store(p_grad_state + at, b_kept[None, :] * b_grad, mask, EVEN)
+    store(p_grad_candidate + at, b_grad_candidate, mask, EVEN)
+    store(p_grad_state + at, b_kept[None, :] * b_grad, mask, EVEN)
     if COPY:
-        _store(p_copy + at, b_state, mask, EVEN)
+        store(p_copy + at, b_state, mask, EVEN)
     p_grad_bias = p_grad_biases + tile * (8 * D) + i * D + columns
     b_grad_residual = tl.sum(b_grad * b_state, axis=0) * 2.0 * b_kept * (1.0 - b_kept)
     tl.store(p_grad_bias + 4 * D, tl.sum(b_grad_candidate, axis=0), mask=columns < D)
@@ -272,19 +272,19 @@ def _finish(
 ):  # fmt: skip
     """From a block of the candidate, without its bias, to outputs in their places."""
     b_bias = tl.load(p_bias + i * D + columns, mask=columns < D, other=0.0).to(tl.float32)
-    b_state = _load(p_state + rows[:, None] * (2 * D) + i * D + columns[None, :], mask, EVEN)
+    b_state = load(p_state + rows[:, None] * (2 * D) + i * D + columns[None, :], mask, EVEN)
     b_kept = _kept(p_residual, i * D + columns, columns < D)
     b_out = b_kept[None, :] * b_state + SCALE * (b_candidate + b_bias[None, :])
     if DROPOUT:
-        b_out *= _random_scale(p_seed, tile * BLOCK_P, i, columns, starts, rates, D, BLOCK_P, DROPOUT)
-    row = _destination(rows, i, starts, lengths, SHUFFLE)
-    _store(p_out + row[:, None] * D + columns[None, :], b_out, mask, EVEN)
+        b_out *= random_scale(p_seed, tile * BLOCK_P, i, columns, starts, rates, D, BLOCK_P, DROPOUT)
+    row = destination(rows, i, starts, lengths, SHUFFLE)
+    store(p_out + row[:, None] * D + columns[None, :], b_out, mask, EVEN)
 
 
 @triton.jit
 def _kept(p_residual, columns, inside):
     """The part of a pair that is kept, sigmoid(2 S)."""
-    return _sigmoid(2.0 * tl.load(p_residual + columns, mask=inside, other=0.0), False)
+    return sigmoid(2.0 * tl.load(p_residual + columns, mask=inside, other=0.0), False)
 
 
 @triton.jit
@@ -303,7 +303,7 @@ def _rows(p_x, rows, n_pairs, H: tl.constexpr, EVEN: tl.constexpr, BLOCK_C: tl.c
     b_blocks = ()
     for block in tl.static_range((H + BLOCK_C - 1) // BLOCK_C):
         at, mask = _block(rows, block, n_pairs, H, BLOCK_C)
-        b_blocks += (_load(p_x + at, mask, EVEN),)  # type: ignore[assignment]  # tuples grow here
+        b_blocks += (load(p_x + at, mask, EVEN),)  # type: ignore[assignment]  # tuples grow here
     return b_blocks
 
 
@@ -348,7 +348,7 @@ def _rate(b_centred, H: tl.constexpr, EPSILON: tl.constexpr):
 @triton.jit
 def _gelu(x, FAST: tl.constexpr):
     """x * sigmoid(1.702 x), and its derivative."""
-    b_gate = _sigmoid(1.702 * x, FAST)
+    b_gate = sigmoid(1.702 * x, FAST)
     b_out = x * b_gate
     return b_out, b_gate + 1.702 * b_out * (1.0 - b_gate)
 
@@ -386,7 +386,7 @@ def _shifted(b_hidden, mask, b_mean, b_bias):
 @triton.jit
 def _shifted_once(p_hidden, at, mask, b_bias, count, EPSILON: tl.constexpr):
     """The same of a whole sequence, and what it is multiplied by."""
-    b_hidden = _load(p_hidden + at, mask, False)
+    b_hidden = load(p_hidden + at, mask, False)
     b_shifted = _shifted(b_hidden, mask, tl.sum(b_hidden, axis=0) / count, b_bias)
     return b_shifted, 1.0 / tl.sqrt(tl.sum(b_shifted * b_shifted, axis=0) / count + EPSILON)
 
@@ -401,14 +401,14 @@ def _moments(
     row = 0
     while row < count:
         at, mask = _part(first, row, count, columns, H, BLOCK_P)
-        b_sum += tl.sum(_load(p_hidden + at, mask, False), axis=0)
+        b_sum += tl.sum(load(p_hidden + at, mask, False), axis=0)
         row += BLOCK_P
     b_mean = b_sum / count
     b_square = tl.zeros((BLOCK_C,), dtype=tl.float32)
     row = 0
     while row < count:
         at, mask = _part(first, row, count, columns, H, BLOCK_P)
-        b_shifted = _shifted(_load(p_hidden + at, mask, False), mask, b_mean, b_bias)
+        b_shifted = _shifted(load(p_hidden + at, mask, False), mask, b_mean, b_bias)
         b_square += tl.sum(b_shifted * b_shifted, axis=0)
         row += BLOCK_P
     return b_mean, 1.0 / tl.sqrt(b_square / count + EPSILON)

@@ -46,11 +46,11 @@ def _residual(norm: Norm) -> UnitKernels:
         first=4,
         second=8,
         keeps_sums=lambda dtype: False,
-        plan_layer=partial(residual.plan_layer, norm=norm),
-        forward_layer=residual.forward_layer,
-        backward_layer=residual.backward_layer,
+        plan_layer=partial(residual.plan_residual_layer, norm=norm),
+        forward_layer=residual.forward_residual_layer,
+        backward_layer=residual.backward_residual_layer,
         weights=residual.ResidualUnitWeights,
-        gradients=residual.unit_gradients,
+        gradients=residual.residual_gradients,
         fills=True,
     )
 
@@ -70,4 +70,4 @@ KERNELS = {
     "swap-gate": replace(_GATED, first=8, plan_layer=partial(layer_plan.plan_layer, gates=4), joined=True),
     **{f"residual-{norm}": _residual(norm) for norm in NORMS},
 }
-"""The kernels of a unit by its name in :class:`~riffle.kernels.plan.NetworkForm`."""
+"""The kernels of a unit by its name in :class:`~riffle.kernels.plan.NetworkSpec`."""

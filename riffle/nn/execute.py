@@ -174,7 +174,7 @@ def is_fused(network: ShuffleExchange, x_BND: Tensor) -> bool:
 
 def is_one_operator(network: ShuffleExchange, x_BND: Tensor) -> bool:
     """Whether all layers are one operator, on the fused kernels."""
-    return network.kind is not None and resolve(network.backend, x_BND) == "fused"
+    return network.spec is not None and resolve(network.backend, x_BND) == "fused"
 
 
 def compute_dtype(x_BND: Tensor) -> torch.dtype:
@@ -188,22 +188,11 @@ def run_fused(network: ShuffleExchange, xs_BND: Sequence[Tensor]) -> list[Tensor
 
     Padded to even lengths there may be many of these, and a kernel takes a few.
     """
-    from riffle.kernels.operator import NetworkForm, run_network
+    from riffle.kernels.operator import run_network
 
-    assert network.kind is not None
+    assert network.spec is not None
     units: list[PairUnit] = list(network.units.values())  # type: ignore[arg-type]
     parameters = [tensor for unit in units for tensor in unit.tensors()]
-    form = NetworkForm(
-        network.blocks,
-        network.sharing,
-        benes=network.benes,
-        skips=network.skips,
-        units=tuple(network.units.keys()),
-        swaps=tuple([unit.swap for unit in units]),
-        scaled=tuple([unit.vector is not None for unit in units]),
-        pad=network.pad,
-        kind=network.kind,
-    )
     # Longer ones first, as the kernels want it; a compiler does not sort a length that it keeps open.
     order = sorted(range(len(xs_BND)), key=lambda index: -xs_BND[index].shape[1]) if len(xs_BND) > 1 else [0]
     most = MOST_LENGTHS if network.pad == "even" else len(order)
@@ -213,7 +202,7 @@ def run_fused(network: ShuffleExchange, xs_BND: Sequence[Tensor]) -> list[Tensor
         y_CD = run_network(
             [xs_BND[index] for index in together],
             parameters,
-            form,
+            network.spec,
             dtype=compute_dtype(xs_BND[0]),
             dropout=network.dropout if network.training else 0.0,
             noise=network.noise if network.training else 0.0,

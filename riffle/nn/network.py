@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from riffle.kernels import BACKENDS, Backend
 from riffle.kernels.graphs import GraphCache
+from riffle.kernels.plan import NetworkSpec
 from riffle.kernels.reference import NORMS, Norm
 from riffle.nn.execute import chunks, in_place_layer, is_one_operator, run_batch, run_fused, switch_layer, walk
 from riffle.nn.hub import HubMixin
@@ -144,13 +145,26 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
             options |= {"swap": not alone} if unit_class.swaps else {}
             options |= {"norm": norm} if unit_class.norms else {}
             self.units[name] = unit_class(features, **options, device=device, dtype=dtype)
-        self.kind, self.fused_layer = self["last"].kind, unit_class.fused_layer
-        self.pairwise = self["last"].pairwise
-        if backend == "fused" and self.kind is None:
+        self.fused_layer, self.pairwise = unit_class.fused_layer, self["last"].pairwise
+        self.spec = self._spec(self["last"].kind)
+        if backend == "fused" and self.spec is None:
             raise ValueError(f"unit {unit!r} has no fused kernel: use backend='auto' or 'reference'")
         self.sharding = None if sharding is None or sharding.ranks == 1 else sharding
         if self.sharding is not None:
             self.check_pairwise("spread over ranks")
+
+    def _spec(self, kind: str | None) -> NetworkSpec | None:
+        """What the fused kernels have to know, apart from the parameters; None where there are none."""
+        if kind is None:
+            return None
+        units = [self[name] for name in self.units]
+        return NetworkSpec(
+            self.blocks, self.sharing, self.benes, self.skips,
+            units=tuple(self.units.keys()),
+            swaps=tuple(unit.swap for unit in units),
+            scaled=tuple(unit.vector is not None for unit in units),
+            kind=kind, pad=self.pad,
+        )  # fmt: skip
 
     def layers(self, k: int) -> tuple[Layer, ...]:
         """The schedule this network follows on ``2**k`` cells."""

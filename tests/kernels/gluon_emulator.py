@@ -382,10 +382,10 @@ class Emulated:
         self.names |= {"gl": _language, "tl": _language, "hopper": _hopper, "mbarrier": _mbarrier, "tma": _tma}
         self.names |= {
             "range": _range,
-            "_tanh": lambda x, fast: torch.tanh(x),
-            "_random_scale_of_rows": _random_scale_of_rows,
+            "tanh": lambda x, fast: torch.tanh(x),
+            "random_scale_of_rows": _random_scale_of_rows,
         }
-        self.names |= {"_follow": lambda pdl: None}
+        self.names |= {"follow": lambda pdl: None}
         self.names |= {"_count": _count, "_fence": _fence}
 
     def run(self, kernel: str, programs: int, *arguments: Any, together: bool = False) -> None:

@@ -8,7 +8,7 @@ import torch
 
 from research.bench.kernel_resources import NoDevice
 from riffle import ShuffleExchange
-from riffle.kernels.plan import KEEP_GATES, NetworkForm, NetworkPlan, plan_network
+from riffle.kernels.plan import KEEP_GATES, NetworkPlan, NetworkSpec, plan_network
 
 
 class NoLauncher(NoDevice):
@@ -22,7 +22,7 @@ def training_plan(features: int, blocks: int, batch: int, length: int) -> Networ
     """The plan of a training step in bfloat16."""
     net = ShuffleExchange(features, blocks)
     units: Any = net.units.values()
-    form = NetworkForm(
+    form = NetworkSpec(
         net.blocks, net.sharing, net.benes, net.skips, tuple(net.units.keys()),
         tuple(unit.swap for unit in units), tuple(unit.skip_scale is not None for unit in units),
     )  # fmt: skip

@@ -43,23 +43,25 @@ class ResidualLayer:
 
     def plan(self, shuffle: int) -> ResidualPlan:
         """By the present setting."""
-        return residual.plan_layer(
+        return residual.plan_residual_layer(
             (2 * self.pairs // CELLS,), (CELLS,), (0.0,), self.features, self.dtype, self.device,
             norm=self.norm, shuffle=shuffle, swap=False, keep=True, skip=False, first=False,
         )  # fmt: skip
 
     def forward(self, plan: ResidualPlan) -> None:
         """Fill the output and the hidden features."""
-        residual.forward_layer(plan, self.x, None, self.weights, None, self.workspace, kept=self.kept, out_CD=self.out)
+        residual.forward_residual_layer(
+            plan, self.x, None, self.weights, None, self.workspace, kept=self.kept, out_CD=self.out
+        )
 
     def backward(self, plan: ResidualPlan, layers: int = 1) -> list[Tensor]:
         """All gradients, of as many layers as share products, one after the other."""
         pair = 2 * self.features
         sizes = [2 * pair * pair, 2 * pair * pair, 3 * pair, pair]
-        gradients = residual.unit_gradients(*torch.empty(sum(sizes), device=self.device).split(sizes))
+        gradients = residual.residual_gradients(*torch.empty(sum(sizes), device=self.device).split(sizes))
         plans: list[Any] = [plan] * layers
         for share in share_gradients(plans, ["unit"] * layers):
-            residual.backward_layer(
+            residual.backward_residual_layer(
                 plan, self.grad, self.x, None, None, self.weights, None, self.workspace, kept=self.kept, share=share,
                 gradients=gradients, grad_CD=self.grad_x,
             )  # fmt: skip

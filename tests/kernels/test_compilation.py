@@ -43,7 +43,7 @@ from riffle.kernels.tuning import LayerForm, LayerRow, ProductForm, WideForm
 
 CACHES = (
     tuning.find_layer_form, tuning.layer_form, tuning.product_form, tuning.wide_form, layer_plan.plan_layer,
-    residual.plan_layer,
+    residual.plan_residual_layer,
 )  # fmt: skip
 
 

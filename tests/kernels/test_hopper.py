@@ -121,7 +121,7 @@ Table = Callable[..., None]
 def table(monkeypatch: pytest.MonkeyPatch) -> Iterator[Table]:
     """Sets what the table has, for all numbers of pairs, and few multiprocessors: programs take several tiles."""
     caches = (
-        tuning.find_layer_form, layer_form, product_form, tuning.wide_form, plan_layer, residual.plan_layer,
+        tuning.find_layer_form, layer_form, product_form, tuning.wide_form, plan_layer, residual.plan_residual_layer,
         plan_network,
     )  # fmt: skip
 

@@ -44,7 +44,7 @@ def network(norm: str, features: int, **options: Any) -> ShuffleExchange:
 
 
 def clear_plans() -> None:
-    for cache in (residual.plan_layer, plan_network):
+    for cache in (residual.plan_residual_layer, plan_network):
         cache.cache_clear()
 
 

@@ -9,7 +9,7 @@ pytest.importorskip("triton", reason="Triton has no build for this platform")
 
 from kernels.test_hopper import FORMS, Table, table
 from riffle.kernels import TRITON_VERSION, layer_plan, tuning
-from riffle.kernels.plan import KEEP_INPUTS, KEEP_NOTHING, NetworkForm, plan_network
+from riffle.kernels.plan import KEEP_INPUTS, KEEP_NOTHING, NetworkSpec, plan_network
 from riffle.kernels.tuning import (
     PRODUCT_FORMS,
     WIDE_FORMS,
@@ -80,7 +80,7 @@ def test_half_blocks_on_up_to_4096_cells_are_launches(
     monkeypatch.setattr(tuning, "has_warpgroups", lambda device: True)
     units = ("0_forward", "0_reverse", "1_forward", "1_reverse", "last")
     flags = (True,) * len(units)
-    form = NetworkForm(2, "block", benes=True, skips=True, units=units, swaps=flags, scaled=flags)
+    form = NetworkSpec(2, "block", benes=True, skips=True, units=units, swaps=flags, scaled=flags)
     dtype, kept = torch.bfloat16, KEEP_INPUTS if keep else KEEP_NOTHING
     plan = plan_network((1,), (cells,), 192, dtype, torch.device("cpu"), form, dtype, dropout, 0.0, kept)
     runs = [layer.run for layer in plan.layers]
