@@ -35,7 +35,7 @@ _idle: Counter[tuple[Any, ...]] = Counter()
 
 
 def compile_ahead(plan: NetworkPlan, device: torch.device, *, dropout: bool) -> None:
-    """Compile what the passes of a plan launch and nobody has compiled, once for each plan.
+    """Compile the kernels that the passes of a plan launch and that are not compiled yet, once for each plan.
 
     The backward pass is one of them where the plan keeps something for it. A kernel that cannot be compiled is left to
     its launch, which raises the error.
@@ -58,7 +58,7 @@ def compile_passes(plan: NetworkPlan, *, dropout: bool, threads: int | None = No
     Args:
         plan: Of the passes.
         dropout: Whether a seed comes with the cells.
-        threads: At most so many; None for the number of cores.
+        threads: The most threads; None for the number of cores.
     """
     # Triton changes the filters of warnings for a while, which threads may not set back in the same order.
     with warnings.catch_warnings(), _Compilers(threads or min(os.cpu_count() or 1, MOST_THREADS)) as compilers:
@@ -94,7 +94,7 @@ def dry_run(plan: NetworkPlan, *, dropout: bool) -> None:
     seen: set[Launch] = set()
     layers = [layer._replace(plan=type(layer.plan)(*_compiling(layer.plan, seen))) for layer in plan.layers]
     plan = replace(plan, layers=tuple(layers))
-    # Launches ask tensors for dtype and alignment alone, and nobody reads the shapes of weights.
+    # Launches look at dtype and alignment of tensors alone, so the weights may have any shape.
     sizes = zip(plan.batches, plan.lengths, strict=True)
     xs_BND = [torch.empty(*size, plan.features, dtype=plan.x_dtype, device="meta") for size in sizes]
     weight, vector = (torch.empty(1, 1, dtype=dtype, device="meta") for dtype in (plan.dtype, torch.float32))

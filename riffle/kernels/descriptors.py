@@ -15,7 +15,7 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from riffle.kernels.launches import Launch
 
 MOST_DESCRIBED = 1024
-"""Places of tensors whose descriptors a launch keeps."""
+"""Tensor addresses whose descriptors a launch keeps."""
 
 
 class Matrix(NamedTuple):
@@ -76,7 +76,7 @@ class DescriptorLaunch(Launch):
         if self.start is not self.compiled.run:
             from triton.backends.nvidia.driver import make_tensordesc_arg
 
-            # The driver's form of a descriptor, which Triton would make anew for every launch.
+            # As the driver takes a descriptor, which Triton would make anew for every launch.
             kinds, plain = iter(self.compiled.metadata.tensordesc_meta), described
             described = []
             for descriptor in plain:
@@ -88,9 +88,9 @@ class DescriptorLaunch(Launch):
 
 
 class Constants(dict[str, Any]):
-    """Numbers that a kernel knows when it is compiled, by name: one argument in the place of twenty.
+    """The compile-time constants of a kernel by name: one argument instead of twenty.
 
-    A dictionary, so that Triton can write them down for those who want to hear of every compilation.
+    A dictionary, so that Triton can pass it to hooks that are called at every compilation.
     """
 
     def __getattr__(self, name: str) -> gl.constexpr:
@@ -107,7 +107,7 @@ class Constants(dict[str, Any]):
 
 
 class Memory(NamedTuple):
-    """Where a tensor lies: all that a descriptor needs of it, which so does not keep it."""
+    """The address of a tensor, which is all that a descriptor needs; it does not keep the tensor alive."""
 
     address: int
     dtype: torch.dtype
@@ -125,6 +125,6 @@ def describe(address: int, dtype: torch.dtype, rows: int, columns: int, *block: 
 
 @lru_cache(maxsize=256)
 def _layout(dtype: torch.dtype, *block: int) -> gl.NVMMASharedLayout:
-    """The layout of such blocks; to find it takes longer than all else that a descriptor needs."""
+    """The layout of such blocks, cached since finding it is the slowest part of making a descriptor."""
     element = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}[dtype]
     return gl.NVMMASharedLayout.get_default_for(list(block), element)

@@ -35,9 +35,9 @@ WARM_UP = 3
 SIGHTS = 3
 """Calls of one shape before its passes are captured."""
 IDLE_CALLS = 64
-"""Captured passes give way to others when so many calls did without them: captures take longer than launches."""
+"""Captured passes are dropped for others only after this many calls without a replay of theirs."""
 SHARE = 16
-"""What all captured passes keep is at most this part of a device's memory, unless somebody gives a bound."""
+"""All captured passes keep at most this part of a device's memory, unless ``max_bytes`` is given."""
 _caches: WeakValueDictionary[int, GraphCache] = WeakValueDictionary()
 _handles = count(1)
 _enabled: ContextVar[bool] = ContextVar("graphs_enabled", default=True)
@@ -116,7 +116,7 @@ class CapturedPasses:
         self.holder = 0
         """The number of the call whose backward pass still needs what the forward pass has saved; 0 for none."""
         self.ticket: StorageWeakRef | None = None
-        """What that call holds as long as its backward pass can come, where no :class:`Lease` does."""
+        """A tensor that the call holds until no backward pass can come, where it has no :class:`Lease`."""
 
         def run_forward() -> tuple[Tensor, Saved]:
             self.weights = network_weights(plan, parameters)
@@ -169,7 +169,7 @@ class CapturedPasses:
 
 
 class Lease:
-    """Captured passes that one call uses, until its backward pass has run or nobody can ask for it any more."""
+    """Captured passes that one call uses, until its backward pass has run or its autograd graph is gone."""
 
     def __init__(self, passes: CapturedPasses) -> None:
         self.passes, self.number = passes, passes.holder

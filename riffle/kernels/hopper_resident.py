@@ -375,7 +375,7 @@ def _out(begin, i, first, starts, lengths, WIDTH: gl.constexpr, FORM: gl.constex
 
 
 def parts(columns: int) -> tuple[int, ...]:
-    """Blocks are powers of two wide: so many columns as the largest one and the rest.
+    """Columns as blocks, which are powers of two wide: the largest one and the rest.
 
     >>> parts(96), parts(64)
     ((64, 32), (64,))
@@ -405,7 +405,7 @@ def layers_launch(
     layers: int,
     **flags: Any,
 ) -> DescriptorLaunch:
-    """The launch of so many layers of a shape.
+    """The launch of several layers of one shape.
 
     It takes the weights of the gates twice, those of the candidates, what the first layer reads, what the others read
     and the products, then the biases of gates and candidates, the cells, the states of all layers, room for what two

@@ -247,7 +247,7 @@ def _multiply(sums, ring, group, turn, step, FORM: gl.constexpr):
 
 @gluon.jit
 def _wait(outstanding: gl.constexpr, started):
-    """The sums of the parts, when all products but so many are done."""
+    """The sums of the parts, when all products but the given number are done."""
     sums = hopper.warpgroup_mma_wait(outstanding, deps=started)
     return (sums,) if len(started) == 1 else sums
 

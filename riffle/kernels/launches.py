@@ -81,20 +81,20 @@ class Workspace:
 
     Args:
         cells: Whose dtype and device the buffers have.
-        sides: Streams for the products of weights' gradients, which nobody waits for until :meth:`join`; without any
-            they are launched among all others.
+        sides: Side streams for the products of weights' gradients, until :meth:`join`; without any, these run on the
+            main stream.
     """
 
     def __init__(self, cells: Tensor, sides: Sequence[torch.cuda.Stream] = ()) -> None:
         self.dtype, self.device, self.sides = cells.dtype, cells.device, sides
         self.read: dict[str, list[torch.cuda.Event]] = {}
-        """For each set of buffers that products on the side read, when they have."""
+        """For each set of buffers, events after which products on side streams have read it."""
         self.share: ShareBuffers | None = None
-        """Of the layers that share gradients now, and"""
+        """Of the layers that share gradients now."""
         self.shares: dict[str, ShareBuffers | None] = {}
-        """the last one of each set of buffers."""
+        """The last one of each set of buffers."""
         self.waited = False
-        """Whether the first of these layers had to wait for products on the side."""
+        """Whether the first of these layers had to wait for a side stream."""
         self.buffers: dict[tuple[str, torch.dtype], Tensor] = {}
         self.views: dict[tuple[Any, ...], Tensor] = {}
 
@@ -113,7 +113,7 @@ class Workspace:
         return view
 
     def take_set(self, share: GradientShare) -> str:
-        """The set of buffers in which layers leave what products sum: on the side, the next ones take the other set."""
+        """Which of two sets of buffers these layers fill, since side streams may still read the other one."""
         if not self.sides:
             return ""
         name = f" {share.number % 2}"
@@ -125,7 +125,7 @@ class Workspace:
 
     @contextmanager
     def aside(self, name: str, number: int = 0) -> Iterator[None]:
-        """Launch what reads a set of buffers on the side, if there is one: by number where there are several."""
+        """Run launches that read a set of buffers on the side stream of this number, if there are side streams."""
         if not self.sides:
             yield
             return
@@ -136,12 +136,12 @@ class Workspace:
             self.read.setdefault(name, []).append(side.record_event())
 
     def join(self) -> None:
-        """Wait for what was launched on the side."""
+        """Wait for the side streams."""
         for side in self.sides:
             torch.cuda.current_stream().wait_stream(side)
 
     def release(self, name: str) -> None:
-        """Let a buffer go, where memory is worth more than the time to allocate it again."""
+        """Free a buffer, where memory matters more than the time to allocate it again."""
         self.buffers = {key: buffer for key, buffer in self.buffers.items() if key[0] != name}
         self.views = {key: view for key, view in self.views.items() if key[0] != name}
 
@@ -193,7 +193,7 @@ class Launch:
             self.stream = None
 
     def compile(self, *tensors: Tensor | None) -> None:
-        """Compile it for tensors like these, whose memory nobody reads, and start nothing."""
+        """Compile it for tensors like these, whose memory is not read, and start nothing."""
         if self.start is None and self.grid[0]:
             kernel = getattr(self.kernels, self.kernel)
             kernel.warmup(*self._arguments(tensors), *self.numbers, grid=self.grid, **self.constants)
@@ -231,7 +231,7 @@ def direct_launcher(launcher: Any) -> Callable[..., None] | None:
 
 
 def _hooked() -> bool:
-    """Whether somebody, such as a profiler, wants to hear of every launch."""
+    """Whether a hook, such as a profiler's, is called at every launch."""
     enter, leave = _runtime.launch_enter_hook, _runtime.launch_exit_hook
     # A chain of calls, or in older versions of Triton a function or None.
     return bool(getattr(enter, "calls", enter) or getattr(leave, "calls", leave))
@@ -321,7 +321,7 @@ def forward_layers(
         plan: Of each of the layers.
         x_CD: The cells of all groups, one after the other.
         skip_CD: The cells that the first layer's skip connection adds, unscaled; None for none.
-        skips_LCD: Those that the others' add; as many as there are layers, so that nobody reads the last ones.
+        skips_LCD: Those that the other layers' add; one entry for each layer, of which the last is not read.
         weights: The unit's parameters.
         workspace: Of this call.
         counters: Zeros, :func:`riffle.kernels.hopper_resident.counters` of them.

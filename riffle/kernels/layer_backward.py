@@ -1,7 +1,7 @@
 """The backward pass of one switch layer: plain functions on tensors that fill tensors they are given.
 
-Layers of one unit leave what the gradients of its parameters are products and sums of one after the other
-(:class:`ShareBuffers`), and the last of them adds these gradients. ``docs/kernels.md`` derives the rest.
+Consecutive layers of one unit store the factors of its weights' gradients one below the other (:class:`ShareBuffers`),
+and the last of them adds the products. ``docs/kernels.md`` derives the rest.
 """
 
 # C = cells of all groups, D = features per cell, E = 2 * D features per pair, P = C // 2 pairs; names as in launches.py
@@ -51,7 +51,7 @@ def unit_gradients(gates: Tensor, candidates: Tensor, biases: Tensor, skip_scale
 
 
 class GradientRows(NamedTuple):
-    """What layers leave for the gradients of their unit's parameters, which are products and sums over its rows."""
+    """What layers store for the gradients of their unit's parameters, which are products and sums over these rows."""
 
     grad_gates: Tensor
     """``[P, G * E]``."""
@@ -60,7 +60,7 @@ class GradientRows(NamedTuple):
     products: Tensor
     """``[P, 2, E]``."""
     read: Tensor | None
-    """``[P, E]``; None where a layer's input is what it read, and the only one's."""
+    """``[P, E]``; None where a layer shares with no other and read its input as it is."""
     tile_sums: Tensor
     """``[tiles, (G + 2) * E]``, in float32: see ``update_backward`` and ``reset_backward`` in ``gated_switch``."""
     program_sums: Tensor | None
@@ -119,7 +119,7 @@ def backward_layer(
         grad_more_CD: Added to ``grad_out_CD``; None for nothing.
         grad_skip_CD: Takes the gradient of ``skip_CD``.
         grad_read_CD: Takes that of what gates and candidates read; like ``grad_skip_CD`` it may be the memory of
-            ``out_CD``, which nobody needs any more.
+            ``out_CD``, which is not needed again.
         skip_gradient: Added to the gradient of the input, of a layer without a skip connection of its own.
     """
     pairs, pair, joined, alone = plan.pairs, 2 * plan.features, skip_CD is None, share.pairs == plan.pairs
@@ -182,7 +182,7 @@ def backward_layer(
 
 
 def _share_buffers(plan: LayerPlan, share: GradientShare, workspace: Workspace, *, read: bool) -> None:
-    """Let the workspace have buffers for a share: those of the share before, where they are the same."""
+    """Give the workspace the buffers of a run of layers, or those of the run before where they fit."""
     half = workspace.take_set(share)
     sizes = (share.rows, share.rows, share.rows, share.rows, share.summing, share.sums)
     key = (*sizes[3:], read, plan.features)
@@ -242,7 +242,7 @@ def _add_sums(
     pair: int,
     began_here: bool,
 ) -> None:
-    """Add those of the vectors."""
+    """Add the gradients of biases and scale."""
     biases = tile_sums.shape[1] - pair
     scale_sums = tile_sums[:, biases:]
     if program_sums is None:
@@ -256,7 +256,7 @@ def _add_sums(
 
 
 def add_weight_gradient(grad: Tensor, read: Tensor, out: Tensor, *, fresh: bool = False) -> None:
-    """Add the gradient of a weight, summed over all pairs in float32; ``fresh`` fills ``out``, whatever it holds."""
+    """Add the gradient of a weight, summed over all pairs in float32; ``fresh`` overwrites ``out``."""
     beta = 0 if fresh else 1
     if grad.dtype == torch.float32:
         out.addmm_(grad.t(), read, beta=beta)

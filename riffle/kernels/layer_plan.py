@@ -47,7 +47,7 @@ class LayerPlan(NamedTuple):
     keep: bool
     """Whether the forward pass fills a :class:`Kept`."""
     keep_sums: bool
-    """Whether that has the candidates too; in 16 bits the layer's output serves."""
+    """Whether the candidates are kept, too; in 16 bits they are formed from the layer's output."""
     skip_forward: Launch
     reset_forward: Launch
     update_forward: Launch
@@ -59,8 +59,8 @@ class LayerPlan(NamedTuple):
     layer_forward: Launch | None
     """The whole layer in one; None where the chip cannot or others serve better."""
     layers_forward: Variants | None
-    """So many layers like this one, each of what the one before made, by that number; None where the chip cannot or
-    a launch for each serves better."""
+    """Several consecutive layers like this one, by their number; None where the GPU has no such kernel or one launch
+    each is faster."""
     update_backward: Variants
     """By ``OUT``, ``MORE`` and ``PDL``."""
     reset_backward: Variants
@@ -68,9 +68,9 @@ class LayerPlan(NamedTuple):
     product_backward: Variants | None
     """The product before it as well, by the same flags; None where the library's product serves better."""
     tile_rows: int
-    """Pairs of a tile in the passes that leave a tile's share of some sums."""
+    """Pairs of a tile in the passes that store a partial sum per tile."""
     sum_rows: int
-    """Rows of shares of sums that ``product_backward`` leaves; 0 without it."""
+    """Rows of partial sums that ``product_backward`` stores; 0 without it."""
     skip_backward: Launch
     dependent: bool
     """Whether launches may begin before the ones before them have ended (:data:`tuning.DEPENDENT_LAUNCH`)."""
@@ -247,33 +247,33 @@ def _switch(blocks: Blocks, pairs: int, features: int, groups: tuple[Any, ...], 
 
 
 class GradientShare(NamedTuple):
-    """Where a layer leaves what the gradients of its unit's weights are products of.
+    """Where a layer stores the two factors of its unit's weight gradients.
 
-    Layers of one unit leave it one after the other, so that one product over the pairs of all of them follows.
+    Consecutive layers of one unit, a run, store them one below the other, for one product over all pairs of the run.
     """
 
     number: int
-    """Of these layers among those that share something."""
+    """The number of the run."""
     place: int
-    """Of the layer among these."""
+    """The layer's place in the run."""
     last: bool
-    """Whether it is the last of them."""
+    """Whether the layer is the last of the run."""
     first: int
-    """The first of the layer's pairs among those of these layers."""
+    """The layer's first pair among those of the run."""
     pairs: int
-    """Of all these layers."""
+    """Pairs of the run."""
     rows: tuple[int, ...]
-    """The pairs of each of these layers."""
+    """Pairs of each layer of the run."""
     summing: tuple[int, ...]
-    """Tiles that leave shares of sums, of each of them."""
+    """Tiles with partial sums, of each layer."""
     sums: tuple[int, ...]
-    """The plan's ``sum_rows`` of each of them."""
+    """``sum_rows`` of each layer's plan."""
     fresh: bool
-    """Whether no other layers of their unit come before these on the way back."""
+    """Whether the unit's gradients are still empty: the backward pass begins with this run of the unit."""
 
 
 def share_gradients(plans: Sequence[LayerPlan], units: Sequence[Hashable]) -> list[GradientShare]:
-    """For layers in the order of the backward pass, and what tells their units apart: which of them share products."""
+    """Which layers, given in the order of the backward pass with a key for their units, share products."""
     batches: list[list[LayerPlan]] = []
     fresh: list[bool] = []
     seen: set[Hashable] = set()

@@ -113,7 +113,7 @@ def _plan(
 
 
 def _wants_operators(xs_BND: Sequence[Tensor], parameters: Sequence[Tensor]) -> bool:
-    """Whether somebody traces, transforms or intercepts operators."""
+    """Whether operators are traced, transformed or intercepted."""
     if torch.compiler.is_compiling():
         return True
     if torch._C._len_torch_dispatch_stack() or torch._C._functorch.maybe_current_level() is not None:
@@ -206,7 +206,7 @@ def _split_gradients(
 
 
 def _once_differentiable(gradients: list[Tensor | None]) -> list[Tensor | None]:
-    """Gradients that raise an error where somebody goes back through them."""
+    """Gradients that raise an error when they are differentiated again."""
     error: Any = torch._C._functions.DelayedError(SECOND_DERIVATIVES, len(gradients))
     return list(error(*[None if grad is None else grad.detach().requires_grad_() for grad in gradients]))
 

@@ -23,7 +23,7 @@ from riffle.kernels.plan import KEEP_GATES, NetworkPlan
 from riffle.kernels.units import KERNELS
 
 ROW_MULTIPLE = 8
-"""Regions begin at multiples of so many rows, and so at multiples of 16 bytes however narrow a row is."""
+"""Regions begin at multiples of this many rows, so at multiples of 16 bytes however narrow a row is."""
 SEED_STEP = 0x9E3779B9
 """Between the seeds of two layers; far from the small numbers by which a kernel changes its seed."""
 
@@ -34,7 +34,7 @@ class Saved(NamedTuple):
     inputs: tuple[Tensor, ...]
     """``[T, D]``: the layers' inputs, region by region."""
     gates: tuple[Tensor, ...]
-    """``[P, 3E]``, or what else a unit's first product makes of a pair."""
+    """``[P, 3E]``, or as wide as the unit's first product."""
     sums: tuple[Tensor, ...]
     """``[2 * P, D]``; in 16 bits none, since there the layers' outputs serve."""
 
@@ -57,7 +57,7 @@ def forward(
         )
         regions_of_cells = _saved_regions(plan, saved) if plan.keep else ()
         cells = Cells(saved.inputs[0], plan.regions, regions_of_cells, few_copies=plan.small)
-        # In small work, a batch that waits for later layers goes at once to where they find it.
+        # In small calls, a batch that later layers take is stored at once where they read it.
         copies = [copy for layer in plan.layers for copy in layer.step.before] if plan.small else []
         workspace = Workspace(cells.enter(plan, xs_BND, [copy for copy in copies if copy.source.region == INPUT]))
         seeds, kept = _seeds(plan, seed), _kept(plan, saved)
@@ -138,7 +138,7 @@ def backward(
         weights: As before.
         seed: As before.
         saved: What the forward pass left.
-        overwrite: Whether nobody will need ``saved`` again, so that it gives room to gradients of skip connections.
+        overwrite: Whether ``saved`` is not needed again, so that gradients of skip connections may overwrite it.
     """
     kernels = KERNELS[plan.kind]
     with _on_device_of(grad_CD):
@@ -206,9 +206,9 @@ class Cells:
     ) -> None:
         self.like, self.sizes, self.few_copies = like, sizes, few_copies
         self.waiting: list[Copy] = []
-        """Copies for which there is time until the end."""
+        """Copies to be made at the end."""
         self.entered: Sequence[Copy] = ()
-        """Copies that nobody has to make any more."""
+        """Copies that were made when the batches entered."""
         self.spare: Tensor | None = None
         self.regions: list[Tensor | None] = list(regions) or [None] * len(sizes)
 
@@ -257,7 +257,7 @@ class Cells:
             self.copy(copies)
 
     def release(self, regions: Sequence[int], *, reuse: bool = False) -> None:
-        """Let regions go that nobody reads any more; ``reuse`` keeps one for the next, unless it is the caller's."""
+        """Free regions that are not read again; ``reuse`` keeps one for the next, unless it is the caller's."""
         held = {copy.source.region for copy in self.waiting}
         for region in regions:
             if region in held:
@@ -266,7 +266,7 @@ class Cells:
             self.regions[region] = None
 
     def enter_whole(self, plan: NetworkPlan, x_CD: Tensor) -> Tensor:
-        """The same of cells that lie one after the other already, but for those that are padded."""
+        """:meth:`enter` for batches that lie one after the other already; those that are padded are copied."""
         if plan.padded or not self.few_copies:
             return self.enter(plan, split_batches(x_CD, list(zip(plan.batches, plan.lengths, strict=True))))
         self.regions[INPUT] = entered = aligned(x_CD.to(plan.dtype))
@@ -337,7 +337,7 @@ def _each(tensors: tuple[Tensor, ...], rows: Sequence[int]) -> list[Tensor]:
 
 
 def rounded(rows: int) -> int:
-    """At least so many, such that the next region begins at a multiple of 16 bytes."""
+    """``rows`` rounded up, so that the next region begins at a multiple of 16 bytes."""
     return (rows + ROW_MULTIPLE - 1) // ROW_MULTIPLE * ROW_MULTIPLE
 
 

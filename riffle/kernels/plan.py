@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from riffle.kernels.layer_plan import GradientShare, LayerPlan
 
 KEEP_NOTHING, KEEP_INPUTS, KEEP_GATES, KEEP_WHAT_FITS = range(4)
-"""What a forward pass leaves for the backward pass: nothing, each layer's input, its gates as well, or as well where
-they take little of the device's memory."""
+"""What is kept for the backward pass: nothing; each layer's input; its gates, too; or these where they take little
+memory."""
 KEPT_SHARE = 32
-"""That is, at most this part of it."""
+"""Little memory is at most this part of the device's."""
 SMALL_WORK = 2**23
 """Features of all cells of a call up to which starting its kernels takes longer than running them."""
 LARGE_BYTES = 2**20
@@ -59,11 +59,11 @@ class LayerStep(NamedTuple):
     kept: int
     """The first pair of this layer among those of all layers."""
     last: tuple[int, ...]
-    """The regions that nobody reads after this layer."""
+    """The regions that no later layer reads."""
     run: int = 1
     """Layers from this one on that are one launch; 0 where an earlier layer's launch does this one."""
     skips: int | None = None
-    """Where such layers have skip connections: the layer whose output is the first that those after the first add."""
+    """Where these layers have skip connections: the second one adds this layer's output, the third the next one's."""
 
 
 class BackwardStep(NamedTuple):
@@ -87,7 +87,7 @@ class BackwardStep(NamedTuple):
     carries: bool
     """Whether the layer after this one in the backward pass takes that part of its output's gradient as it lies."""
     last: tuple[int, ...]
-    """The regions that nobody reads after this layer."""
+    """The regions that no later layer reads."""
 
 
 @dataclass(eq=False)

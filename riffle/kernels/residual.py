@@ -53,9 +53,9 @@ class ResidualPlan(NamedTuple):
     """By ``COPY`` and ``PDL``."""
     tile_rows: int
     sum_rows: int
-    """Shares of the gradient of B_Z where sequences leave them, one each, and not tiles; 0 where tiles do."""
+    """Partial sums of B_Z's gradient where each sequence stores one; 0 where each tile does."""
     dependent: bool
-    """These three: see :class:`~riffle.kernels.layer_plan.LayerPlan`."""
+    """This and the two above: see :class:`~riffle.kernels.layer_plan.LayerPlan`."""
 
 
 class ResidualUnitWeights(NamedTuple):
@@ -284,7 +284,7 @@ def backward_residual_layer(
 
 
 def _add_sums(tile_sums: Tensor, norm_sums: Tensor | None, vectors: Tensor, *, fresh: bool) -> None:
-    """Add what tiles, or sequences as well, left of the gradients of B_Z, B and S; ``fresh`` fills them."""
+    """Add the partial sums of the gradients of B_Z, B and S that tiles and sequences stored; ``fresh`` overwrites."""
     parts = [(tile_sums, vectors)]
     if norm_sums is not None:
         first = norm_sums.shape[1]

@@ -20,19 +20,19 @@ CHUNK_PAIRS_DEVICE = 2**18
 PASS_ROWS = 32
 """Rows of a tile, pairs or cells, in the kernels that make one pass over memory."""
 NUMBERS_A_WARP = 512
-"""Of a tile of these kernels, for each of its warps."""
+"""Elements of a tile per warp in these kernels."""
 FEW_PAIRS = 2**15
-"""Up to so many, what the passes leave to be summed is little."""
+"""Up to this many pairs, smaller tiles are faster although they leave more partial sums."""
 GRADIENT_PAIRS = 2**16
-"""Up to so many pairs of several layers are summed in one product for the gradients of a unit's weights."""
+"""Layers of one unit share the product for their weights' gradients up to this many pairs in all."""
 FEWEST_PAIRS = 2048
-"""From here on the candidates are formed on the chip; tiles of fewer pairs would leave much of it idle."""
+"""From this many pairs on, a Triton kernel forms the candidates; fewer make too few tiles to fill the GPU."""
 FEWEST_RESIDUAL_PAIRS = 8192
 """The same for the candidate of the residual unit."""
 MOST_LENGTHS = 16
-"""Batches of so many lengths that are no powers of two go through the layers together."""
+"""With pad="even", at most this many batches of different lengths run in one call of the kernels."""
 L2_CACHE_BYTES = 40 * 2**20
-"""What stays in the second-level cache from one launch to the next."""
+"""How much of one launch's output the next one still finds in the second-level cache."""
 
 
 class Blocks(NamedTuple):
@@ -54,7 +54,7 @@ def pass_blocks(width: int, rows: int = PASS_ROWS) -> Blocks:
 
 
 def summing_rows(pairs: int) -> int:
-    """Rows of a tile in the passes that leave a tile's share of some sums: fewer are faster, and leave more shares."""
+    """Rows of a tile in the passes that store a partial sum per tile."""
     return PASS_ROWS // 2 if pairs <= FEW_PAIRS else PASS_ROWS
 
 
@@ -62,20 +62,20 @@ class RowForm(NamedTuple):
     """How a kernel that normalises rows cuts up its work."""
 
     tile: int
-    """Rows of a program; on the way back it leaves its share of some sums."""
+    """Rows of a program; the backward kernel stores one partial sum for them."""
     warps: int
-    """Of a program, at most."""
+    """The most warps of a program."""
     shared: bool = False
-    """Whether warps share rows. Otherwise each has rows of its own, up to 1,024 numbers wide, which it sums alone."""
+    """Whether warps share rows; otherwise each warp has whole rows, up to 1,024 numbers wide."""
 
 
 FEW_ROWS = {"forward": RowForm(4, 4), "backward": RowForm(32, 8)}
-"""Below :data:`FEWEST_RESIDUAL_PAIRS`, where programs are few and each had better not wait for memory many times."""
+"""Below :data:`FEWEST_RESIDUAL_PAIRS`: few programs, each of which loads its rows at once."""
 MANY_ROWS = {"forward": RowForm(PASS_ROWS, 4, shared=True), "backward": RowForm(PASS_ROWS, 4, shared=True)}
 
 
 def row_form(pairs: int, way: str) -> RowForm:
-    """That of so many pairs; ``way`` is "forward" or "backward"."""
+    """The form for a number of pairs; ``way`` is "forward" or "backward"."""
     return (FEW_ROWS if pairs < FEWEST_RESIDUAL_PAIRS else MANY_ROWS)[way]
 
 
@@ -116,8 +116,8 @@ def switch_blocks(cells: int, features: int, dtype: torch.dtype) -> Blocks | Non
     # A wide unit gives the library enough to do, unless its gates stay in the cache between the two launches.
     if features > 192 and 3 * cells * features * dtype.itemsize > L2_CACHE_BYTES:
         return None
-    # As few registers as do not spill: programs side by side on a multiprocessor hide each other's waits. Where all
-    # programs run at once anyway, each is better off with more of them.
+    # The fewest registers without spilling: more programs on a multiprocessor hide each other's latency. Where all
+    # programs run at once anyway, each gets more registers.
     most = {96: 96, 128: 128, 192: 168}.get(features)
     if features == 192 and cells <= 2**16:
         most = None
@@ -147,19 +147,19 @@ class LayerForm(NamedTuple):
     """How the kernel that does a whole layer cuts up its work (:mod:`riffle.kernels.hopper`)."""
 
     groups: int
-    """Groups of warps of a program, each with pairs of its own."""
+    """Groups of warps in a program; each has its own pairs."""
     stages: int
-    """Places for weights in shared memory."""
+    """Buffers for weights in shared memory."""
     split: int = 1
-    """Places that the weights of one product take."""
+    """Buffers that the weights of one product take."""
     shared: bool = False
     """Whether the pairs lie in shared memory instead of registers."""
     loop: bool = False
     """Whether the chunks of outputs are made by a loop."""
     ways: int = 1
-    """Programs that share a tile: 1, or 4 that take one tile each, and half of the outputs of one of its cells."""
+    """Programs that share a tile: 1, or 4 that each make half of the outputs of one of its cells."""
     ahead: int = 0
-    """Tiles for whose pairs there is room in shared memory, where no skip connection is added to them."""
+    """Tiles whose pairs are prefetched into shared memory, where no skip connection is added."""
 
     def chunk(self, features: int) -> int:
         """Columns of reset gates that are formed at once."""
@@ -167,12 +167,12 @@ class LayerForm(NamedTuple):
 
     @property
     def registers(self) -> tuple[int, int]:
-        """Of a thread in the groups, and of one in all warps when the program starts."""
+        """Registers per thread: of the computing groups, and of all warps when the program starts."""
         return {1: (240, 256), 2: (240, 168), 3: (160, 128)}[self.groups]
 
 
 class LayerRow(NamedTuple):
-    """Where a form of that kernel is faster than the other kernels together."""
+    """Where one form of that kernel is faster than the other kernels."""
 
     features: int
     keep: bool
@@ -206,7 +206,7 @@ LAYER_ROWS: tuple[LayerRow, ...] = (
     LayerRow(192, True, 2**14, _LOOP_192, most=2**16),
     LayerRow(192, True, 2**13, _LOOP_192, skip=True),
 )
-"""The last row that fits a layer is its form; none, and other kernels serve it."""
+"""A layer takes the form of the last row that fits it; without one, other kernels run it."""
 
 
 class ProductForm(NamedTuple):
@@ -278,7 +278,7 @@ def layer_form(
     form = find_layer_form(pairs, features, dtype, keep=keep, skip=skip)
     if form is None or not has_warpgroups(device):
         return None
-    # Rather 64 pairs on every multiprocessor than more on some.
+    # Few pairs: one group of 64 per program, so that all multiprocessors have work.
     tiles = -(-pairs // (64 * multiprocessors(device)))
     return form._replace(groups=min(form.groups, tiles))
 
@@ -326,7 +326,7 @@ def has_warpgroups(device: torch.device) -> bool:
 
 @lru_cache
 def multiprocessors(device: torch.device) -> int:
-    """How many programs run side by side where each takes a whole multiprocessor."""
+    """Multiprocessors of a device."""
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 

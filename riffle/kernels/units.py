@@ -23,22 +23,22 @@ class UnitKernels:
     """
 
     first: int
-    """The first product makes so many numbers of a pair, times the features of a cell."""
+    """Rows of the first weight, in units of the features D."""
     second: int
-    """Entries of the second product's matrix, times the square of the features."""
+    """Entries of the second weight, in units of D^2."""
     keeps_sums: Callable[[torch.dtype], bool]
     """Whether the second product's results are kept for the backward pass with those of the first."""
     plan_layer: Callable[..., Any]
     forward_layer: Callable[..., Any]
     backward_layer: Callable[..., None]
     weights: Callable[..., Any]
-    """From matrices, biases and the vector, in the order of the parameters."""
+    """Makes a unit's weights of matrices, biases and the vector, in the order of the parameters."""
     gradients: Callable[..., Any]
-    """From tensors in float32 for the gradients of the matrices, of both biases as one, and of the vector."""
+    """Makes a unit's gradients of float32 tensors: one for each matrix, one for both biases, one for the vector."""
     fills: bool = False
-    """Whether the first layers of a unit on the way back fill these; otherwise all add to them."""
+    """Whether the first layers in the backward pass overwrite the gradients; otherwise all layers add to zeros."""
     joined: bool = False
-    """Whether the first product has a further matrix and bias below its own: they are copied together in each pass."""
+    """Whether the first weight is two parameters, which each pass copies one below the other; so is its bias."""
 
 
 def _residual(norm: Norm) -> UnitKernels:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -29,17 +29,8 @@ if TYPE_CHECKING:
     from riffle.nn.network import ShuffleExchange
 
 
-class ScheduledLayer(Protocol):
-    """A layer of a schedule: a network's, of one rank, or merged for several lengths."""
-
-    @property
-    def skip(self) -> int | tuple[int, ...] | None:
-        """The layer, or the layer for each length, whose input is added to this layer's input; None without one."""
-
-
-AnyLayer = TypeVar("AnyLayer", bound=ScheduledLayer)
 State = TypeVar("State")
-RunLayer = Callable[[int, AnyLayer, State, Any], tuple[State, Any]]
+RunLayer = Callable[[int, Any, State, Any], tuple[State, Any]]
 """``run_layer(index, layer, state, skip)`` returns the next state and the layer's input, to be kept where a later layer
 needs it. ``skip`` is what was kept of the layer that ``layer.skip`` names, or a tuple of those, or None."""
 SwitchLayer = Callable[[Tensor, str, int, Tensor | None], Tensor]
@@ -47,9 +38,9 @@ SwitchLayer = Callable[[Tensor, str, int, Tensor | None], Tensor]
 
 
 def walk(
-    layers: Sequence[AnyLayer],
+    layers: Sequence[Any],
     state: State,
-    run_layer: RunLayer[AnyLayer, State],
+    run_layer: RunLayer[State],
     *,
     indices: Iterable[int] | None = None,
     kept: dict[int, Any] | None = None,
@@ -59,7 +50,7 @@ def walk(
     An input that a later layer's skip connection needs is kept until the last layer that does, and then let go.
 
     Args:
-        layers: The schedule.
+        layers: The schedule: of a network, of one rank, or merged for several lengths; ``layer.skip`` is then a tuple.
         state: What enters the first layer.
         run_layer: Runs one layer.
         indices: The layers to run, all of them where None.
@@ -83,12 +74,12 @@ def walk(
     return state
 
 
-def _skip_sources(layer: ScheduledLayer) -> tuple[int, ...]:
+def _skip_sources(layer: Any) -> tuple[int, ...]:
     skip = layer.skip
     return () if skip is None else skip if isinstance(skip, tuple) else (skip,)
 
 
-def skip_buffers(layers: Sequence[ScheduledLayer]) -> dict[int, int]:
+def skip_buffers(layers: Sequence[Any]) -> dict[int, int]:
     """The number of the buffer that keeps each input which a later layer's skip connection needs.
 
     An input is needed once, and the layer that needs it keeps its own in the same buffer: two blocks take as many
@@ -228,7 +219,7 @@ def run_batch(network: ShuffleExchange, x_BND: Tensor) -> Tensor:
     return walk(layers, x_BND.clone(memory_format=torch.contiguous_format), in_place_layer(layers, switch))
 
 
-def shuffled_layer(switch: SwitchLayer) -> RunLayer[Layer, Tensor]:
+def shuffled_layer(switch: SwitchLayer) -> RunLayer[Tensor]:
     """How to run a layer as the paper draws it: adjacent pairs, then a physical shuffle."""
 
     def run_layer(index: int, layer: Layer, x_BND: Tensor, skip_BND: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -237,7 +228,7 @@ def shuffled_layer(switch: SwitchLayer) -> RunLayer[Layer, Tensor]:
     return run_layer
 
 
-def in_place_layer(layers: Sequence[ScheduledLayer], switch: SwitchLayer) -> RunLayer[Any, Tensor]:
+def in_place_layer(layers: Sequence[Any], switch: SwitchLayer) -> RunLayer[Tensor]:
     """How to run a layer that overwrites its contiguous input, without gradients.
 
     The buffer of its skip connection takes that input, where a later layer needs it.

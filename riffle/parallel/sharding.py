@@ -27,7 +27,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from riffle.nn.execute import RunLayer, SwitchLayer, compute_dtype, in_place_layer, is_fused, switch_layer, walk
+from riffle.nn.execute import RunLayer, SwitchLayer, compute_dtype, is_fused, switch_layer, walk
 from riffle.nn.lengths import checked_lengths
 from riffle.parallel.exchange import exchange, group_rows, plan_redistribution, redistribute
 from riffle.shuffle import Layer, bits, rotate
@@ -89,8 +89,8 @@ class RotatedCells:
         self.lowest = bit
 
 
-def sharded_shuffled_layer(switch: SwitchLayer, exchange: Exchange) -> RunLayer[ShardedLayer, RotatedCells]:
-    """How to run a layer with gradients: it joins adjacent cells, and a shuffle of the rank's own cells follows."""
+def sharded_layer(switch: SwitchLayer, exchange: Exchange) -> RunLayer[RotatedCells]:
+    """How to run a layer: it joins adjacent cells, and a shuffle of the rank's own cells follows."""
 
     def run_layer(
         index: int, layer: ShardedLayer, cells: RotatedCells, skip_BND: Tensor | None
@@ -103,22 +103,6 @@ def sharded_shuffled_layer(switch: SwitchLayer, exchange: Exchange) -> RunLayer[
         cells.cells = switch(x_BND, layer.unit, layer.shuffle, skip_BND)
         cells.lowest = layer.bit + layer.shuffle
         return cells, x_BND
-
-    return run_layer
-
-
-def sharded_in_place_layer(
-    layers: tuple[ShardedLayer, ...], switch: SwitchLayer, exchange: Exchange
-) -> RunLayer[ShardedLayer, Tensor]:
-    """How to run a layer that overwrites its contiguous input, without gradients."""
-    overwrite = in_place_layer(layers, switch)
-
-    def run_layer(
-        index: int, layer: ShardedLayer, state_BND: Tensor, skip_BND: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
-        if layer.exchange:
-            state_BND.copy_(exchange(state_BND))
-        return overwrite(index, layer, state_BND, skip_BND)
 
     return run_layer
 
@@ -187,16 +171,12 @@ class SequenceSharding:
         """Rows of one power of two, of which every rank holds its part."""
         k, p = bits(x_BND.shape[1] * self.ranks), bits(self.ranks)
         layers = shard_schedule(network.layers(k), k, p)
-        switch, swap_bits = switch_layer(network, x_BND, k), partial(exchange, group=self.group)
-        fused, dtype = is_fused(network, x_BND), x_BND.dtype
-        x_BND = network.relabel(x_BND)
-        if fused or torch.is_grad_enabled():
-            cells = RotatedCells(x_BND.to(compute_dtype(x_BND)) if fused else x_BND)
-            y_BND = walk(layers, cells, sharded_shuffled_layer(switch, swap_bits)).cells  # the last layer is at bit 0
-        else:
-            state_BND = x_BND.clone(memory_format=torch.contiguous_format)
-            y_BND = walk(layers, state_BND, sharded_in_place_layer(layers, switch, swap_bits))
-        return network.relabel(y_BND.to(dtype))
+        run_layer = sharded_layer(switch_layer(network, x_BND, k), partial(exchange, group=self.group))
+        cells_BND = network.relabel(x_BND)
+        if is_fused(network, x_BND):
+            cells_BND = cells_BND.to(compute_dtype(x_BND))
+        y_BND = walk(layers, RotatedCells(cells_BND), run_layer).cells  # the last layer is at bit 0
+        return network.relabel(y_BND.to(x_BND.dtype))
 
     def _check_agreement(self, network: ShuffleExchange, x_BND: Tensor, lengths: Tensor | Sequence[int] | None) -> None:
         """Raise the same ``ValueError`` on every rank where they differ; one small all-gather."""
@@ -253,10 +233,6 @@ def _text_checksum(text: str) -> int:
     return zlib.crc32(text.encode())
 
 
-INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""Integers as wide as a weight, to read its bits by."""
-
-
 def weights_checksum(parameters: Iterable[Tensor]) -> int:
     """A number that equal weights share whatever device they are on: integers, so no order of adding up matters.
 
@@ -267,7 +243,7 @@ def weights_checksum(parameters: Iterable[Tensor]) -> int:
     """
     total = 0
     for index, parameter in enumerate(parameters):
-        whole = parameter.detach().contiguous().flatten().view(INTEGERS[parameter.element_size()]).long()
+        whole = parameter.detach().contiguous().flatten().view(torch.uint8).long()
         places = torch.arange(whole.numel(), device=whole.device) % 65_521 + 1
         total += (index + 1) * int((whole * places).sum().item())
     return total % 2**62
