@@ -111,7 +111,7 @@ class PassageDataset:
         if not forget and not rename:
             return self._place(rows_B, before_B)
         random_BN = torch.rand(batch, self.positions, generator=generator, device=generator.device)
-        # From 0 to 1 in the second share, which follows the first.
+        # In [0, 1) for the words to rename.
         choice_BN = (random_BN - forget) / rename if rename else None
         return self._place(rows_B, before_B, random_BN < forget, choice_BN)
 
@@ -143,7 +143,7 @@ class PassageDataset:
         return PassageBatch(ids_BN, words_BN, self.stream_T[answer_at_B], before_B + context_B1[:, 0])
 
     def _similar(self, words_BN: Tensor, choice_BN: Tensor) -> Tensor:
-        """Ids of similar words of those that are chosen and known and not common, -1 for the others."""
+        """The id of a similar word, for chosen words that are known and not among the most common; -1 for others."""
         assert self.similar_VS is not None
         ids_BN = self.lookup_V[words_BN.clamp(min=0).long()]
         number_BN = (choice_BN * self.similar_VS.shape[1]).long().clamp(0, self.similar_VS.shape[1] - 1)

@@ -105,7 +105,7 @@ def check_quantized(
 
 
 def check_table(path: Path, words: Sequence[str], table: NDArray[np.generic]) -> None:
-    """Raise unless there is a vector in half precision for every word; it may have no numbers if words are learned."""
+    """Raise unless every word has a finite vector in half precision."""
     if table.ndim != 2 or table.dtype != np.float16 or len(words) != len(table):
         raise ValueError(f"{path} has {len(words)} words and vectors {table.dtype} {table.shape}: make it again")
     if not (finite_V := np.isfinite(table).all(axis=1)).all():

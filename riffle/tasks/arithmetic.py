@@ -25,7 +25,7 @@ from riffle.tasks.task import BLANK, Task, parse_two_numbers, render_number, tri
 
 
 def significant_digits(digits_BN: Tensor, inputs_BN: Tensor) -> Tensor:
-    """How many digits remain without leading zeros, at least one, but none where the input is blank, int64 ``[B]``."""
+    """The number of digits without leading zeros: at least one, none where the input is blank, int64 ``[B]``."""
     return torch.minimum(row_lengths(digits_BN).clamp(min=1), row_lengths(inputs_BN))
 
 
@@ -54,7 +54,7 @@ class TwoNumbers(Task):
         return self.decode(symbols[:at]), self.decode(symbols[at + 1 :])
 
     def structured_digits(self, digits_B1: Tensor, width: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """The digits of two numbers of every structure, for :meth:`restructure`."""
+        """The digits of two numbers of random structure, for :meth:`restructure`."""
         return structured_numbers(self.base, digits_B1, width, generator)
 
     def restructure(self, inputs_BN: Tensor, generator: torch.Generator) -> Tensor:
@@ -84,7 +84,7 @@ class TwoNumbers(Task):
 
 
 class Arithmetic(TwoNumbers):
-    """Two numbers of ``k = (length - 1) // 2`` digits each, and one number that answers them."""
+    """Two numbers of ``k = (length - 1) // 2`` digits each; the answer is one number."""
 
     leading_zeros: ClassVar[bool] = False
     """Whether the answer is padded with zeros to the length of the input."""
@@ -150,8 +150,8 @@ class Addition(Arithmetic):
 class Multiplication(Arithmetic):
     """The product of two numbers.
 
-    It is not filled up: the networks with trained weights have products of every trained length right as they are, and
-    1 to 2% fewer with leading zeros.
+    Inputs are not filled up: of the trained lengths the shipped networks have all products right without leading zeros,
+    and 1 to 2% fewer with them.
     """
 
     separator = 12

@@ -24,7 +24,7 @@ from riffle.tasks.task import BLANK, Task, render_chars, render_symbols
 
 
 def nested_heights(opens_BN: Tensor) -> Tensor:
-    """Heights 0, 1, ... of endless nesting, int64 ``[B, M]``.
+    """Heights of random nesting, int64 ``[B, M]``.
 
     At every cell a bracket opens, or the innermost open bracket closes; where none is open, one opens. So heights are
     a walk that is reflected at 0. The walk over some cells maps height ``h`` to
@@ -114,7 +114,7 @@ SHAPES: dict[str, Heights] = {
 BRACKETS = "()[]{}<>"
 UNBALANCED, BALANCED = 1, 2
 CORRUPTIONS = 4
-"""Attempts to unbalance a row before its first bracket is replaced; one attempt fails about once in ten."""
+"""Attempts to unbalance a row by random brackets, of which one in ten fails; then the first bracket is replaced."""
 
 
 class BracketTask(Task):
@@ -130,7 +130,7 @@ class BracketTask(Task):
 
     @abstractmethod
     def nest(self, lengths_B: Tensor, opens_BN: Tensor, kind_BN: Tensor, generator: torch.Generator) -> Tensor:
-        """Inputs that open a bracket where they can and ``opens_BN`` says so, of the kinds given."""
+        """Inputs that open a bracket where ``opens_BN`` says so and the length allows it, of the kinds given."""
 
     def draw(self, lengths_B: Tensor, width: int, *, generator: torch.Generator) -> Tensor:
         # Each kind of bracket opens, or the innermost open bracket closes, all with the same probability.
@@ -194,7 +194,7 @@ class Dyck(BracketTask):
 
     def families(self) -> dict[str, Split]:
         def judged(shape: Heights, defect: str, rows_BN: Tensor, generator: torch.Generator) -> Tensor:
-            """A shape in which every second row has one bracket of the other kind or turned round."""
+            """Rows of one shape; every second has one bracket of another kind, or one turned round."""
             lengths_B, column_1M = row_lengths(rows_BN), columns(F.pad(rows_BN, (0, 1)))[None]
             even_B1 = (lengths_B // 2 * 2)[:, None]
             heights_BM = torch.minimum(shape(column_1M, even_B1, generator), even_B1 - column_1M)
@@ -252,7 +252,7 @@ class DyckContinue(BracketTask):
 
     def families(self) -> dict[str, Split]:
         def opened(shape: Heights, kinds: int, rows_BN: Tensor, generator: torch.Generator) -> Tensor:
-            """A shape of which the last bracket opens."""
+            """Rows of one shape; the last bracket opens."""
             lengths_B, column_1M = row_lengths(rows_BN), columns(F.pad(rows_BN, (0, 1)))[None]
             heights_BM = shape(column_1M, (lengths_B // 2 * 2)[:, None], generator).clamp(min=0)
             last_B1 = (lengths_B[:, None] - 1).clamp(min=0)

@@ -42,7 +42,7 @@ def any_values(values: int, column_BN: Tensor, lengths_B1: Tensor, generator: to
 
 
 def two_values(values: int, column_BN: Tensor, lengths_B1: Tensor, generator: torch.Generator) -> Tensor:
-    """Two values, each in half of the cells."""
+    """Two values, each with probability 1/2 in every cell."""
     first_B1 = one_value(values, column_BN, generator)
     second_B1 = (first_B1 + 1 + randint_below(torch.full_like(first_B1, values - 1), generator)) % values
     return torch.where(bernoulli(0.5, (*column_BN.shape,), generator), first_B1, second_B1)
@@ -91,7 +91,7 @@ def ramp(values: int, position_BN: Tensor, lengths_B1: Tensor) -> Tensor:
 
 
 def falling(values: int, column_BN: Tensor, lengths_B1: Tensor, generator: torch.Generator) -> Tensor:
-    """All values in descending order, equally often up to a few random ones."""
+    """All values in descending order, equally often, and a random value in 10% of the cells."""
     noise_BN = bernoulli(0.1, (*column_BN.shape,), generator)
     descending_BN = values - 1 - ramp(values, column_BN, lengths_B1)
     return torch.where(noise_BN, any_values(values, column_BN, lengths_B1, generator), descending_BN)
@@ -110,7 +110,7 @@ def sawtooth(values: int, column_BN: Tensor, lengths_B1: Tensor, generator: torc
 
 
 def rotated(values: int, column_BN: Tensor, lengths_B1: Tensor, generator: torch.Generator) -> Tensor:
-    """Ascending values of which the last ones come first: sorted up to a rotation by a random number of cells."""
+    """Ascending values, rotated by a random number of cells."""
     shift_B1 = randint_below(lengths_B1, generator)
     return ramp(values, (column_BN + shift_B1) % lengths_B1.clamp(min=1), lengths_B1)
 

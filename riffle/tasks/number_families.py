@@ -22,7 +22,7 @@ ABSORB, PASS, MAKE = 0, 1, 2
 
 
 def summands(base: int, kind_BN: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Random digits of which every column does what ``kind_BN`` says."""
+    """Random digits of two numbers whose columns absorb, pass on or make a carry as ``kind_BN`` says."""
     made_BN = 1 + randint(0, base - 1, (*kind_BN.shape,), generator)
     passed_BN, absorbed_BN = randint(0, base, (*kind_BN.shape,), generator), made_BN - 1
     a_BN = torch.where(kind_BN == PASS, passed_BN, torch.where(kind_BN == MAKE, made_BN, absorbed_BN))
@@ -34,7 +34,7 @@ def summands(base: int, kind_BN: Tensor, generator: torch.Generator) -> tuple[Te
 def limit_passing(
     base: int, limit: int, a_BN: Tensor, b_BN: Tensor, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Break runs of columns that pass a carry on after ``limit`` columns, by one that makes or absorbs one."""
+    """After ``limit`` columns in a row that pass a carry on, insert a column that makes or absorbs one."""
     passes_BN = a_BN + b_BN == base - 1
     since_BN = columns(a_BN) - last_column_so_far(~passes_BN)
     breaks_BN = passes_BN & (since_BN % (limit + 1) == 0)
@@ -55,7 +55,10 @@ def shares(absorb: float, make: float) -> Operands:
 
 
 def chains(head: int | None, least: int, most: int) -> Operands:
-    """Runs of ``least`` to ``most`` columns that pass a carry on, each after one of the kind ``head`` (None: any)."""
+    """Runs of ``least`` to ``most`` columns that pass a carry on, each run after a column of kind ``head``.
+
+    Without ``head``, that column makes or absorbs a carry with probability 1/2 each.
+    """
 
     def family(base: int, column_BN: Tensor, digits_B1: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         run_B1 = 1 + randint(least, most + 1, (column_BN.shape[0], 1), generator)

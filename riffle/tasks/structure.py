@@ -1,7 +1,7 @@
-"""Rows of every structure: how a row is drawn is itself drawn at random, for each row anew.
+"""Rows of random structure, for training on more than uniform rows.
 
-There is no list of special cases. A row has a few knobs (how many different symbols, how skewed, how long its runs, how
-nearly sorted, how periodic), all continuous and independent, so that rows of any kind are near some that are drawn.
+Every row has random parameters of its own: how many different symbols, how skewed, how long its runs, how nearly
+sorted, how periodic. They are continuous and independent, so that a row of any kind resembles some that are drawn.
 """
 
 # B = batch, N = width of the rows, V = values 0..V-1
@@ -14,18 +14,18 @@ from riffle.tasks.rows import bernoulli, columns, last_column_so_far, rand, rand
 
 
 def chosen(chance: float, batch: int, generator: torch.Generator) -> Tensor:
-    """Rows to which a knob applies, bool ``[B, 1]``."""
+    """A random choice of the rows, bool ``[B, 1]``."""
     return bernoulli(chance, (batch, 1), generator)
 
 
 def repeat_before(rows_BN: Tensor, generator: torch.Generator) -> Tensor:
-    """Runs: every cell repeats the one before it with a chance that is drawn for each row, often close to 1."""
+    """Runs: every cell repeats the one before it, with a random probability for each row, often close to 1."""
     fresh_BN = bernoulli(rand((rows_BN.shape[0], 1), generator) ** 2, (*rows_BN.shape,), generator)
     return take(rows_BN, last_column_so_far(fresh_BN))
 
 
 def skewed_values(values: int, shape: tuple[int, int], generator: torch.Generator) -> Tensor:
-    """Values of which 1 to V occur, in half of the rows each less often than the one before, by a random factor."""
+    """Rows of 1 to V different values; in half of the rows each is rarer than the one before by a random factor."""
     order_BV = rand((shape[0], values), generator).argsort(dim=1)
     count_B1 = 1 + (rand((shape[0], 1), generator).sqrt() * values).long()
     factor_B1 = torch.where(chosen(0.5, shape[0], generator), rand((shape[0], 1), generator), 1.0)
@@ -36,7 +36,7 @@ def skewed_values(values: int, shape: tuple[int, int], generator: torch.Generato
 
 
 def mostly_one_value(rows_BN: Tensor, generator: torch.Generator) -> Tensor:
-    """A row's first value in all cells but some, which are chosen with a chance of every order from 1 to 1 / N."""
+    """Rows with most cells set to their first value; the share that stays is log-uniform between 1 / N and 1."""
     batch, width = rows_BN.shape
     return torch.where(
         bernoulli(width ** -rand((batch, 1), generator), (batch, width), generator), rows_BN, rows_BN[:, :1]
@@ -44,7 +44,7 @@ def mostly_one_value(rows_BN: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def nearly_sorted(rows_BN: Tensor, lengths_B1: Tensor, generator: torch.Generator) -> Tensor:
-    """The first ``lengths`` cells of every row in ascending or descending order, up to noise of a random size."""
+    """The first ``lengths`` cells of every row in ascending or descending order of their value plus random noise."""
     sign_B1 = torch.where(chosen(0.5, rows_BN.shape[0], generator), 1, -1)
     noise_B1 = rand((rows_BN.shape[0], 1), generator).reciprocal() - 1
     key_BN = sign_B1 * rows_BN + noise_B1 * rand((*rows_BN.shape,), generator)
@@ -52,7 +52,7 @@ def nearly_sorted(rows_BN: Tensor, lengths_B1: Tensor, generator: torch.Generato
 
 
 def structured_values(values: int, lengths_B1: Tensor, width: int, generator: torch.Generator) -> Tensor:
-    """Rows of values 0..V-1 of every structure, int64 ``[B, width]``; cells past a row's length hold any values."""
+    """Rows of values 0..V-1 of random structure, int64 ``[B, width]``; cells past a row's length hold any values."""
     batch = lengths_B1.shape[0]
     rows_BN = skewed_values(values, (batch, width), generator)
     rows_BN = torch.where(chosen(0.5, batch, generator), repeat_before(rows_BN, generator), rows_BN)
@@ -65,7 +65,7 @@ def structured_values(values: int, lengths_B1: Tensor, width: int, generator: to
 
 
 def structured_numbers(base: int, digits_B1: Tensor, width: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Digits of two numbers per row, of every structure, half of them with leading zeros; each ``[B, width]``."""
+    """Digits of two numbers per row, of random structure, half of them with leading zeros; each ``[B, width]``."""
     digits_B1 = digits_B1.repeat(2, 1)
     rows_BN = structured_values(base, digits_B1, width, generator)
     short_B1 = randint_below(digits_B1 + 1, generator)
@@ -75,15 +75,15 @@ def structured_numbers(base: int, digits_B1: Tensor, width: int, generator: torc
 
 
 PROPAGATE, GENERATE, ABSORB = 0, 1, 2
-"""What a column of a sum does with a carry that comes in: pass it on, make one whether or not it comes, or end it."""
+"""What a column of a sum does with an incoming carry: pass it on, generate one in any case, or absorb it."""
 
 
 def with_carries(a_BN: Tensor, b_BN: Tensor, base: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Change digits of two numbers per row so that columns propagate, generate or absorb carries in every proportion.
+    """Change digits of two numbers per row so that columns propagate, generate or absorb carries in random proportions.
 
-    The shares of the three are uniform over the simplex for each row. In half of the rows they come in runs; in the
-    others they are spread, at a distance of every order, between columns of one kind: every second time such as
-    propagate, so that carries travel far, or such as generate or absorb.
+    The proportions are uniform over the simplex for each row. In half of the rows columns of a kind come in runs. In
+    the other half single columns stand, at log-uniform distances, among columns of one kind, which in half of these rows
+    propagate, so that carries travel far.
     """
     batch, width = a_BN.shape
     shares_B3 = -(1 - rand((batch, 3), generator)).log()

@@ -94,7 +94,7 @@ class Task(ABC):
         raise NotImplementedError(f"task {self.name!r} needs replace_values, or restructure and families of its own")
 
     def restructure(self, inputs_BN: Tensor, generator: torch.Generator) -> Tensor:
-        """Replace drawn inputs by inputs of every structure and the same lengths, see :mod:`riffle.tasks.structure`."""
+        """Replace drawn inputs by others of the same lengths and random structure, :mod:`riffle.tasks.structure`."""
         width = inputs_BN.shape[1]
         return self.replace_values(
             inputs_BN, lambda values, lengths_B1: structured_values(values, lengths_B1, width, generator)
@@ -114,15 +114,15 @@ class Task(ABC):
         return self.render(symbols)
 
     def fill(self, symbols: list[int], length: int) -> list[int]:
-        """An input that has the same answer in its own and fills ``length`` cells: numbers get leading zeros.
+        """An input of ``length`` cells whose answer contains that to ``symbols``: numbers get leading zeros.
 
-        Networks run at powers of two. Where weights have been learned from numbers that fill their network, they may be
-        wrong where blanks follow. :meth:`unfill` takes the answer back. By default the input stays as it is.
+        Networks run at powers of two, and one that was trained on inputs that fill it may be wrong where blanks follow.
+        :meth:`unfill` recovers the answer. By default the input stays as it is.
         """
         return symbols
 
     def unfill(self, output: list[int], symbols: list[int], filled: list[int]) -> list[int]:
-        """The answer to ``symbols``, from that to ``filled``: ``unfill(solve(filled), x, filled) == solve(x)``."""
+        """The answer to ``symbols`` from that to ``filled``, which :meth:`fill` made of them."""
         return output
 
     def label(self, symbol: int) -> str:
@@ -152,7 +152,7 @@ class Task(ABC):
         return inputs_BN
 
     def data_set(self, examples: int, shortest: int, width: int, *, generator: torch.Generator) -> Batch | None:
-        """Examples that a benchmark prescribes, for a bin and ``data.examples``; None where :meth:`draw` draws them."""
+        """Examples that a benchmark prescribes, for ``data.examples``; None where :meth:`draw` is what draws them."""
         return None
 
 

@@ -29,7 +29,7 @@ from riffle.tasks.task import BLANK, SHOW_SPACE, Task, render_chars, tokens
 
 
 def dense_rank(keys_BN: Tensor) -> Tensor:
-    """Number the different keys of every row 1, 2, ... in ascending order."""
+    """The rank of every key among the different keys of its row: 1, 2, ... in ascending order."""
     sorted_BN, order_BN = keys_BN.sort(dim=1)
     fresh_BN = sorted_BN != shift_right(sorted_BN, fill=-1)
     return torch.zeros_like(keys_BN).scatter(1, order_BN, fresh_BN.long().cumsum(dim=1))
@@ -83,8 +83,8 @@ def draw_words(
     """Words of letters 1..letters with one divider between them, ``lengths_B`` cells in all.
 
     From left to right every cell but the first and the last of a row becomes a divider with probability
-    ``1 / sqrt(length)`` (at most one half), unless there is a divider just before it. Structured words have letters of
-    every structure, and their row a random probability.
+    ``1 / sqrt(length)`` (at most one half), unless there is a divider just before it. With ``structured``, letters are
+    of random structure, and each row has a random probability.
     """
     batch = lengths_B.shape[0]
     if structured:
