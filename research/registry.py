@@ -2,16 +2,41 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from research import optimizers, recipes
+from research.baselines import configs
+from research.baselines.word_objective import WordObjective
+from research.tasks import RESEARCH_TASKS
+from riffle.config import MODELS, BaseModelConfig, ModelEntry
+from riffle.lambada.train import READER_OBJECTIVES
+from riffle.recipes import RECIPES
+from riffle.tasks import TASKS
+from riffle.train.optim import OPTIMIZERS
+from riffle.train.schedule import SCHEDULES
+
+STANDARD: dict[str, tuple[type[BaseModelConfig], str, bool]] = {
+    "universal-transformer": (configs.UniversalConfig, "universal_transformer:UniversalTransformer", True),
+    "transformer": (configs.TransformerConfig, "transformers:Transformer", True),
+    "lstm": (configs.RecurrentConfig, "recurrent:Recurrent", True),
+    "gru": (configs.RecurrentConfig, "recurrent:Recurrent", True),
+    "gated-attention-reader": (configs.GatedAttentionConfig, "recurrent:GatedAttentionReader", False),
+    "universal-reader": (configs.UniversalConfig, "universal_transformer:UniversalReader", False),
+}
+"""Baselines with the usual training: configuration, module and class, and whether they map symbols to symbols."""
+
 
 def register() -> None:
-    """Add the rivals and the tasks of other benchmarks; a process that reads their runs calls it once."""
-    from research.baselines.models import BASELINE_MODELS
-    from research.baselines.word_objective import WordObjective
-    from research.tasks import RESEARCH_TASKS
-    from riffle.lambada.train import READER_OBJECTIVES
-    from riffle.models.build import MODELS
-    from riffle.tasks import TASKS
-
-    MODELS.update(BASELINE_MODELS)
+    """Add baselines, tasks, recipes, optimisers and schedules; every process that uses some of them calls it once."""
+    neural_gpu, preprint = "research.baselines.neural_gpu:NeuralGPU", "research.baselines.preprint:PreprintNetwork"
+    MODELS["dngpu"] = ModelEntry(configs.NeuralGPUConfig, neural_gpu, recipe=recipes.neural_gpu)
+    MODELS["preprint"] = ModelEntry(configs.PreprintConfig, preprint, recipe=recipes.preprint_network)
+    for kind, (config, path, symbols) in STANDARD.items():
+        recipe = partial(recipes.baseline, kind=kind)
+        MODELS[kind] = ModelEntry(config, f"research.baselines.{path}", symbols=symbols, recipe=recipe)
     READER_OBJECTIVES["universal-reader"] = WordObjective
     TASKS.update({task.name: task for task in RESEARCH_TASKS})
+    named = (recipes.released, recipes.preprint, recipes.long, recipes.residual, recipes.chomsky)
+    RECIPES.update({recipe.__name__: recipe for recipe in named})
+    OPTIMIZERS.update({"radam": optimizers.RADAM, "adamax": optimizers.ADAMAX})
+    SCHEDULES.update({"plateau": optimizers.Plateau, "short-plateau": optimizers.ShortPlateau})

@@ -11,11 +11,12 @@ import difflib
 import functools
 import inspect
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hints
 
 from riffle.quantities import MAX_COUNT, quote
+from riffle.registry import Registry
 from riffle.schema import Range, decode, parse
 
 Precision = Literal["fp32", "tf32", "bf16"]
@@ -32,13 +33,29 @@ NotNegative = Annotated[float, Range(ge=0)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelConfig:
-    """The model."""
+class BaseModelConfig:
+    """What the configuration of every model has; a registered model brings a subclass of its own."""
 
-    kind: str = "shuffle-exchange"
-    """An entry of riffle.models.build.MODELS."""
+    kind: str
+    """The model, an entry of riffle.config.MODELS."""
     features: Width = 192
     """Feature maps per cell (m in the paper); features per position in other models."""
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...  # the fields of subclasses
+
+    def arguments(self, task: Any) -> dict[str, Any]:
+        """The arguments of the model for a task, besides alphabets, device and dtype: by default all fields."""
+        return {each.name: getattr(self, each.name) for each in dataclasses.fields(self) if each.name != "kind"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig(BaseModelConfig):
+    """A shuffle-exchange network."""
+
+    kind: str = "shuffle-exchange"
+    """The model, an entry of riffle.config.MODELS."""
     blocks: Depth = 1
     """Beneš blocks."""
     sharing: Literal["block", "minimal", "full"] = "block"
@@ -50,27 +67,16 @@ class ModelConfig:
     norm: Literal["sequence", "features"] = "features"
     """What the residual unit normalises over: the features of a pair, or as released the pairs of a sequence."""
     dropout: Share = 0.1
-    """Dropout rate of a switch layer's output, divided by the number of address bits; undivided in other models."""
+    """Dropout rate of a switch layer's output, divided by the number of address bits."""
     noise: NotNegative = 0.0
     """Standard deviation of multiplicative Gaussian noise, which takes the place of dropout."""
     pad: Literal["power", "even"] = "power"
     """To which length a sequence is padded inside the network: the next power of two, or the next even number."""
     backend: Literal["auto", "reference", "fused"] = "auto"
     """Which kernels compute the switch layers."""
-    recompute: bool = False
-    """Whether the fused kernels recompute the gates in the backward pass: a fifth of the memory, for long inputs."""
-    layers: Depth | None = None
-    """Layers of a transformer (6) or a recurrent network (2), steps of a Universal Transformer (6, 12 with halting)."""
-    reads_first: bool = False
-    """Whether a transformer, or a recurrent network in one direction, answers at blanks after the input it has read."""
-    heads: Width | None = None
-    """Attention heads; by default one for every 64 features."""
-    positions: Literal["none", "sinusoidal", "rotary", "alibi", "relative"] = "rotary"
-    """Position codes of a transformer."""
-    post_norm: bool = False
-    """Whether a transformer normalises sums, with ReLU, as first published, and not what each sublayer reads."""
-    halting: bool = False
-    """Whether a Universal Transformer uses adaptive computation time: each position decides when it halts."""
+
+    def arguments(self, task: Any) -> dict[str, Any]:
+        return {**super().arguments(task), "recompute": False}  # training keeps the gates, which is faster
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,8 +95,6 @@ class DataConfig:
     """Fraction of a bin's examples that are longer than a power of two by a number of every order, most often a few."""
     cropped: Share = 0.0
     """Fraction of a bin's examples whose answer has no room in the bin and is cropped, where a task has such ones."""
-    worst: Share = 0.0
-    """Fraction of a bin's examples that are worst cases of the task, each kind equally often."""
     longest: CountOrZero = 0
     """Longest input; larger bins hold inputs of all lengths up to it. 0 for the largest bin."""
     structure: Share = 0.0
@@ -116,17 +120,13 @@ class PassageDataConfig(DataConfig):
     batch: Count = 512
     """Passages per step."""
     shorter: Share = 0.0
-    """Not used for passages, like full, above, cropped, worst, longest, structure, offset and examples."""
+    """Not used for passages, like full, above, cropped, longest, structure, offset and examples."""
     corpus: str = "data/lambada"
     """Folder that riffle lambada prepare wrote."""
     share: Share = 1.0
     """Fraction of the training passages that is used, from the first books on."""
-    table: Literal["frozen", "learned"] = "frozen"
-    """Word embeddings: the corpus's pretrained vectors, frozen, or vectors that are learned."""
     words: Count = 60_000
     """Vocabulary size, the most common words; other words get an id of their own within a passage."""
-    rank: CountOrZero = 0
-    """Rank of a learned correction to the frozen vectors of the 4,096 most common words; 0 for none."""
     word_dropout: Share = 0.05
     """Fraction of the words that are blanked in training."""
     forget: Share = 0.0
@@ -139,18 +139,8 @@ class PassageDataConfig(DataConfig):
     """Training target: probability spread evenly over the answer's occurrences, or only their sum."""
     flatten: Share = 0.0
     """How much frequent answers are sampled less: 0 by their frequency, 1 all equally often."""
-    match: Share = 0.0
-    """How far passages are sampled as the development set's classes of them occur: 0 not at all, 1 fully."""
-    likeness: Share = 0.0
-    """How far passages are sampled by the likeness of their words to LAMBADA's own novels."""
     mentions: bool = False
     """Whether the network is told how often each word occurs in the passage, before its place and after."""
-    consistency: NotNegative = 0.0
-    """Weight of the divergence between two placements of each passage; with 0, each passage is placed once."""
-    distillation: Share = 0.0
-    """How far the label is the teacher's answer, averaged over two placements of each passage; the rest is its own."""
-    teacher: str = ""
-    """Folder of the trained run that is distilled; it must know the same words."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,13 +152,11 @@ class TrainConfig:
     start: str = ""
     """Folder of a run of the same model, to start with its trained weights; empty for random ones."""
     learning_rate: Positive = 0.00125
-    """Learning rate at 96 features; scaled by sqrt(96 / features), for adamax by 96 / features."""
-    optimizer: Literal["adamw", "radam", "muon", "adamax"] = "adamw"
-    """AdamW, RAdam of the paper's code, Muon (for switch matrices, Adam for the rest), or the Neural GPU's AdaMax."""
-    schedule: Literal["linear", "constant", "plateau", "short-plateau"] = "linear"
-    """Linear decay to 0, constant, or times 0.7 on a plateau of the loss: the Neural GPU's rule, or the preprint's."""
-    floor: Share = 1 / 60
-    """The lowest learning rate that plateaus lead to, as a share of the first one."""
+    """Learning rate at 96 features; scaled by sqrt(96 / features)."""
+    optimizer: str = "adamw"
+    """An entry of riffle.train.optim.OPTIMIZERS: adamw, or muon (for switch matrices, Adam for the rest)."""
+    schedule: str = "linear"
+    """An entry of riffle.train.schedule.SCHEDULES: linear decay to 0, or constant."""
     warmup: CountOrZero = 0
     """Steps of linear learning rate warm-up."""
     weight_decay: NotNegative = 0.01
@@ -187,8 +175,6 @@ class TrainConfig:
     """Which weights are the result: the last, or the most accurate at the first of evaluate_lengths."""
     precision: Precision = "fp32"
     """Precision of the matrix products: fp32, tf32 or bf16 (autocast)."""
-    compile: bool = False
-    """Whether torch.compile fuses the step that the Neural GPU repeats; others have nothing to compile."""
     seed: int = 0
     """Seed of the initial weights, the examples and dropout."""
     log_every: Count = 50
@@ -206,8 +192,8 @@ class RunConfig:
     """The configuration of a run on one of the tasks."""
 
     task: str
-    """An entry of riffle.tasks.TASKS."""
-    model: ModelConfig = field(default_factory=ModelConfig)
+    """An entry of riffle.tasks.TASKS, or "package.module:Name" for a task of one's own."""
+    model: BaseModelConfig = field(default_factory=ModelConfig)
     data: DataConfig = field(default_factory=DataConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
 
@@ -221,8 +207,38 @@ class LambadaRunConfig(RunConfig):
     data: PassageDataConfig = field(default_factory=PassageDataConfig)
 
 
+@dataclass(frozen=True)
+class ModelEntry:
+    """A model that can be trained."""
+
+    config: type[BaseModelConfig]
+    """The class of its configuration, whose ``arguments`` build the model."""
+    model: Callable[..., Any] | str
+    """Its class, a :class:`riffle.models.base.CellModel`, or "package.module:Class", which is imported when needed."""
+    symbols: bool = True
+    """Whether it maps symbols to symbols and can be trained on tasks; every model can be trained on passages."""
+    recipe: Callable[[RunConfig], RunConfig] | None = None
+    """Makes of a run of ours one of this model; by default only the model is another one."""
+
+
+MODELS = Registry("model", {"shuffle-exchange": ModelEntry(ModelConfig, "riffle.models.sequence:SequenceModel")})
+"""Every model that can be trained, by its kind."""
 RUN_CONFIGS: dict[str, type[RunConfig]] = {"lambada": LambadaRunConfig}
 """The class of a configuration by its task, where it is not :class:`RunConfig`."""
+RETIRED = {
+    "model": (
+        *("blocks", "sharing", "unit", "norm", "noise", "pad", "backend", "recompute"),
+        *("layers", "heads", "positions", "reads_first", "post_norm", "halting"),
+    ),
+    "data": ("worst", "table", "rank", "match", "likeness", "consistency", "distillation", "teacher"),
+    "train": ("compile", "floor"),
+}
+"""Fields that configurations once had and that :func:`run_config_from_dict` leaves out.
+
+Those of ``model`` were fields of all models and are left out where a model has no such field. Those of ``data`` are
+trials that taught readers nothing; a few committed results set them, and their runs cannot be trained again. The floor
+belongs to a schedule now.
+"""
 OBSERVING = ("train.log_every", "train.evaluate_every", "train.evaluate_lengths", "train.checkpoint_every")
 """Fields that change what is recorded of a training and not the training, see :func:`training_differences`."""
 T = TypeVar("T")
@@ -245,8 +261,9 @@ def override(config: T, assignments: Iterable[str]) -> T:
             near = difflib.get_close_matches(name, known, n=1)
             near = near or [by_last[last] for last in difflib.get_close_matches(name.split(".")[-1], by_last, n=1)]
             hint = f"did you mean {near[0]}? " if near else ""
-            raise ValueError(f"unknown option {quote(name)}; {hint}options are {', '.join(known)}")
-        config = _replace(config, name, text.strip())
+            section = [each for each in known if each.startswith(f"{name.partition('.')[0]}.")]
+            raise ValueError(f"unknown option {quote(name)}; {hint}options are {', '.join(section or known)}")
+        config = _with_kind(config, text.strip()) if name == "model.kind" else _replace(config, name, text.strip())
     return config
 
 
@@ -266,7 +283,9 @@ def fields(config: Any, prefix: str = "") -> dict[str, tuple[Any, str]]:
 def differences(old: Any, new: Any) -> dict[str, tuple[Any, Any]]:
     """The fields in which two configurations differ, by their dotted names, with both values."""
     before, after = fields(old), fields(new)
-    return {name: (before[name][0], after[name][0]) for name in before if before[name][0] != after[name][0]}
+    absent = (None, "")
+    pairs = {name: (before.get(name, absent)[0], after.get(name, absent)[0]) for name in before | after}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
 def from_dict(cls: type[T], values: Mapping[str, Any]) -> T:
@@ -276,9 +295,24 @@ def from_dict(cls: type[T], values: Mapping[str, Any]) -> T:
 
 
 def run_config_from_dict(values: Any) -> RunConfig:
-    """The configuration of a run on any task."""
-    task = values.get("task") if isinstance(values, dict) else None
-    return from_dict(RUN_CONFIGS.get(task, RunConfig) if isinstance(task, str) else RunConfig, values)
+    """The configuration of a run on any task, with any registered model; fields in :data:`RETIRED` are left out."""
+    values = decode(dict[str, Any], values)
+    model = decode(dict[str, Any], values.get("model", {}), "model")
+    kind = decode(str, model.get("kind", ModelConfig.kind), "model.kind")
+    task = values.get("task")
+    cls = RUN_CONFIGS.get(task, RunConfig) if isinstance(task, str) else RunConfig
+    default = cls(task="", model=MODELS[kind].config(kind=kind))
+    kept = {name: _without_retired(getattr(default, name, None), name, value) for name, value in values.items()}
+    own_model = decode(type(default.model), kept.pop("model", {}), "model")
+    return dataclasses.replace(from_dict(cls, kept), model=own_model)
+
+
+def _without_retired(default: Any, section: str, values: Any) -> Any:
+    """A section without the retired fields that a configuration does not have, or whose null stands for a default."""
+    if not (section in RETIRED and isinstance(values, dict)):
+        return values
+    retired = {name for name in RETIRED[section] if not hasattr(default, name) or values.get(name) is None}
+    return {name: value for name, value in values.items() if name not in retired}
 
 
 def training_differences(old: RunConfig, new: RunConfig, *, evaluated: bool = True) -> dict[str, tuple[Any, Any]]:
@@ -293,6 +327,14 @@ def training_differences(old: RunConfig, new: RunConfig, *, evaluated: bool = Tr
         if old.data.structure or old.train.evaluate_lengths[:1] != new.train.evaluate_lengths[:1]:
             ignored.discard("train.evaluate_lengths")
     return {name: values for name, values in differences(old, new).items() if name not in ignored}
+
+
+def _with_kind(config: Any, kind: str) -> Any:
+    """The configuration with a model of another kind and as many features."""
+    cls = MODELS[kind].config
+    same = type(config.model) is cls
+    model = dataclasses.replace(config.model, kind=kind) if same else cls(kind=kind, features=config.model.features)
+    return dataclasses.replace(config, model=model)
 
 
 def _replace(config: T, name: str, text: str, prefix: str = "") -> T:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from riffle.quantities import format_bytes
+from riffle.registry import NeedsResearch
 from riffle.schema import decode
 
 try:
@@ -142,7 +143,7 @@ def read_checked(path: Path, read: Callable[[], Any], what: str, remedy: str) ->
     """What ``read`` returns; its ``ValueError`` becomes a :class:`DamagedFile` that names the file and the remedy."""
     try:
         return read()
-    except DamagedFile:
+    except (DamagedFile, NeedsResearch):
         raise
     except ValueError as error:
         raise DamagedFile(f"{path} is no {what}: {error}; {remedy}") from None

@@ -9,7 +9,7 @@ import riffle
 
 PACKAGE = Path(riffle.__file__).parent
 ORDER = (
-    *("quantities", "schema", "files", "config", "environment"),
+    *("quantities", "registry", "schema", "files", "config", "environment"),
     *("shuffle", "kernels", "nn", "parallel", "routing"),
     *("tasks", "models", "recipes", "train", "lambada"),
     *("plots", "drawings", "inspect", "demo", "cli"),

@@ -95,13 +95,13 @@ CONFIGS: list[Any] = [
     {"task": "sort", "model": {"features": 10**26}},
     {"task": "sort", "model": {"blocks": 10**7}},
     {"task": "sort", "model": {"dropout": math.nan}},
-    {"task": "sort", "model": {"halting": 1}},
+    {"task": "sort", "model": {"kind": 1}},
     {"task": "sort", "data": {"bins": 8}},
     {"task": "sort", "data": {"bins": [8, "16"]}},
     {"task": "sort", "data": {"batch": [8]}},
     {"task": "sort", "train": {"warmup": 10**30}},
-    {"task": "sort", "train": {"optimizer": "sgd"}},
-    {"task": "lambada", "data": {"table": 1}},
+    {"task": "sort", "train": {"precision": "fp8"}},
+    {"task": "lambada", "data": {"words": "1"}},
 ]
 
 

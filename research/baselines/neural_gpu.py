@@ -292,17 +292,6 @@ class NeuralGPU(BaselineModel, tags=["neural-gpu"]):
         """The scores of one batch after its last step."""
         return self.output(s_LD.unflatten(0, (batch, length + 1))[:, :length])
 
-    def compile_layers(self) -> None:
-        """Compile the unit: most of a step's kernels move cells or change each alone, and can be fused.
-
-        The fused kernels, which train on a GPU, have no use for it.
-        """
-        self.unit.compile(dynamic=True, fullgraph=True)
-
-    def operations(self, length: int) -> float:
-        """Additions and multiplications for one sequence: the unit's weights once for each cell and step."""
-        return 2.0 * length**2 * sum(parameter.numel() for parameter in self.unit.parameters())
-
     def extra_loss(self) -> Tensor:
         """The weighted cost of saturation of the last training batches."""
         return self.saturation.weight * self.saturation.cost()

@@ -89,10 +89,6 @@ class Recurrent(BaselineModel, tags=["recurrent"]):
             x_BND, _ = layer(self.dropout(x_BND))
         return x_BND
 
-    def operations(self, length: int) -> float:
-        """Additions and multiplications for one sequence, and for the blanks at which it answers."""
-        return super().operations(2 * length if self.reads_first else length)
-
 
 class BidirectionalGRU(nn.Module):
     """A GRU in each direction over padded rows; what lies past a row's length does not matter."""

@@ -308,8 +308,3 @@ class Transformer(BaselineModel, tags=["transformer"]):
         for layer in self.layers:
             x_BND = layer(x_BND, inside_BN=inside_BN)
         return self.norm(x_BND)
-
-    def operations(self, length: int) -> float:
-        """Additions and multiplications for one sequence: weights at every position, and the attention."""
-        length = 2 * length if self.reads_first else length
-        return super().operations(length) + 4.0 * length**2 * len(self.layers) * self.output.in_features

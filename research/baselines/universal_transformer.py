@@ -208,11 +208,6 @@ class UniversalTransformer(BaselineModel, tags=["universal-transformer"]):
         self._ponder = [self.encoder.ponder]
         return scores_BNC
 
-    def operations(self, length: int) -> float:
-        """Additions and multiplications for one sequence: the layer's weights and the attention, in every step."""
-        weights = sum(parameter.numel() for parameter in self.encoder.parameters())
-        return self.encoder.steps * (2.0 * length * weights + 4.0 * length**2 * self.encoder.features)
-
     def extra_loss(self) -> Tensor:
         """The weighted ponder loss of the last batches; zero without halting."""
         return PONDER_WEIGHT * torch.stack(self._ponder).mean() if self._ponder else super().extra_loss()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from riffle.config import ModelConfig
+from riffle.config import BaseModelConfig
 from riffle.lambada.pointing import PassageBatch, PassageDataset, Predictions
 from riffle.lambada.train import PointerObjective, ReaderAlphabets
 from riffle.models.build import build_reader
@@ -24,7 +24,7 @@ UNKNOWN_CLASS = -100
 class WordObjective(PointerObjective):
     """Classify a passage's last word among all known words; see :class:`PointerObjective`."""
 
-    def build(self, config: ModelConfig, **factory: Any) -> WordModel:
+    def build(self, config: BaseModelConfig, **factory: Any) -> WordModel:
         reader = build_reader(config, ReaderAlphabets(classes=len(self.vocabulary.known)), **factory)
         return WordModel(self.build_words(config, **factory), reader, **self.word_options(config, **factory))
 

@@ -142,7 +142,8 @@ class GraphMemoryError(Exception):
 def _compile_layers(module: nn.Module) -> None:
     """Compile the layers that a model repeats, for any length."""
     if isinstance(module, NeuralGPU):
-        module.compile_layers()
+        # Most of a step's kernels move cells or change each alone, and can be fused.
+        module.unit.compile(dynamic=True, fullgraph=True)
     elif isinstance(module, UniversalReader):
         for stack in (module.encoder, module.decoder):
             if stack is not None:

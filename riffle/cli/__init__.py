@@ -6,6 +6,7 @@ A command's module is imported when the command runs or its help is shown, and n
 from __future__ import annotations
 
 import functools
+import shlex
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -20,6 +21,7 @@ from typer.core import TyperGroup
 from riffle import __version__
 from riffle.cli.display import EXTRAS, errors, missing, program
 from riffle.quantities import quote, shorten
+from riffle.registry import NeedsResearch
 
 SUMMARY = "Neural shuffle-exchange networks: they learn algorithms from examples and run them on far longer sequences."
 
@@ -183,6 +185,8 @@ def _sentence(error: Exception) -> str | None:
         from riffle.environment import is_out_of_memory
 
         return "out of memory: choose shorter lengths or a smaller batch" if is_out_of_memory(error) else None
+    if isinstance(error, NeedsResearch):
+        return f"{error} {shlex.join(sys.argv[1:])}"
     if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
         return missing(error.name)
     return str(error)

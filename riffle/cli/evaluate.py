@@ -60,7 +60,7 @@ def evaluate(
     plot: Annotated[Path | None, typer.Option(help="Where to save the plot.", show_default="RUN/accuracy.png")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the examples.")] = 1,
     force: Annotated[
-        bool, typer.Option("--force", help="Run even if the estimate is over a day or more memory than is free.")
+        bool, typer.Option("--force", help="Run even if the estimate is over a day.")
     ] = False,
     device: Device = "auto",
     json: Json = False,
@@ -78,7 +78,7 @@ def evaluate(
 
     from riffle.environment import environment
     from riffle.files import write_json
-    from riffle.train.evaluate import FACTORS, estimate_seconds, refuse_too_large, with_between
+    from riffle.train.evaluate import FACTORS, estimate_seconds, with_between
     from riffle.train.evaluate import evaluate as score
     from riffle.train.run import Run
 
@@ -95,7 +95,6 @@ def evaluate(
     model = trained.model(device)
     every = [length for tested in work.values() for length in tested]
     if not force:
-        refuse_too_large(model, sorted(set(every)), examples)
         _announce_wait(estimate_seconds(model, every, examples))
     scores: list[Score] = []
     with progress_bar(counted=False) as bar:

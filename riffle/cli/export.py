@@ -40,7 +40,6 @@ def export(
     """
     from safetensors import SafetensorError
 
-    import riffle.lambada.train  # noqa: F401, it registers the objective of runs on LAMBADA
     from riffle.models.export import export_program, write_onnx, write_torch
     from riffle.train.run import Run
 

@@ -59,7 +59,8 @@ def inspect(
     from riffle.inspect import dependence, errors_over_length, source_positions, strongest_source, trace
     from riffle.inspect.figures import dependence_figure, errors_figure, gates_figure, states_figure
     from riffle.plots import save_figure
-    from riffle.train.evaluate import predict, strip
+    from riffle.tasks.task import trim
+    from riffle.train.evaluate import predict
     from riffle.train.run import Run
 
     require("matplotlib")
@@ -98,7 +99,7 @@ def inspect(
     for name, figure in figures.items():
         save_figure(figure, folder / f"{name}.png", dpi=120)
 
-    got, right = predict(model, symbols), strip(task.answer(symbols_1N.cpu())[0].tolist())
+    got, right = predict(model, symbols), trim(task.answer(symbols_1N.cpu())[0].tolist())
     strongest, sources = strongest_source(dependence_NN).tolist(), source_positions(task, symbols) or ()
     routed = [ours == source for ours, source in zip(strongest, sources, strict=False) if source is not None]
     result: dict[str, Any] = {

@@ -77,7 +77,6 @@ def train(
     The paper's network: two Beneš blocks of 384 maps over 128 positions, for a GPU. A CPU needs a smaller one, such as
     --features 48 --set model.blocks=1 --set data.batch=32 --precision fp32.
     """
-    import riffle.lambada.train  # noqa: F401, it registers the objective of the run
     from riffle.config import override
     from riffle.recipes import lambada, with_model
     from riffle.train.run import Run

@@ -85,14 +85,12 @@ def train(
     from riffle.tasks import get_task
     from riffle.train.run import Run
 
-    get_task(task)
-    if recipe not in RECIPES:
-        raise ValueError(f"unknown recipe {recipe!r}; choose one of {', '.join(RECIPES)}")
-    folder = out or Path("runs") / (f"{task}-{model}" if model else task)
+    name, make = get_task(task).name, RECIPES[recipe]
+    folder = out or Path("runs") / (f"{name}-{model}" if model else name)
     named = {"task": task, "model.kind": model, "model.features": features}
     named |= {"train.steps": steps, "train.seed": seed, "train.precision": precision}
     changes = [f"{name}={value}" for name, value in named.items() if value is not None] + (change or [])
-    config = override(Run(folder).config if resume else with_model(RECIPES[recipe](task), model), changes)
+    config = override(Run(folder).config if resume else with_model(make(task), model), changes)
     messages = TrainMessages(
         command=f"train {task}",
         metric="symbols right on held-out examples",
@@ -150,7 +148,7 @@ def train_run(
     have("tensorboard", "TensorBoard curves")
     device = choose_device(device)
     local = local_device(device)
-    resolve(config.model.backend, torch.empty(0, device=local))  # refuses before a folder is made
+    resolve(getattr(config.model, "backend", "auto"), torch.empty(0, device=local))  # refuses before a folder is made
     ranks = RankGroup.from_environment(local, timeout=timeout)
     try:
         run = ranks.rank0_first(lambda: Run.resume(folder, config) if resume else Run.create(folder, config))

@@ -1,7 +1,4 @@
-"""The objective of runs on LAMBADA: point at the missing last word of a passage.
-
-Importing this module registers it with :mod:`riffle.train`; whatever opens a run on LAMBADA has to import it.
-"""
+"""The objective of runs on LAMBADA: point at the missing last word of a passage."""
 
 # S = steps, B = passages, N = positions
 from __future__ import annotations
@@ -16,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from riffle.config import LambadaRunConfig, ModelConfig
+from riffle.config import BaseModelConfig, LambadaRunConfig
 from riffle.lambada.corpus import POSITIONS, Corpus
 from riffle.lambada.pointing import (
     PassageBatch,
@@ -32,7 +29,7 @@ from riffle.lambada.vocabulary import FrozenWords, Vocabulary, choose_vocabulary
 from riffle.models.build import build_reader
 from riffle.models.pointer import MentionCounts, PointerModel, WordModel
 from riffle.train.distributed import SINGLE_PROCESS, RankGroup
-from riffle.train.objective import OBJECTIVES, CountCorrect, Examples, autocast
+from riffle.train.objective import CountCorrect, Examples, autocast
 
 VOCABULARY_FILE = "words.safetensors"
 """The file of a run with its vocabulary and word vectors."""
@@ -88,16 +85,16 @@ class PointerObjective:
         """The ids of the words, the same for up to 128 positions: such runs can start with each other's weights."""
         return Vocabulary(self.vectors.words, oov_ids=max(self.positions, POSITIONS))
 
-    def build(self, config: ModelConfig, **factory: Any) -> WordModel:
+    def build(self, config: BaseModelConfig, **factory: Any) -> WordModel:
         """A model with initial weights."""
         reader = build_reader(config, ReaderAlphabets(), **factory)
         return PointerModel(self.build_words(config, **factory), reader, **self.word_options(config, **factory))
 
-    def build_words(self, config: ModelConfig, **factory: Any) -> FrozenWords:
+    def build_words(self, config: BaseModelConfig, **factory: Any) -> FrozenWords:
         """The word embedding of a model."""
         return FrozenWords(self.vocabulary, self.vectors, config.features, **factory)
 
-    def word_options(self, config: ModelConfig, **factory: Any) -> dict[str, Any]:
+    def word_options(self, config: BaseModelConfig, **factory: Any) -> dict[str, Any]:
         """What the model does to its words besides embedding them."""
         data = self.config.data
         mentions = MentionCounts(config.features, **factory) if data.mentions else None
@@ -217,6 +214,3 @@ def make_lambada_objective(
 ) -> PointerObjective:
     """The objective of a run on LAMBADA, by the kind of its model."""
     return READER_OBJECTIVES.get(config.model.kind, PointerObjective)(config, folder, device, ranks)
-
-
-OBJECTIVES[LambadaRunConfig] = make_lambada_objective

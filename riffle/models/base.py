@@ -17,9 +17,6 @@ from torch import Tensor, nn
 from riffle.nn.hub import HubMixin
 from riffle.nn.lengths import checked_lengths, pad_to
 
-COPIES = 12
-"""Vectors of its features' size that a position takes at most at once, without gradients, in any of the models."""
-
 
 class Trainable(nn.Module):
     """A model that a training step can train; by default nothing but its weights is adapted."""
@@ -31,10 +28,6 @@ class Trainable(nn.Module):
     def step_statistics(self) -> list[Tensor]:
         """Scalars besides the loss that :meth:`after_step` uses; data parallel training averages them in place."""
         return []
-
-    def compile_layers(self) -> None:
-        """Compile the layers that the model repeats, for any length, in place."""
-        raise ValueError(f"train.compile must be false for {type(self).__name__}, which has nothing to compile")
 
     def after_step(self, loss: Tensor, learning_rate: Tensor) -> None:
         """Adapt buffers after a training step; it runs inside a captured step, so in place and without syncing."""
@@ -69,15 +62,6 @@ class SymbolModel(CellModel):
     def forward_batches(self, batches: Sequence[Tensor]) -> list[Tensor]:
         """Score several batches, each of its own length; faster than one by one where a model can merge them."""
         return [self(symbols_BN) for symbols_BN in batches]
-
-    def operations(self, length: int) -> float:
-        """Additions and multiplications for one sequence; by default every weight once for each position."""
-        return 2.0 * length * sum(parameter.numel() for parameter in self.parameters())
-
-    def memory(self, length: int) -> float:
-        """Bytes that one sequence takes without gradients, besides the weights; an estimate."""
-        widest = max(parameter.shape[-1] for name, parameter in self.named_parameters() if name.startswith("output"))
-        return COPIES * length * widest * torch.finfo(torch.float32).bits / 8
 
 
 class BaselineModel(SymbolModel, HubMixin, license="mit"):

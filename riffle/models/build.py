@@ -1,17 +1,15 @@
-"""From configuration to model: the registry of models, and the only file that knows both."""
+"""From configuration to model: the only file that knows both."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from riffle.config import ModelConfig
+from riffle.config import MODELS, BaseModelConfig
 from riffle.models.base import CellModel, SymbolModel
-from riffle.models.sequence import SequenceModel
+from riffle.registry import load
 
 
 class WithoutValues(TorchFunctionMode):
@@ -37,56 +35,23 @@ class Alphabets(Protocol):
     def reach(self) -> int: ...
 
 
-@dataclass(frozen=True)
-class ModelEntry:
-    """A model of the registry."""
-
-    model: Callable[..., CellModel]
-    """Its class."""
-    fields: tuple[str, ...] = ()
-    """The fields of a configuration that it has and not all models have."""
-    arguments: Callable[[ModelConfig, Alphabets], dict[str, Any]] = lambda config, task: {}
-    """Its arguments besides those of all models: alphabets, features, dropout, device and dtype."""
-    symbols: bool = True
-    """Whether it maps symbols to symbols and can be trained on tasks; every model can be trained on passages."""
+def build(config: BaseModelConfig, task: Alphabets, **factory: Any) -> SymbolModel:
+    """The model of a configuration for a task; it maps ``[B, N]`` symbols to ``[B, N, classes]`` scores."""
+    if not MODELS[config.kind].symbols:
+        raise ValueError(f"the model {config.kind!r} reads passages only; for tasks take {', '.join(symbol_models())}")
+    return cast(SymbolModel, build_reader(config, task, **factory))
 
 
-SHUFFLE_EXCHANGE = ("blocks", "sharing", "unit", "norm", "noise", "pad", "recompute")
-
-
-MODELS: dict[str, ModelEntry] = {
-    "shuffle-exchange": ModelEntry(
-        SequenceModel,
-        SHUFFLE_EXCHANGE,
-        lambda config, task: {name: getattr(config, name) for name in (*SHUFFLE_EXCHANGE, "backend")},
-    ),
-}
-"""Every model that can be trained, by the name of its kind."""
+def build_reader(config: BaseModelConfig, task: Alphabets, **factory: Any) -> CellModel:
+    """The model of a configuration for passages, to be used by :meth:`~riffle.models.base.CellModel.forward_cells`."""
+    entry = MODELS[config.kind]
+    if not isinstance(config, entry.config):
+        raise ValueError(f"{config.kind!r} is configured by {entry.config.__name__}, not by {type(config).__name__}")
+    alphabets = (task.symbols, task.classes) if entry.symbols else (task.symbols,)
+    model: CellModel = load(entry.model)(*alphabets, **config.arguments(task), **factory)
+    return model
 
 
 def symbol_models() -> tuple[str, ...]:
     """The kinds that map symbols to symbols."""
-    return tuple(kind for kind, model in MODELS.items() if model.symbols)
-
-
-def build(config: ModelConfig, task: Alphabets, **factory: Any) -> SymbolModel:
-    """The model of a configuration for a task; it maps ``[B, N]`` symbols to ``[B, N, classes]`` scores."""
-    return cast(SymbolModel, _build(symbol_models(), config, task, factory))
-
-
-def build_reader(config: ModelConfig, task: Alphabets, **factory: Any) -> CellModel:
-    """The model of a configuration for passages, to be used by :meth:`~riffle.models.base.CellModel.forward_cells`."""
-    return _build(tuple(MODELS), config, task, factory)
-
-
-def _build(kinds: tuple[str, ...], config: ModelConfig, task: Alphabets, factory: dict[str, Any]) -> CellModel:
-    if config.kind not in kinds:
-        raise ValueError(f"unknown model {config.kind!r}; choose one of {', '.join(kinds)}")
-    entry = MODELS[config.kind]
-    for name in dict.fromkeys(name for other in MODELS.values() for name in other.fields):
-        if name not in entry.fields and getattr(config, name) != getattr(ModelConfig(), name):
-            known = ", ".join(["features", "dropout", *entry.fields])
-            raise ValueError(f"model.{name} means nothing to {config.kind!r}, which has {known}")
-    alphabets = (task.symbols, task.classes) if entry.symbols else (task.symbols,)
-    own = entry.arguments(config, task)
-    return entry.model(*alphabets, features=config.features, dropout=config.dropout, **own, **factory)
+    return tuple(kind for kind, entry in MODELS.items() if entry.symbols)

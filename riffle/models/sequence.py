@@ -21,8 +21,6 @@ from riffle.models.base import SymbolModel, check_symbols
 from riffle.nn.hub import HubMixin
 from riffle.nn.lengths import at_own_padded_length, at_padded_lengths, concatenate, pad_to, split
 from riffle.nn.network import ShuffleExchange
-from riffle.parallel import stream
-from riffle.parallel.streaming import memory_mapped, part_bits
 from riffle.shuffle import Pad, Sharing, padded_length
 from riffle.tasks.task import BLANK
 
@@ -122,10 +120,6 @@ class SequenceModel(SymbolModel, HubMixin, tags=["neural-shuffle-exchange"], lic
     def forward_cells(self, x_BND: Tensor) -> Tensor:
         return self.output(self.network(x_BND))
 
-    def operations(self, length: int) -> float:
-        """Additions and multiplications of the network's matrix products for one sequence."""
-        return float(self.network.flops(length))
-
     @classmethod
     def from_official(cls, variables: Mapping[str, Any], *, blocks: int | None = None) -> SequenceModel:
         """The model whose weights the authors' TensorFlow code saved; see :meth:`ShuffleExchange.from_official`."""
@@ -157,6 +151,8 @@ def predict_streamed(
 
     ``part`` of them, a power of two, are on the model's device at once, see :func:`riffle.parallel.stream`.
     """
+    from riffle.parallel.streaming import memory_mapped, part_bits, stream
+
     if not isinstance(model, SequenceModel):
         raise ValueError(f"only shuffle-exchange networks can be streamed, this is a {type(model).__name__}")
     part_bits(part)  # before the cells are written

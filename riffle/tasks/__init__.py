@@ -8,8 +8,10 @@
 
 from __future__ import annotations
 
-import difflib
+import sys
+from typing import Any
 
+from riffle.registry import load, unknown
 from riffle.tasks import arithmetic, brackets, lookup, sequences, words
 from riffle.tasks.task import BLANK, Batch, Task
 
@@ -46,9 +48,12 @@ TASKS: dict[str, Task] = {task.name: task for task in _ALL}
 
 
 def get_task(name: str) -> Task:
-    """The task of that name; an unknown name is answered with the nearest one and the list."""
+    """The task of that name, or the class or instance that ``"package.module:Name"`` names."""
+    if ":" in name:
+        if "" not in sys.path:  # the command riffle does not look into the working folder
+            sys.path.append("")
+        task: Any = load(name)
+        return task() if isinstance(task, type) else task
     if name in TASKS:
         return TASKS[name]
-    nearest = difflib.get_close_matches(name, TASKS, n=1)
-    hint = f"did you mean {nearest[0]!r}? " if nearest else ""
-    raise ValueError(f"there is no task {name!r}; {hint}tasks are {', '.join(TASKS)}")
+    raise unknown("task", name, TASKS)

@@ -41,8 +41,6 @@ def sample_bin(task: Task, data: DataConfig, index: int, batch: int, *, generato
         longer_B = width + 1 + randint_below(torch.full_like(lengths_B, most - width), generator)
         lengths_B = torch.where(bernoulli(data.cropped, (batch,), generator), longer_B, lengths_B)
     inputs_BN = task.draw(lengths_B, width, generator=generator)
-    if data.worst:
-        inputs_BN = mix_in_worst_cases(task, inputs_BN, data.worst, generator=generator)
     if data.structure:
         structured_B1 = bernoulli(data.structure, (batch, 1), generator)
         inputs_BN = torch.where(structured_B1, task.restructure(inputs_BN, generator), inputs_BN)
@@ -104,15 +102,6 @@ def sample_lengths(
         above_B = (power_B + power_B**own_B).long().clamp(max=high)
         lengths_B = torch.where((choice_B >= shorter) & (choice_B < shorter + above), above_B, lengths_B)
     return torch.where(choice_B >= 1 - full, high, lengths_B)
-
-
-def mix_in_worst_cases(task: Task, inputs_BN: Tensor, fraction: float, *, generator: torch.Generator) -> Tensor:
-    """Replace a fraction of the inputs by worst cases of the same lengths, each kind equally often."""
-    chance_B1 = torch.rand((inputs_BN.shape[0], 1), generator=generator, device=generator.device) / fraction
-    kind_B1 = (chance_B1 * len(task.splits)).long()  # beyond the last kind with probability 1 - fraction
-    for kind, split in enumerate(task.splits.values()):
-        inputs_BN = torch.where(kind_B1 == kind, split(inputs_BN, generator), inputs_BN)
-    return inputs_BN
 
 
 def held_out(inputs_BN: Tensor) -> Tensor:

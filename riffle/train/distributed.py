@@ -14,8 +14,6 @@ import torch.distributed as dist
 import torch.distributed.nn  # imported after a group exists, its default arguments would keep that alive
 from torch import Tensor
 
-from riffle.parallel.sharding import weights_checksum
-
 Result = TypeVar("Result")
 SEED_STRIDE = 1_000_003
 """Difference between the seeds of two consecutive ranks."""
@@ -133,6 +131,8 @@ class RankGroup:
         """Raise a ``ValueError`` on every rank unless all have the same tensors."""
         if self.size == 1:
             return
+        from riffle.parallel.sharding import weights_checksum
+
         checksum = weights_checksum(tensors)
         if self.all_reduce_max(checksum) != -self.all_reduce_max(-checksum):
             raise ValueError(

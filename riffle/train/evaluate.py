@@ -3,8 +3,9 @@
 # B = batch, N = length, C = classes
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -12,19 +13,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from riffle.environment import free_bytes
 from riffle.models.base import SymbolModel
 from riffle.nn.lengths import pad_to
-from riffle.quantities import format_bytes
-from riffle.tasks.task import BLANK, Task
+from riffle.tasks.task import BLANK, Task, trim
 from riffle.train.data import Part, sample_held_out
 
 CELLS_PER_BATCH = {"cpu": 2**14, "cuda": 2**18}
 """Cells that go through the model at once, so that long inputs take no more memory than short ones."""
-QUICK_OPERATIONS = 1e12
-"""A number of operations that takes less than an hour on any machine."""
-MIN_PROBE_SECONDS, PROBES = 0.3, 5
-"""The shortest measured time from which a longer one is extrapolated, and how many are measured for the least."""
+SHORTEST_PROBE, MIN_PROBE_SECONDS, PROBES = 8, 0.1, 3
+"""The length that a measurement of time starts with, its shortest time, and how many are made for the least."""
 
 
 def symbol_loss(logits: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> Tensor:
@@ -199,15 +196,7 @@ def predict(model: nn.Module, symbols: list[int]) -> list[int]:
     inputs_BN = torch.tensor([symbols or [BLANK]], device=next(model.parameters()).device)
     output = model(inputs_BN).argmax(dim=-1)[0].tolist()
     model.train(was_training)
-    return strip(output)
-
-
-def strip(symbols: Iterable[int]) -> list[int]:
-    """The symbols without trailing blanks."""
-    out = list(symbols)
-    while out and out[-1] == BLANK:
-        out.pop()
-    return out
+    return trim(output)
 
 
 def batch_rows(length: int, examples: int, device: torch.device) -> int:
@@ -216,38 +205,28 @@ def batch_rows(length: int, examples: int, device: torch.device) -> int:
     return max(1, min(examples, cells // length))
 
 
-def refuse_too_large(model: SymbolModel, lengths: Sequence[int], examples: int) -> None:
-    """Raise a ``ValueError`` if a length would take more memory than is free."""
-    device = next(model.parameters()).device
-    free = free_bytes(device)
-    for length in lengths:
-        needed = batch_rows(length, examples, device) * model.memory(length)
-        if needed > free:
-            raise ValueError(
-                f"{type(model).__name__} at length {length} would run out of memory: it needs about "
-                f"{format_bytes(round(needed))}, and {format_bytes(free)} are free; choose shorter lengths, or insist "
-                "with --force"
-            )
-
-
 @torch.inference_mode()
 def estimate_seconds(model: SymbolModel, lengths: Sequence[int], examples: int) -> float:
-    """Seconds for all examples of these lengths, extrapolated from a short one by operations; 0 for a quick evaluation.
+    """Seconds for all examples of these lengths, extrapolated from shorter ones by the power law between two of them.
 
-    The least of several times is extrapolated, because other programs of the machine can only make them longer.
+    The least of several times counts, because other programs of the machine can only make them longer.
     """
     device = next(model.parameters()).device
-    wanted = sum(examples * model.operations(length) for length in lengths)
-    if wanted <= QUICK_OPERATIONS:
-        return 0.0
-    size, seconds, operations = 4, 0.0, 1.0
-    while seconds < MIN_PROBE_SECONDS and 2 * size <= max(lengths):
-        size *= 2
-        symbols_BN = torch.ones(batch_rows(size, examples, device), size, dtype=torch.int64, device=device)
+
+    def probe(length: int) -> float:
+        """Seconds for one example, from a batch of them."""
+        symbols_BN = torch.ones(batch_rows(length, examples, device), length, dtype=torch.int64, device=device)
         times = []
         for _ in range(PROBES):
             start = time.perf_counter()
             model(symbols_BN).argmax(dim=-1).cpu()  # waits for the device
             times.append(time.perf_counter() - start)
-        seconds, operations = min(times), len(symbols_BN) * model.operations(size)
-    return seconds * wanted / operations
+        return min(times) / len(symbols_BN)
+
+    length, power = SHORTEST_PROBE, 1.0
+    seconds = probe(length)
+    while 2 * length <= max(lengths) and seconds * batch_rows(length, examples, device) < MIN_PROBE_SECONDS:
+        length, before = 2 * length, seconds
+        seconds = probe(length)
+        power = min(max(math.log2(seconds / before), 1.0), 2.0)
+    return sum(examples * seconds * (each / length) ** power for each in lengths)

@@ -100,8 +100,6 @@ def _train(
     if settings.start and not resumed:
         Run(Path(settings.start)).load_trained_weights(model, run)
     ranks.seed(settings.seed)
-    if settings.compile:
-        model.compile_layers()
     step = TrainStep(config, model, objective, graph=graph, ranks=ranks)
     done = run.load(step) if resumed else 0
     ranks.check_equal([*model.state_dict().values(), *step.shared_state().values()])

@@ -13,9 +13,10 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from riffle.config import ModelConfig, Precision, RunConfig
+from riffle.config import BaseModelConfig, LambadaRunConfig, Precision, RunConfig
 from riffle.models.base import SymbolModel, Trainable
 from riffle.models.build import build
+from riffle.registry import load
 from riffle.tasks import get_task
 from riffle.tasks.task import BLANK
 from riffle.train.data import held_out, move_right, sample_bin
@@ -34,7 +35,7 @@ Result = TypeVar("Result")
 class Objective(Protocol):
     """What a run learns."""
 
-    def build(self, config: ModelConfig, **factory: Any) -> Trainable:
+    def build(self, config: BaseModelConfig, **factory: Any) -> Trainable:
         """A model with initial weights."""
 
     def draw(self, steps: int, generator: torch.Generator) -> Examples:
@@ -50,10 +51,12 @@ class Objective(Protocol):
 class SymbolObjective:
     """Learn one of the tasks on symbols."""
 
-    def __init__(self, config: RunConfig, ranks: RankGroup = SINGLE_PROCESS) -> None:
+    def __init__(
+        self, config: RunConfig, folder: Path | None = None, device: Any = "cpu", ranks: RankGroup = SINGLE_PROCESS
+    ) -> None:
         self.config, self.task, self.ranks = config, get_task(config.task), ranks
 
-    def build(self, config: ModelConfig, **factory: Any) -> SymbolModel:
+    def build(self, config: BaseModelConfig, **factory: Any) -> SymbolModel:
         """A model with initial weights."""
         return build(config, self.task, **factory)
 
@@ -113,19 +116,22 @@ class SymbolObjective:
         return {"mean": sum(accuracy.values()) / len(accuracy), **accuracy} if data.structure else accuracy
 
 
-OBJECTIVES: dict[type[RunConfig], Callable[[Any, Path | None, Any, RankGroup], Objective]] = {
-    RunConfig: lambda config, folder, device, ranks: SymbolObjective(config, ranks)
+OBJECTIVES: dict[type[RunConfig], Callable[..., Objective] | str] = {
+    RunConfig: SymbolObjective,
+    LambadaRunConfig: "riffle.lambada.train:make_lambada_objective",
 }
-"""Objectives by the class of a run's configuration. :mod:`riffle.lambada.train` adds its own when it is imported."""
+"""Objectives by the class of a run's configuration, or "package.module:name", which is imported when needed.
+
+The arguments are those of :func:`make_objective`.
+"""
 
 
 def make_objective(
     config: RunConfig, folder: Path | None = None, device: Any = "cpu", ranks: RankGroup = SINGLE_PROCESS
 ) -> Objective:
     """The objective of a run, whose folder may keep what the model needs, such as a vocabulary."""
-    if type(config) not in OBJECTIVES:
-        raise ValueError(f"runs of {config.task!r} need their objective: import riffle.{config.task}.train first")
-    return OBJECTIVES[type(config)](config, folder, device, ranks)
+    objective: Objective = load(OBJECTIVES[type(config)])(config, folder, device, ranks)
+    return objective
 
 
 def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[object]:

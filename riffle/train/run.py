@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from riffle.config import Count, RunConfig, fields, run_config_from_dict, training_differences
+from riffle.config import RUN_CONFIGS, Count, RunConfig, fields, run_config_from_dict, training_differences
 from riffle.environment import read_environment, total_bytes
 from riffle.files import (
     LOCK_FILE,
@@ -31,7 +31,7 @@ from riffle.models.build import WithoutValues
 from riffle.quantities import format_bytes, quote, shorten
 from riffle.schema import check, decode
 from riffle.shuffle import padded_length
-from riffle.tasks import TASKS, get_task
+from riffle.tasks import get_task
 from riffle.tasks.task import BLANK
 from riffle.train.checkpoint import add_prefix, dequantize, read_checkpoint, select_prefix, write_checkpoint
 from riffle.train.objective import make_objective
@@ -163,7 +163,9 @@ class Run:
 
     def model(self, device: str | torch.device = "cpu") -> Any:
         """The trained model, in evaluation mode."""
-        config = replace(self.config.model, backend="auto")  # the weights fit every kernel
+        config: Any = self.config.model
+        if hasattr(config, "backend"):
+            config = replace(config, backend="auto")  # the weights fit every kernel
         model = make_objective(self.config, self.folder, device).build(config, device=device)
         self.load_trained_weights(model, self)
         return model.eval()
@@ -184,9 +186,8 @@ class Run:
         Smaller networks share the weights but were not trained. See :meth:`riffle.tasks.Task.fill`.
         """
         smallest = min(self.config.data.bins)
-        symbols = get_task(self.config.task).fill(
-            symbols, max(smallest, padded_length(len(symbols), self.config.model.pad))
-        )
+        length = padded_length(len(symbols), getattr(self.config.model, "pad", "power"))
+        symbols = get_task(self.config.task).fill(symbols, max(smallest, length))
         return symbols + [BLANK] * (smallest - len(symbols))
 
     def _load_weights(self, model: nn.Module, weights: dict[str, Tensor], run: Run) -> None:
@@ -316,29 +317,28 @@ def _decode_metrics(line: str, number: int) -> dict[str, float]:
 
 def check_config(config: RunConfig) -> None:
     """Raise a ``ValueError`` that names the first field with an impossible value and the values it takes."""
+    from riffle.train.optim import OPTIMIZERS
+    from riffle.train.schedule import SCHEDULES
+
     check(config)
     data, train = config.data, config.train
     values = {name: value for name, (value, _) in fields(config).items()}
-    has_worst_cases = config.task in TASKS and TASKS[config.task].splits
-    adamax_decay = train.optimizer == "adamax" and train.weight_decay != 0
+    reach = 1 if config.task in RUN_CONFIGS else get_task(config.task).reach
     rules = {
         "data.bins": (data.bins and list(data.bins) == sorted(set(data.bins)), "rising lengths"),
         "data.full": (data.full + data.shorter + data.above <= 1, "within 0..1 with data.shorter and data.above"),
-        "data.cropped": (data.cropped == 0 or getattr(TASKS.get(config.task), "reach", 1) > 1, "0 for this task"),
-        "data.worst": (data.worst == 0 or has_worst_cases, "0 for a task without worst cases"),
+        "data.cropped": (data.cropped == 0 or reach > 1, "0 for this task"),
         "data.longest": (data.longest <= max(data.bins, default=0), "at most the largest bin, or 0 for it"),
-        "train.weight_decay of AdaMax": (not adamax_decay, "0, since it has no decay"),
         "train.keep": (train.keep == "last" or train.evaluate_every, "'last' where nothing is evaluated"),
     }
     for name, (holds, expected) in rules.items():
         if not holds:
-            raise ValueError(f"{name} must be {expected}, got {quote(values[name.split()[0]])}")
+            raise ValueError(f"{name} must be {expected}, got {quote(values[name])}")
+    OPTIMIZERS[train.optimizer], SCHEDULES[train.schedule]  # unknown names are refused
     if train.start and not (Path(train.start) / "checkpoint.safetensors").is_file():
         raise ValueError(f"train.start must be the folder of a trained run, got {train.start}")
     with WithoutValues():
         model = make_objective(config).build(config.model, device="meta")  # the model checks its own arguments
-    if train.compile:
-        model.compile_layers()  # refuses what cannot be compiled; nothing is compiled before the first call
     cells = data.batch * sum(data.bins)
     numbers = sum(parameter.numel() for parameter in model.parameters()) + cells * config.model.features
     if 4 * numbers > (most := total_bytes()):

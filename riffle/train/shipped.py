@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from riffle.tasks import get_task
-from riffle.train.evaluate import predict, strip
+from riffle.tasks.task import trim
+from riffle.train.evaluate import predict
 from riffle.train.run import Run, find_run
 
 SHIPPED = Path(__file__).parent.parent / "weights"
@@ -79,7 +80,7 @@ def solve(
     if run.config.task != task_name:
         raise ValueError(f"{run.folder} was trained to {run.config.task!r}, not to {task_name!r}")
     filled = run.padded(symbols)
-    output = strip(task.unfill(predictor(run.model(device), filled), symbols, filled))
+    output = trim(task.unfill(predictor(run.model(device), filled), symbols, filled))
     expected = task.solve(symbols)
     return Solution(
         task=task_name,

@@ -16,7 +16,7 @@ from riffle.train.distributed import SEED_STRIDE, SINGLE_PROCESS, RankGroup
 from riffle.train.ema import EMA, BestWeights
 from riffle.train.objective import CountCorrect, Examples, Objective, on_parallel_streams
 from riffle.train.optim import base_learning_rate, clip_and_perturb, gradients, make_optimizer
-from riffle.train.schedule import LR_SCHEDULES
+from riffle.train.schedule import SCHEDULES
 
 EAGER_STEPS = 3
 """Steps before a graph is captured, in which the libraries initialise themselves."""
@@ -55,7 +55,7 @@ class TrainStep:
         self.config, self.model, self.objective, self.ranks = config, model, objective, ranks
         self.generator = torch.Generator(device).manual_seed(config.train.seed)
         base = base_learning_rate(config.train, config.model)
-        self.lr_schedule = LR_SCHEDULES[config.train.schedule](base, config.train, device)
+        self.lr_schedule = SCHEDULES[config.train.schedule](base, config.train, device)
         self.learning_rate = self.lr_schedule.rate
         self.optimizer = make_optimizer(model, config.train, self.learning_rate)
         self.step = torch.zeros((), dtype=torch.int64, device=device)
@@ -110,7 +110,7 @@ class TrainStep:
         loss, count_correct = self.objective.loss(self.model, tuple(x.index_select(0, index)[0] for x in self.examples))
         total, loss = loss + self.model.extra_loss(), loss.detach()
         on_parallel_streams([total.backward, lambda: self._add_metrics(loss, count_correct)], self.step.device)
-        self.ranks.all_reduce_mean([loss, *self.model.step_statistics(), *gradients(self.model)])
+        self.ranks.all_reduce_mean([loss, *self.model.step_statistics(), *gradients(self.model.parameters())])
         clip_and_perturb(self.model, self.config.train, self.learning_rate, self.generator)
         self.optimizer.step()
         self.model.after_step(loss, self.learning_rate)

@@ -24,13 +24,13 @@ RUN = "runs/reverse"
 LAMBADA = SHIPPED / "lambada"
 TRAIN = ("train", "reverse", *TINY, "--steps", "1", "--out", "new")
 MISTAKES = {
-    "unknown task": (("train", "revers"), ["no task 'revers'", "did you mean 'reverse'", *TASKS]),
-    "unknown task to solve": (("solve", "srot", "1"), ["no task 'srot'", "did you mean 'sort'", *TASKS]),
+    "unknown task": (("train", "revers"), ["unknown task 'revers'", "did you mean 'reverse'", *TASKS]),
+    "unknown task to solve": (("solve", "srot", "1"), ["unknown task 'srot'", "did you mean 'sort'", *TASKS]),
     "symbol outside the alphabet": (("solve", "reverse", "3", "99"), ["99", "1..11", "for example"]),
     "no number": (("solve", "reverse", "x"), ["'x'", "for example"]),
     "no run to solve with": (("solve", "divide", "11", "1"), ["no run of 'divide'", "riffle train divide", "--run"]),
     "run of another task": (("solve", "sort", "1", "--run", RUN), [RUN, "'reverse'", "'sort'"]),
-    "unknown option": ((*TRAIN, "--set", "train.step=1"), ["did you mean train.steps", "model.features"]),
+    "unknown option": ((*TRAIN, "--set", "train.step=1"), ["did you mean train.steps", "train.learning_rate"]),
     "no assignment": ((*TRAIN, "--set", "train.steps"), ["'train.steps'", "train.steps=1000"]),
     "bad value": ((*TRAIN, "--set", "train.steps=x"), ["train.steps must be a whole number", "'x'"]),
     "impossible value": ((*TRAIN, "--set", "train.log_every=0"), ["train.log_every must be at least 1"]),
@@ -59,7 +59,7 @@ MISTAKES = {
     "lengths of letters": (("eval", RUN, "--lengths", "8,x"), ["--lengths", "'8,x'"]),
     "no lengths": (("eval", RUN, "--lengths", ""), ["--lengths"]),
     "length zero": (("eval", RUN, "--lengths", "8,0"), ["--lengths must be at least 1, got 0"]),
-    "length beyond all memory": (("eval", RUN, "--lengths", "1000000000000000"), ["out of memory"]),
+    "length beyond all memory": (("eval", RUN, "--lengths", "1000000000000000"), ["this would take about"]),
     "missing run folder": (("eval", "nothing"), ["no run folder nothing", "riffle train"]),
     "no run folder": (("eval", "runs"), ["runs is no run folder"]),
     "picture in a missing folder": (("eval", RUN, "--lengths", "4", "--plot", "no/x.png"), ["no/x.png"]),
@@ -97,8 +97,8 @@ MISTAKES = {
         ["--stride must be a number below 2^62"],
     ),
     "endless timeout": ((*TRAIN, "--timeout", "inf"), ["--timeout"]),
-    "escape sequences": (("train", "\x1b]0;owned\x07"), ["no task '\\x1b]0;owned\\x07'"]),
-    "endless name": (("train", "a" * 100_000), ["no task 'aaa", "aaa...aaa"]),
+    "escape sequences": (("train", "\x1b]0;owned\x07"), ["unknown task '\\x1b]0;owned\\x07'"]),
+    "endless name": (("train", "a" * 100_000), ["unknown task 'aaa", "aaa...aaa"]),
     "endless number": ((*TRAIN, "--steps", "x" * 100_000), ["--steps"]),
     "endless option": (("train", "reverse", "--" + "x" * 100_000), ["--xxx"]),
 }

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from riffle.models.sequence import predict_streamed
-from riffle.train.evaluate import predict, strip
+from riffle.tasks.task import trim
+from riffle.train.evaluate import predict
 from riffle.train.run import Run
 
 from .riffle_command import TINY, riffle, succeed
@@ -57,7 +58,7 @@ def test_every_length_and_nothing_is_left_behind(trained: Path, length: int, tmp
     streamed = predict_streamed(
         model, symbols, part=8, scratch=tmp_path, on_progress=lambda *now: seen.append(list(tmp_path.iterdir()))
     )
-    assert strip(streamed) == predict(model, symbols)
+    assert trim(streamed) == predict(model, symbols)
     assert len(streamed) == max(1, length)
     assert all(len(files) == 1 for files in seen)
     assert list(tmp_path.iterdir()) == []

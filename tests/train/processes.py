@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-import riffle.lambada.train  # noqa: F401, ranks that read passages need its objective
+from research.registry import register
 from riffle.config import RunConfig
 from riffle.train import loop
 from riffle.train.distributed import RankGroup
@@ -90,6 +90,7 @@ def _serve(
     environment: dict[str, Any], timeout: float, pipe: Connection, job: Callable[..., Any], arguments: tuple[Any, ...]
 ) -> None:
     torch.set_num_threads(1)
+    register()
     os.environ.update({"MASTER_ADDR": "localhost"} | {name: str(value) for name, value in environment.items()})
     try:
         outcome = job(RankGroup.from_environment(torch.device("cpu"), timeout=timeout), *arguments)

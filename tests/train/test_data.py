@@ -92,22 +92,6 @@ def test_a_share_of_a_bin_has_no_room_for_its_answer() -> None:
         assert symbols.max() == (width if width <= 16 else 8)
 
 
-@pytest.mark.parametrize("share", [0.2, 1.0])
-def test_a_share_of_a_bin_is_worst_cases(share: float) -> None:
-    task = get_task("sort")
-    drawn, worse = (
-        sample_bin(task, DataConfig(bins=BINS, worst=worst), 2, 20_000, generator=seeded(3)).inputs
-        for worst in (0.0, share)
-    )
-    assert torch.equal(drawn != 0, worse != 0), "lengths stay as they are"
-    long_BN = worse[(worse != 0).sum(dim=1) > 8]
-    equal_B = (long_BN.amax(dim=1) == torch.where(long_BN == 0, 99, long_BN).amin(dim=1)).double()
-    falling_B = (long_BN.diff(dim=1) <= 0).all(dim=1).double() - equal_B
-    rising_B = ((long_BN.diff(dim=1) >= 0) | (long_BN[:, 1:] == 0)).all(dim=1).double() - equal_B
-    for kind_B in (equal_B, falling_B, rising_B):
-        assert kind_B.mean() == pytest.approx(share / 3, abs=0.015)
-
-
 def test_bins_beyond_the_longest_input_hold_every_length() -> None:
     data = DataConfig(bins=(8, 16, 32, 64), longest=20, shorter=0.0)
     for index, low, high in ((1, 9, 16), (2, 17, 20), (3, 1, 20)):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from riffle.tasks import TASKS, Task, get_task
 from riffle.train import evaluate as module
 from riffle.train.data import Part, held_out
-from riffle.train.evaluate import evaluate, predict, strip
+from riffle.train.evaluate import evaluate, predict
 
 LENGTHS = (1, 2, 7, 16, 33)
 
@@ -145,8 +145,3 @@ def test_predict() -> None:
     assert predict(Oracle(get_task("duplicate")), [3, 1, 0, 0]) == [3, 1, 3, 1]
     assert predict(Oracle(get_task("left")), [7, 1, 2]) == [7]
     assert predict(Oracle(get_task("id")), []) == []
-
-
-def test_strip() -> None:
-    assert strip([1, 0, 2, 0, 0]) == [1, 0, 2]
-    assert strip([0, 0]) == strip([]) == []

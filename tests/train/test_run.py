@@ -140,14 +140,3 @@ def test_what_cannot_be_started_with(tmp_path: Path) -> None:
     wider = replace(with_train(start=str(first.folder)), model=replace(TINY.model, features=16))
     with pytest.raises(ValueError, match=r"first.* does not fit the model in .*run.*config\.json"):
         train(tmp_path / "run", wider)
-
-
-def test_worst_cases_are_refused_where_there_are_none(tmp_path: Path) -> None:
-    for task, share, expected in (
-        ("rotate", 0.5, "0 for a task"),
-        ("reverse", 1.5, "at most 1"),
-        ("reverse", -0.5, "at least 0"),
-    ):
-        config = replace(TINY, task=task, data=replace(TINY.data, worst=share))
-        with pytest.raises(ValueError, match=f"data.worst must be {expected}"):
-            Run.create(tmp_path / "run", config)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from riffle import SequenceModel
-from riffle.config import DataConfig, ModelConfig, RunConfig, TrainConfig
+from riffle.config import MODELS, DataConfig, ModelConfig, RunConfig, TrainConfig
 from riffle.models.base import SymbolModel
 from riffle.models.build import build, symbol_models
 from riffle.recipes import paper
@@ -43,7 +43,7 @@ def one_step(step: TrainStep) -> Examples:
 
 @pytest.mark.parametrize("kind", symbol_models())
 def test_only_matrices_decay(kind: str) -> None:
-    model = build(ModelConfig(kind=kind, features=8, dropout=0.0), TASK)
+    model = build(MODELS[kind].config(kind=kind, features=8, dropout=0.0), TASK)
     rate = torch.tensor(0.1)
     optimizer = make_optimizer(model, CONFIG.train, rate)
     with torch.no_grad():

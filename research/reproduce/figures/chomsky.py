@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from research.recipes import TRAINED_LENGTH, chomsky
 from research.reproduce.charts import table_figure, title
 from research.reproduce.claims import Claim, count_runs
 from research.reproduce.figure import LearningFigure
@@ -22,7 +23,7 @@ from riffle.config import DataConfig
 from riffle.models.base import SymbolModel
 from riffle.models.sequence import SequenceModel
 from riffle.nn.lengths import pad_to
-from riffle.recipes import TRAINED_LENGTH, chomsky, with_model
+from riffle.recipes import with_model
 from riffle.shuffle import padded_length
 from riffle.tasks import get_task
 from riffle.tasks.task import BLANK

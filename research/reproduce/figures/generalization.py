@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from research.recipes import long
 from research.reproduce import paper
 from research.reproduce.charts import Line, lines_figure, title
 from research.reproduce.claims import SIMPLE, Claim, at_least_as_good, reaches
@@ -23,7 +24,7 @@ from research.reproduce.results import (
 )
 from research.reproduce.specs import PAPER_LENGTHS, EvaluationSpec, RunSpec, accuracy_at, with_model_fields, with_train
 from riffle.config import DataConfig
-from riffle.recipes import RECIPES, long, with_model
+from riffle.recipes import RECIPES, with_model
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -62,7 +62,8 @@ def _shrink(spec: RunSpec) -> RunSpec:
     """A tiny network trained for four steps on the synthetic corpus."""
     config = spec.config
     corpus = QUICK_FOLDER / "corpus" if QUICK_FOLDER.exists() else prepare_synthetic_corpus(QUICK_FOLDER)
-    model = replace(config.model, features=config.model.features // 24, dropout=0.0)
+    own: Any = config.model
+    model = replace(own, features=own.features // 24, dropout=0.0)
     data = PassageDataConfig(bins=(32,), batch=8, corpus=str(corpus))
     train = TrainConfig(steps=4, log_every=2, evaluate_every=2, evaluate_lengths=(), checkpoint_every=2)
     return replace(spec, config=replace(config, model=model, data=data, train=train))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from research.recipes import residual
 from research.reproduce.charts import Line, lines_figure, title
 from research.reproduce.claims import Claim, at_least_as_good
 from research.reproduce.figure import LearningFigure
 from research.reproduce.results import Result, accuracies, by_group, over_length, select
 from research.reproduce.specs import EvaluationSpec, RunSpec, accuracy_at, with_model_fields, with_train
-from riffle.recipes import residual
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

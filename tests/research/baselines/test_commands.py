@@ -11,13 +11,12 @@ import pytest
 from cli.riffle_command import TINY, riffle
 
 from research.reproduce import FIGURES
-from riffle.recipes import BASELINES
 
 PAGE = Path(__file__).parents[3] / "research" / "rivals.md"
 COMMANDS = re.findall(r"^riffle (.+)$", PAGE.read_text(), flags=re.MULTILINE)
 
 
-@pytest.mark.parametrize("model", BASELINES)
+@pytest.mark.parametrize("model", ["dngpu", "preprint", "transformer", "universal-transformer", "lstm", "gru"])
 def test_train_evaluate_and_solve(model: str, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     trained = riffle("train", "reverse", "--model", model, *TINY, "--steps", 2, "--out", folder)
@@ -40,7 +39,7 @@ def test_a_length_too_heavy_is_refused(tmp_path: Path) -> None:
 def test_mistakes(tmp_path: Path) -> None:
     assert "choose one of shuffle-exchange, dngpu" in riffle("train", "reverse", "--model", "dgpu").err
     changed = riffle("train", "reverse", "--model", "lstm", "--set", "model.blocks=2", "--out", tmp_path / "a")
-    assert "model.blocks means nothing to 'lstm', which has features, dropout, layers" in changed.err
+    assert "options are model.kind, model.features, model.dropout, model.layers" in changed.err
     riffle("train", "reverse", "--model", "gru", *TINY, "--steps", 1, "--out", tmp_path / "b")
     resumed = riffle("train", "reverse", "--model", "lstm", "--resume", "--out", tmp_path / "b")
     assert "model.kind is 'gru' there and 'lstm' here" in resumed.err

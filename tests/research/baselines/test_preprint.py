@@ -8,8 +8,9 @@ from torch import Tensor
 
 from research.baselines import PreprintNetwork
 from research.baselines.preprint import preprint_schedule
+from research.recipes import preprint
 from riffle.kernels import HAS_TRITON
-from riffle.recipes import preprint, with_model
+from riffle.recipes import with_model
 from riffle.shuffle import Layer, schedule
 
 GPU = torch.cuda.is_available()

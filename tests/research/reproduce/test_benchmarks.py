@@ -11,11 +11,11 @@ import pytest
 import torch
 from cli.riffle_command import succeed
 
+from research.recipes import chomsky as recipe
 from research.reproduce import runner
 from research.reproduce.figures import chomsky, listops
 from riffle import SequenceModel
 from riffle.config import RunConfig
-from riffle.recipes import chomsky as recipe
 from riffle.tasks import TASKS
 from riffle.tasks.task import BLANK
 from riffle.train.run import check_config
