@@ -45,6 +45,5 @@ def test_imports_point_one_way() -> None:
 
 
 def test_an_import_inside_a_function_counts() -> None:
-    lines = ("def f():", "from riffle.cli import main", "from riffle import ShuffleExchange", "import research.cli")
-    source = "\n    ".join(lines)
+    source = "def f():\n    from riffle.cli import main\n    from riffle import ShuffleExchange\n    import research.cli\n"
     assert imported(ast.parse(source)) == {"cli", "research"}

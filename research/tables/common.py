@@ -11,6 +11,9 @@ from research.ship.card import markdown_table
 from riffle.quantities import DASH
 
 ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "research" / "results"
+MEASURED = ROOT / "research" / "bench" / "results"
+"""What was trained, and what was timed."""
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, text_columns: int = 1) -> str:

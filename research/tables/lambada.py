@@ -10,18 +10,12 @@ from typing import Any
 from research.reproduce.figures.lambada import BASELINE, LAMBADA_BLOCKS, LAMBADA_MAPS, LAMBADA_SHARING, LAMBADA_UNITS
 from research.reproduce.results import by_group
 from research.ship.reader import BOUND, PUBLISHED
-from research.tables.common import ROOT, read_json, table, where
+from research.tables.common import RESULTS, ROOT, read_json, table, where
 from riffle.quantities import DASH, format_percent
 
 PLACEMENTS = ("1 placement", "16 placements")
-RIVALS = ROOT / "research" / "results" / "lambada" / "rivals.json"
-"""What ``python benchmarks/lambada.py rivals`` wrote, once it has been run."""
-LEVERS = ROOT / "research" / "results" / "trials" / "lambada-levers.json"
-"""What ``python benchmarks/lambada.py levers`` wrote, once it has been run."""
-MATCH = ROOT / "research" / "results" / "lambada" / "match.json"
-NOT_RUN = "This command has not been run on a GPU yet."
-TRAINED = ("train", "within")
-"""The splits that are trained on."""
+RIVALS = RESULTS / "lambada" / "rivals.json"
+"""All readers trained alike."""
 MODELS = {
     "gated-attention-reader": "Gated-Attention Reader",
     "universal-reader": "Universal Transformer, 6 fixed steps",
@@ -36,7 +30,7 @@ MODELS = {
 def lambada(
     *,
     short: bool = False,
-    folder: Path = ROOT / "research" / "results" / "lambada",
+    folder: Path = RESULTS / "lambada",
     shipped: Path = ROOT / "riffle" / "weights" / "lambada",
     rivals: Path = RIVALS,
 ) -> str:
@@ -62,7 +56,7 @@ def lambada(
         for places in PLACEMENTS:
             rows.append([f"riffle, {about}, before rounding, {places}", DASH, *_both(run["development"][places])])
     heads = ["model", "test set", "development set", "by word"]
-    if short or not rivals.exists():
+    if short:
         return table(heads, rows)
     runs = scored_runs(read_json(rivals))
     alike = {MODELS[name]: _both(run["development"][PLACEMENTS[0]])[0] for name, run in runs.items()}
@@ -85,8 +79,6 @@ def scored_runs(record: Mapping[str, Any]) -> dict[str, Any]:
 
 def trained_alike(path: Path = RIVALS) -> str:
     """What every model read after the same time of training on the same passages, and what it did in this time."""
-    if not path.exists():
-        return NOT_RUN
     record = read_json(path)
     runs, splits = scored_runs(record), record["splits"]
     made_with = {**next(iter(runs.values()))["environment"], "commit": record["commit"]}
@@ -119,7 +111,7 @@ def _both(accuracy: Mapping[str, float] | None) -> list[str]:
     return [format_percent(accuracy[by]) for by in ("position", "word")] if accuracy else [DASH, DASH]
 
 
-def reading_speed(path: Path = ROOT / "research" / "results" / "lambada" / "lambada-residual-seed0.json") -> str:
+def reading_speed(path: Path = RESULTS / "lambada" / "lambada-residual-seed0.json") -> str:
     """How fast a reader is trained that has the GPU to itself."""
     run = read_json(path)
     minutes = run["passages"] / run["passages_per_second"] / 60
@@ -131,7 +123,7 @@ def reading_speed(path: Path = ROOT / "research" / "results" / "lambada" / "lamb
     )
 
 
-def compared(root: Path = ROOT / "research" / "results") -> str:
+def compared(root: Path = RESULTS) -> str:
     """Accuracy on LAMBADA by network: every one that a comparison of the paper has."""
     figures = (LAMBADA_MAPS, LAMBADA_BLOCKS, LAMBADA_SHARING, LAMBADA_UNITS)
     groups = {group: runs for figure in figures for group, runs in by_group(figure.read(root)).items()}

@@ -19,7 +19,7 @@ from research.reproduce.figures.generalization import HISTORIC, PREPRINT
 from research.reproduce.paper import ABLATION, GENERALIZATION, LENGTHS
 from research.reproduce.results import accuracies, by_group, over_length, read_results, select
 from research.ship.card import format_accuracy, read_scores, summarize
-from research.tables.common import ROOT, read_json, row_of, table
+from research.tables.common import RESULTS, read_json, row_of, table
 from riffle.config import RunConfig
 from riffle.quantities import DASH, format_percent
 from riffle.tasks import TASKS
@@ -67,7 +67,7 @@ def historic() -> str:
 
 def _by_recipe(task: str) -> dict[str, list[dict[str, Any]]]:
     """The runs of the figure of generalization: of the paper's network by recipe, then of the preprint's."""
-    results = read_results(ROOT / "research" / "results", ["generalization"])
+    results = read_results(RESULTS, ["generalization"])
     groups = by_group(select(results, task, kind="shuffle-exchange"))
     runs = {f"`{group.split(', ')[2]}`": runs for group, runs in groups.items()}
     own = select(results, task, kind=PREPRINT)
@@ -108,7 +108,7 @@ def shipped(columns: Sequence[str]) -> str:
     return table(["task", "maps", "trained to", "step chosen at", *columns], rows)
 
 
-def seeds(path: Path = ROOT / "research" / "results" / "trials" / "five-seeds.json") -> str:
+def seeds(path: Path = RESULTS / "trials" / "five-seeds.json") -> str:
     """Runs of the recipe robust: the mean of its seeds, and the lowest and the highest."""
     columns = ("4 times", "64 times", "1024 times", "300, bare", "1000, bare", "worst family", "8 times, worst family")
     rows = []
@@ -121,7 +121,7 @@ def seeds(path: Path = ROOT / "research" / "results" / "trials" / "five-seeds.js
     return table(["symbols / sequences", "seeds", *columns], rows)
 
 
-def small_seeds(folder: Path = ROOT / "research" / "results") -> str:
+def small_seeds(folder: Path = RESULTS) -> str:
     """Reversal by the recipe small and by the one before it: means of the seeds over length, and the lowest."""
     files = {"now": "small-reverse/seeds.json", "before": "reverse-one-block/between.json"}
     lengths = (100, 256, 300, 512, 600, 1000, 1024, 2048, 3000, 4096)
@@ -138,7 +138,7 @@ def small_seeds(folder: Path = ROOT / "research" / "results") -> str:
     return table(["length", *map(str, lengths)], rows)
 
 
-def alphabet(folder: Path = ROOT / "research" / "results" / "alphabet") -> str:
+def alphabet(folder: Path = RESULTS / "alphabet") -> str:
     """Sorting by size of the alphabet: the mean of the seeds and their spread, during training and in the test."""
     sizes: dict[int, list[dict[str, Any]]] = {}
     for result in sorted(map(read_json, folder.glob("*.json")), key=lambda result: (result["symbols"], result["seed"])):
@@ -165,7 +165,7 @@ REVERSE_PARTS = {
 """The networks of reverse-parts.json, and how each differs from the first."""
 
 
-def reverse_parts(file: Path = ROOT / "research" / "results" / "trials" / "reverse-parts.json") -> str:
+def reverse_parts(file: Path = RESULTS / "trials" / "reverse-parts.json") -> str:
     """Reversal by networks between the preprint's and the paper's: the mean of the seeds and their spread."""
     results, rows = read_json(file)["rows"], []
     lengths = list(results[0]["symbols"])
@@ -192,7 +192,7 @@ def _chosen_at(config: RunConfig) -> str:
 
 def chomsky() -> str:
     """The fifteen tasks of Delétang et al.: published scores and ours, in percent."""
-    results = chomsky_figure.CHOMSKY.read(ROOT / "research" / "results")
+    results = chomsky_figure.CHOMSKY.read(RESULTS)
     heads, rows = chomsky_figure.table(results)
     lines = [[f"`{task}`", *map(_percent, row)] for task, row in zip(chomsky_figure.PUBLISHED, rows, strict=True)]
     for name, of_all in (("solved", _solved), ("mean", lambda column: _percent(mean(column)))):
@@ -206,21 +206,17 @@ def _solved(scores: Sequence[float]) -> str:
 
 def listops() -> str:
     """ListOps: published accuracies and ours, in percent."""
-    rows = listops_figure.table(listops_figure.LISTOPS.read(ROOT / "research" / "results"))
+    rows = listops_figure.table(listops_figure.LISTOPS.read(RESULTS))
     return table(["model", "right classes"], [[name, _percent(value)] for name, value in rows.items()])
 
 
 def residual() -> str:
     """The units beside one another: symbols right over length, the mean of the seeds and their spread."""
-    groups = by_group(residual_figure.RESIDUAL.read(ROOT / "research" / "results"))
-    rows = [
-        [
-            *group.split(", ", 1),
-            str(len(runs)),
-            *(_mean_and_spread(accuracies(runs, length)) for length in UNIT_LENGTHS),
-        ]
-        for group, runs in groups.items()
-    ]
+    groups = by_group(residual_figure.RESIDUAL.read(RESULTS))
+    rows = []
+    for group, runs in groups.items():
+        shares = (accuracies(runs, length) for length in UNIT_LENGTHS)
+        rows.append([*group.split(", ", 1), str(len(runs)), *map(_mean_and_spread, shares)])
     return table(["task", "unit", "seeds", *map(str, UNIT_LENGTHS)], rows, text_columns=2)
 
 
@@ -230,7 +226,7 @@ def _percent(value: float | None) -> str:
 
 def ablation() -> str:
     """Symbols right by switch unit, beside the paper's: the mean of the seeds, the lowest and the highest."""
-    results = read_results(ROOT / "research" / "results", ABLATION_FIGURE.folders)
+    results = read_results(RESULTS, ABLATION_FIGURE.folders)
     rows = []
     for unit in ABLATION["multiply"]:
         row = [f"`{unit}`"]
@@ -248,7 +244,7 @@ def ablation() -> str:
     return table(["unit", *heads], rows)
 
 
-def rivals(folder: Path = ROOT / "research" / "results" / "rivals") -> str:
+def rivals(folder: Path = RESULTS / "rivals") -> str:
     """Symbol accuracy over length of the baselines, the mean of seeds with its range, beside the paper's Neural GPU."""
     lengths = (64, 128, 512, 1024, 4096)
     rows = []
@@ -266,7 +262,7 @@ def rivals(folder: Path = ROOT / "research" / "results" / "rivals") -> str:
     return table(["task", "model", "seeds", *map(str, lengths)], rows, text_columns=2)
 
 
-def even_accuracy(path: Path = ROOT / "research" / "results" / "trials" / "even.json") -> str:
+def even_accuracy(path: Path = RESULTS / "trials" / "even.json") -> str:
     """Networks trained at powers of two and at even lengths, each run with both paddings."""
     record = read_json(path)
     kinds = {"powers": "powers of two", "even": "other even", "odd": "odd"}

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from research.bench.record import format_time
 from research.quantities import format_milliseconds, format_share
-from research.tables.common import ROOT, commands, read_json, row_of, table, where
+from research.tables.common import MEASURED, RESULTS, commands, read_json, row_of, table, where
 from riffle.quantities import DASH, format_bytes, format_length
 from riffle.shuffle import PADS
 
-H200 = ROOT / "research" / "bench" / "results" / "h200.json"
+H200 = MEASURED / "h200.json"
 ONE_LAUNCH = H200.with_name("h200-one-launch.json")
 ATTENTION = H200.with_name("h200-attention.json")
-OWN_LOOP = ROOT / "research" / "bench" / "results" / "own-loop.json"
+OWN_LOOP = MEASURED / "own-loop.json"
 
 
 def cpu() -> str:
     """The reference path on a CPU."""
-    result = read_json(ROOT / "research" / "bench" / "results" / "cpu.json")
+    result = read_json(MEASURED / "cpu.json")
     rows = [
         [str(row["length"]), f"{row['milliseconds']:.0f} ms", f"{row['fraction'] * 100:.0f}%"]
         for row in result["speed"]["rows"]
@@ -31,9 +31,7 @@ def cpu() -> str:
 
 
 def speed(path: Path = H200) -> str:
-    """A GPU's speed as ``riffle bench`` measured it; nothing without the file."""
-    if not path.exists():
-        return ""
+    """A GPU's speed as ``riffle bench`` measured it."""
     record = read_json(path)
     rates = record["runs"][0]["ceilings"]
     parts = [
@@ -134,9 +132,7 @@ OWN_LOOP_TABLES = {"First table": ("own-step", "own-call"), "Second table": ("ow
 
 
 def own_loop(path: Path = OWN_LOOP) -> str:
-    """The layer in a user's own loop beside other models; nothing without the file."""
-    if not path.exists():
-        return ""
+    """The layer in a user's own loop beside other models."""
     record = read_json(path)
     rows = record["own-loop"]
     compiled = ("riffle-compiled", "riffle-graphs-compiled")
@@ -172,40 +168,15 @@ def _own_loop_runs(record: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def own_steps(path: Path = OWN_LOOP) -> str:
-    """Training steps in a user's own loop, plainly called and as graphs; nothing without the file."""
-    if not path.exists():
-        return ""
-    forms = ("riffle-graphs", "riffle-graphs-compiled", "riffle", "encoder", "encoder-compiled")
-    rows = read_json(path)["own-loop"]
-    steps = _own_loop_table(rows, ("own-step",), format_time, forms, "training step, ")
-    about = f"A training step in your own loop, autocast to bfloat16 and AdamW{_from_earlier(rows, forms)}:"
-    return f"{about}\n\n{steps}\n\nInference on one sequence, riffle as CUDA graphs:"
-
-
-def _from_earlier(rows: Mapping[str, Any], forms: Sequence[str]) -> str:
-    """Which forms of training steps are not of the last run: the host's speed differs from machine to machine."""
-    steps = [row["forms"] for name, row in rows.items() if name.startswith("own-step")]
-    last = max(entry.get("run", 0) for row in steps for entry in row.values())
-    earlier = [OWN_LOOP_LABELS[form] for form in forms if all(row[form].get("run", 0) < last for row in steps)]
-    return f" ({', '.join(earlier)}: an earlier run)" if earlier else ""
-
-
-def _own_loop_table(
-    rows: Mapping[str, Any],
-    names: tuple[str, ...],
-    format_cell: Callable[[Any], str],
-    forms: Sequence[str] = tuple(OWN_LOOP_LABELS),
-    prefix: str = "",
-) -> str:
-    """A row for each form, a column for each workload whose name begins like that, without a prefix of its title."""
+def _own_loop_table(rows: Mapping[str, Any], names: tuple[str, ...], format_cell: Callable[[Any], str]) -> str:
+    """A row for each form, a column for each workload whose name begins like that."""
     columns = [row for name, row in rows.items() if name.startswith(names)]
     lines = [
-        [OWN_LOOP_LABELS[form], *(format_cell(row["forms"][form]) if form in row["forms"] else DASH for row in columns)]
-        for form in forms
+        [label, *(format_cell(row["forms"][form]) if form in row["forms"] else DASH for row in columns)]
+        for form, label in OWN_LOOP_LABELS.items()
         if any(form in row["forms"] for row in columns)
     ]
-    return table(["", *(row["title"].removeprefix(prefix) for row in columns)], lines)
+    return table(["", *(row["title"] for row in columns)], lines)
 
 
 def _parameters(rows: Mapping[str, Any]) -> str:
@@ -222,7 +193,7 @@ def _parameters(rows: Mapping[str, Any]) -> str:
 
 def timing(name: str) -> str:
     """Time and memory over length of every series of a timing figure."""
-    path = ROOT / "research" / "results" / name / "results.json"
+    path = RESULTS / name / "results.json"
     record = read_json(path)
     lengths = [2**power for power in range(6, 22, 3)]
     rows = []
@@ -239,7 +210,7 @@ def _time_and_memory(point: Mapping[str, Any]) -> str:
     return f"{format_milliseconds(point['milliseconds'])}, {format_bytes(point['peak_bytes'])}"
 
 
-def resident(path: Path = ROOT / "research" / "bench" / "results" / "resident.json") -> str:
+def resident(path: Path = MEASURED / "resident.json") -> str:
     """The longest sequence in one buffer."""
     run = read_json(path)
     layers, whole = run["error_of_the_layers"], run["error_of_the_definition"]
@@ -252,7 +223,7 @@ def resident(path: Path = ROOT / "research" / "bench" / "results" / "resident.js
     )
 
 
-def even_speed(path: Path = ROOT / "research" / "bench" / "results" / "even.json") -> str:
+def even_speed(path: Path = MEASURED / "even.json") -> str:
     """Networks padded to an even length beside networks padded to a power of two."""
     record = read_json(path)
     times: dict[tuple[Any, ...], dict[str, float]] = {}

@@ -20,9 +20,12 @@ def test_examples_of_the_page_run() -> None:
     assert result.failed == 0
 
 
-def test_links_of_the_notebook_exist() -> None:
-    cells = nbformat.read(NOTEBOOK, as_version=4).cells
-    text = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+@pytest.mark.parametrize("path", [PAGE, NOTEBOOK], ids=lambda path: path.name)
+def test_links_exist(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    if path is NOTEBOOK:
+        cells = nbformat.reads(text, as_version=4).cells
+        text = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
     targets = re.findall(r"\]\(([^)#:]+)\)", text)
     assert targets
     for target in targets:

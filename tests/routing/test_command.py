@@ -119,3 +119,8 @@ def test_the_loops_are_those_of_the_example() -> None:
     for message, end, network in rows:
         assert permutation[int(message)] == int(end)
         assert (behind_first[int(message)] < 4) == (network == "even")
+
+
+def test_links_exist() -> None:
+    for target in re.findall(r"\]\(([^)#:]+)[^)]*\)", TEXT):
+        assert (PAGE.parent / target).exists(), target
