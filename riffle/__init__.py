@@ -10,26 +10,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from riffle.kernels.graphs import use_graphs
-    from riffle.models.sequence import SequenceModel
-    from riffle.nn.graphed import Graphed
-    from riffle.nn.network import ShuffleExchange
-    from riffle.nn.switch import SwitchUnit
-    from riffle.tasks import TASKS
-    from riffle.train.shipped import load_trained
+    from riffle.kernels.graphs import use_graphs as use_graphs
+    from riffle.models.sequence import SequenceModel as SequenceModel
+    from riffle.nn.graphed import Graphed as Graphed
+    from riffle.nn.network import ShuffleExchange as ShuffleExchange
+    from riffle.nn.switch import SwitchUnit as SwitchUnit
+    from riffle.tasks import TASKS as TASKS
+    from riffle.train.shipped import load_trained as load_trained
 
 
 __version__ = "0.1.0"
-__all__ = [
-    "TASKS",
-    "Graphed",
-    "SequenceModel",
-    "ShuffleExchange",
-    "SwitchUnit",
-    "__version__",
-    "load_trained",
-    "use_graphs",
-]
 _MODULES = {
     "ShuffleExchange": "riffle.nn.network",
     "SwitchUnit": "riffle.nn.switch",
@@ -39,6 +29,7 @@ _MODULES = {
     "load_trained": "riffle.train.shipped",
     "use_graphs": "riffle.kernels.graphs",
 }
+__all__ = ["__version__", *_MODULES]
 
 
 def __getattr__(name: str) -> Any:

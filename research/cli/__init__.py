@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from research.registry import register
 from riffle import cli
 from riffle.cli import Command
@@ -22,5 +24,6 @@ COMMANDS: cli.Commands = {
 
 def main() -> None:
     """Run the command line with everything of the research registered."""
-    register()
+    if not {"-h", "--help"} & set(sys.argv):  # which needs no torch
+        register()
     cli.main(COMMANDS)

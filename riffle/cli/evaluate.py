@@ -85,9 +85,8 @@ def evaluate(
     trained = Run(run)
     task, longest = task_of(trained), trained.config.data.longest_input
     powers = [2**k for k in range(3, 13)]
-    sizes = (
-        parse_lengths(lengths) if lengths is not None else sorted({n for power in powers for n in with_between(power)})
-    )
+    default = sorted({n for power in powers for n in with_between(power)})
+    sizes = default if lengths is None else parse_lengths(lengths)
     work = {"uniform": sizes}
     work |= dict.fromkeys(task.splits, powers if lengths is None else sizes) if worst_case else {}
     work |= {family: [longest * factor for factor in FACTORS] for family in task.families()} if structured else {}
@@ -215,20 +214,6 @@ def _percents(score: Score) -> list[str]:
     return [format_percent(score.symbol_accuracy), format_percent(score.sequence_accuracy)]
 
 
-def spread_out(lengths: Sequence[int], most: int = 16) -> list[int]:
-    """Of rising lengths those whose labels have room on a logarithmic axis.
-
-    >>> spread_out([8, 16, 17, 18, 32, 4096])
-    [8, 16, 32, 4096]
-    """
-    apart = (lengths[-1] / lengths[0]) ** (1 / most)
-    kept = [lengths[0]]
-    for length in lengths[1:]:
-        if length >= kept[-1] * apart:
-            kept.append(length)
-    return kept
-
-
 def _plot_scores(path: Path, title: str, scores: Sequence[Score], trained_length: int) -> None:
     """Draw accuracy over length, with the trained lengths shaded."""
     from riffle.plots import PALETTE, new_figure, save_figure, style, style_axes
@@ -250,7 +235,7 @@ def _plot_scores(path: Path, title: str, scores: Sequence[Score], trained_length
                 colour = PALETTE[(index + 1) % len(PALETTE)]
                 axes.plot(xs, symbols, "x:", color=colour, markersize=4, label=f"symbols, {split}")
         axes.set_xscale("log", base=2)
-        ticks = spread_out([length for length in lengths if length & (length - 1) == 0] or lengths)
+        ticks = [length for length in lengths if length & (length - 1) == 0] or lengths
         axes.set_xticks(ticks, [str(length) for length in ticks])
         axes.minorticks_off()
         axes.set(xlim=(min(lengths) / 2**0.5, max(lengths) * 2**0.5), ylim=(-0.02, 1.03))
