@@ -8,7 +8,7 @@ import torch
 
 from research.bench.kernel_resources import NoDevice
 from riffle import ShuffleExchange
-from riffle.kernels.plan import KEEP_GATES, NetworkPlan, NetworkSpec, plan_network
+from riffle.kernels.plan import KEEP_GATES, NetworkPlan, plan_network
 
 
 class NoLauncher(NoDevice):
@@ -20,13 +20,9 @@ class NoLauncher(NoDevice):
 
 def training_plan(features: int, blocks: int, batch: int, length: int) -> NetworkPlan:
     """The plan of a training step in bfloat16."""
-    net = ShuffleExchange(features, blocks)
-    units: Any = net.units.values()
-    form = NetworkSpec(
-        net.blocks, net.sharing, net.benes, net.skips, tuple(net.units.keys()),
-        tuple(unit.swap for unit in units), tuple(unit.skip_scale is not None for unit in units),
-    )  # fmt: skip
+    spec = ShuffleExchange(features, blocks).spec
+    assert spec is not None
     shape = ((batch,), (length,), features)
     return plan_network(
-        *shape, torch.float32, torch.device("cpu"), form, torch.bfloat16, 0.0, 0.0, KEEP_GATES, eager=True
-    )  # fmt: skip
+        *shape, torch.float32, torch.device("cpu"), spec, torch.bfloat16, 0.0, 0.0, KEEP_GATES, eager=True
+    )

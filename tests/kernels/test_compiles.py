@@ -33,19 +33,17 @@ def compile_kernels(cache: Path, *options: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("features", "keep", "kernels", "more"),
+    ("features", "kernels", "more"),
     [
-        (96, 1, ("layer_forward", "product_backward"), ["--noise"]),
-        (192, 0, ("layers_forward",), []),
-        (384, 0, ("gates_forward", "candidates_forward"), []),
+        (96, ("layer_forward", "product_backward"), "--keep gates --cells 32768 --noise"),
+        (192, ("layers_forward",), "--keep nothing --cells 1024"),
+        (384, ("gates_forward", "candidates_forward"), "--keep nothing --cells 16384 65536"),
     ],
 )
-def test_kernels_of_the_gated_unit(
-    features: int, keep: int, kernels: tuple[str, ...], more: list[str], tmp_path: Path
-) -> None:
+def test_kernels_of_the_gated_unit(features: int, kernels: tuple[str, ...], more: str, tmp_path: Path) -> None:
     """A width each, for the time it takes; research/bench/kernel_resources.py compiles all of them."""
-    options = ("--features", str(features), "--units", "gated", "--keep", str(keep), "--skip", "1", "--cells", "512")
-    rows = compile_kernels(tmp_path, *options, *more, "--kernels", *kernels)
+    options = ("--features", str(features), "--units", "gated", *more.split())
+    rows = compile_kernels(tmp_path, *options, "--kernels", *kernels)
     assert {row["kernel"] for row in rows} == set(kernels)
     columns = {row["COLUMNS"] for row in rows if row["kernel"] == "gates_forward"}
     assert columns == {form.columns for form in WIDE_FORMS.get(features, ())}
@@ -57,9 +55,10 @@ def test_kernels_of_the_gated_unit(
 
 
 def test_kernels_of_the_swap_gate_unit(tmp_path: Path) -> None:
-    options = ("--features", "96", "--units", "swap-gate", "--keep", "1", "--skip", "0", "--cells", "512", "--dropout")
-    rows = compile_kernels(tmp_path, *options, "--kernels", "switch_forward", "update_forward", "swap_gate_backward")
-    assert {row["kernel"] for row in rows} == {"switch_forward", "update_forward", "swap_gate_backward"}
+    kernels = ("switch_forward", "update_forward", "swap_gate_backward")
+    options = ("--features", "96", "--units", "swap-gate", "--keep", "gates", "--cells", "512", "65536", "--dropout")
+    rows = compile_kernels(tmp_path, *options, "--kernels", *kernels)
+    assert {row["kernel"] for row in rows} == set(kernels)
     for row in rows:
         assert row["spills"] == 0
         assert row["shared"] <= MOST_SHARED
@@ -68,7 +67,9 @@ def test_kernels_of_the_swap_gate_unit(tmp_path: Path) -> None:
 
 def test_kernels_of_the_residual_unit(tmp_path: Path) -> None:
     units = ("residual-features", "residual-sequence")
-    rows = compile_kernels(tmp_path, "--features", "192", "--units", *units, "--keep", "1", "--cells", "512")
+    rows = compile_kernels(
+        tmp_path, "--features", "192", "--units", *units, "--keep", "gates", "--cells", "512", "65536"
+    )
     around = {f"{norm}_{way}" for norm in ("features", "sequence", "residual") for way in ("forward", "backward")}
     assert {row["kernel"] for row in rows} == {*around, "features_switch"}
     for row in rows:
@@ -77,8 +78,19 @@ def test_kernels_of_the_residual_unit(tmp_path: Path) -> None:
         assert row["ACQBULK"] == row["PREEXIT"] == 1
         # Where a warp has rows of its own, no memory is shared for their sums.
         assert row["kernel"] != "features_forward" or not row["WARP_ROWS"] or row["shared"] == 0
-    one = ("--features", "192", "--units", units[0], "--keep", "1", "--cells", "512", "--kernels", "residual_backward")
-    waiting = compile_kernels(tmp_path, *one, "--waiting")
+    one = (
+        "--features",
+        "192",
+        "--units",
+        units[0],
+        "--keep",
+        "gates",
+        "--cells",
+        "512",
+        "--kernels",
+        "residual_backward",
+    )
+    waiting = compile_kernels(tmp_path, *one, "--kernels", "residual_backward", "--waiting")
     assert waiting
     assert all(row["ACQBULK"] == row["PREEXIT"] == 0 for row in waiting)
 
