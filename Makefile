@@ -1,7 +1,8 @@
 # make demo: install, train a small network, evaluate it on longer sequences, solve an example
-# make test: linters, type checker, the whole test suite
+# make test: linters, type checker, the whole test suite; about seven minutes on two cores
 # make test-matrix: a short suite with the oldest and the newest torch, each in an environment of its own
 # make docs: the documentation site in build/site; a warning or a broken link is an error
+# make format: ruff's formatter, and the fixes it can make itself
 
 PYTHON ?= python3
 BIN := .venv/bin
