@@ -44,9 +44,12 @@ def test_links_lead_to_files(page: Path) -> None:
     assert not broken
 
 
-@pytest.mark.parametrize("page", ["index.md", "scaling.md", "training.md", "using.md"])
-def test_examples_of_a_page(page: str) -> None:
-    results = doctest.testfile(str(DOCS / page), module_relative=False)
+WITH_EXAMPLES = [page for page in PAGES if "\n>>> " in page.read_text() and "log" not in page.parts]
+
+
+@pytest.mark.parametrize("page", WITH_EXAMPLES, ids=lambda page: page.name)
+def test_examples_of_a_page(page: Path) -> None:
+    results = doctest.testfile(str(page), module_relative=False, encoding="utf-8")
     assert results.attempted
     assert results.failed == 0
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import json
 import os
 import shlex
@@ -67,9 +66,3 @@ def test_a_plot(tmp_path: Path) -> None:
 )
 def test_mistakes(option: str, message: str) -> None:
     assert message in riffle("plan", *option.split()).err
-
-
-def test_examples_of_the_page_run() -> None:
-    result = doctest.testfile(str(PAGE), module_relative=False, encoding="utf-8")
-    assert result.attempted
-    assert result.failed == 0
