@@ -6,8 +6,8 @@
 
 The passes of a network run on tensors without memory: each launch compiles its kernel and does not start it. Triton's
 tools then report registers, spilled bytes, shared memory and code size, the number of warpgroup products (HGMMA), and
-the instructions by which a kernel waits for the launch before it (ACQBULK) and lets the next one begin (PREEXIT). Prints
-one line of JSON for each kernel. The unit "neural-gpu" is that of research.baselines.
+the instructions by which a kernel waits for the launch before it (ACQBULK) and lets the next one begin (PREEXIT). One
+line of JSON for each kernel. The unit "neural-gpu" is that of research.baselines.
 """
 
 from __future__ import annotations

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import gc
 import json
+import sys
 from pathlib import Path
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
-from research.bench import scaling
+from research.bench import resident
 from riffle import ShuffleExchange
 
 
-def test_resident_command(tmp_path: Path) -> None:
+def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "resident.json"
-    command = ["resident", "--log2", "10", "--maps", "8", "--out", str(path)]
-    printed = CliRunner().invoke(scaling.app, command, catch_exceptions=False).stdout
+    monkeypatch.setattr(sys, "argv", ["resident", "--log2", "10", "--maps", "8", "--out", str(path)])
+    resident.main()
     result = json.loads(path.read_text())
-    assert json.loads(printed) == result
+    assert json.loads(capsys.readouterr().out) == result
     assert (result["cells"], result["maps"], result["layers"], result["right"]) == (1024, 8, 19, True)
     assert result["seconds"] > 0
     assert result["buffer_bytes"] == 1024 * 8 * (2 if torch.cuda.is_available() else 4)
@@ -28,14 +28,14 @@ def test_resident_command(tmp_path: Path) -> None:
 @pytest.mark.parametrize("wrong_bit", [0, 3, 7])
 def test_a_layer_at_a_wrong_bit_is_detected(wrong_bit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     net = ShuffleExchange(8)
-    right = scaling.overwrite_layer
+    right = resident.overwrite_layer
 
     def wrong(state_BND: torch.Tensor, bit: int, *rest: object) -> None:
         right(state_BND, (bit + 1) % 8 if bit == wrong_bit else bit, *rest)
 
-    monkeypatch.setattr(scaling, "overwrite_layer", wrong)
-    cells = scaling.random_cells(8, 8, torch.device("cpu"), torch.float32)
-    errors = scaling.check_layers(net, net, cells)
+    monkeypatch.setattr(resident, "overwrite_layer", wrong)
+    cells = resident.random_cells(8, 8, torch.device("cpu"), torch.float32)
+    errors = resident.check_layers(net, net, cells)
     assert [error > 1e-3 for error in errors] == [layer.bit == wrong_bit for layer in net.layers(8)]
 
 
@@ -46,6 +46,6 @@ def test_beyond_32_bits_of_address() -> None:
     if torch.cuda.mem_get_info()[0] < 12 * 2**30:
         pytest.skip("needs 12 GiB of GPU memory")
     held = torch.cuda.memory_allocated()
-    result = scaling.measure_resident(27, 32, torch.device("cuda"), torch.bfloat16)  # 2^32 numbers
+    result = resident.measure_resident(27, 32, torch.device("cuda"), torch.bfloat16)  # 2^32 numbers
     assert result["right"], result
     assert result["peak_bytes"] - held < 1.2 * result["buffer_bytes"]
