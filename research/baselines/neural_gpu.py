@@ -181,6 +181,8 @@ class NeuralGPU(BaselineModel, tags=["neural-gpu"]):
         True
     """
 
+    embedding_name = "input"
+
     def __init__(
         self,
         symbols: int,

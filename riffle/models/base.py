@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -35,6 +36,9 @@ class Trainable(nn.Module):
 
 class CellModel(Trainable):
     """A model that scores sequences of cells."""
+
+    embedding_name: ClassVar[str] = "embedding"
+    """The layer that makes cells of symbols, which a model of passages does without."""
 
     def forward_cells(self, x_BND: Tensor) -> Tensor:
         """Score cells, blanks as zeros: ``[B, N, C]``, or ``[B, C]`` for sequences as a whole."""

@@ -13,7 +13,7 @@ from riffle.models.base import CellModel, Trainable
 BLANK = 0
 """The id of a position without a word."""
 MOST_MENTIONS = 7
-"""Mentions before or after a word that are told apart; more count as so many."""
+"""The most mentions before or after a word that are counted."""
 
 
 class MentionCounts(nn.Module):
@@ -54,7 +54,7 @@ class WordModel(Trainable):
     Args:
         words: Maps ids :math:`(B, N)` to cells :math:`(B, N, D)`, as :class:`riffle.lambada.FrozenWords` does.
         reader: The cell model; its embedding of symbols is deleted.
-        word_dropout: Share of the words that are left out in training; the others are scaled up for it.
+        word_dropout: Share of the words that are zeroed in training; the others are scaled up, as in dropout.
         mentions: Maps ids to what is added to the cells, as :class:`MentionCounts` does; None for nothing.
 
     Shape:
@@ -68,9 +68,7 @@ class WordModel(Trainable):
         super().__init__()
         if not 0 <= word_dropout < 1:
             raise ValueError(f"word_dropout must lie in [0, 1), got {word_dropout}")
-        for name in ("embedding", "input"):  # the latter is the Neural GPU's
-            if hasattr(reader, name):
-                delattr(reader, name)
+        delattr(reader, reader.embedding_name)
         self.words, self.mentions, self.reader = words, mentions, reader
         self.word_dropout = word_dropout
 

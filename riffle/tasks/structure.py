@@ -82,8 +82,8 @@ def with_carries(a_BN: Tensor, b_BN: Tensor, base: int, generator: torch.Generat
     """Change digits of two numbers per row so that columns propagate, generate or absorb carries in random proportions.
 
     The proportions are uniform over the simplex for each row. In half of the rows columns of a kind come in runs. In
-    the other half single columns stand, at log-uniform distances, among columns of one kind, which in half of these rows
-    propagate, so that carries travel far.
+    the other half single columns stand, at log-uniform distances, among columns of one kind; in half of these rows that
+    kind propagates, so that carries travel far.
     """
     batch, width = a_BN.shape
     shares_B3 = -(1 - rand((batch, 3), generator)).log()

@@ -7,7 +7,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from research.tasks.numbers import pack_digits, unpack_digits
 from riffle.tasks import BLANK, TASKS
 from riffle.tasks.digits import digits_of, multiply, number_of
 from riffle.tasks.task import trim
@@ -63,14 +62,6 @@ def test_products_stay_exact_at_16384_digits(digit: int) -> None:
     assert multiply(a, a, 10)[0].tolist() == digits_of(value * value, 10, 2 * digits)
 
 
-@REPEATABLE
-@given(st.lists(st.integers(0, 9), min_size=1, max_size=40), st.sampled_from([2, 3, 4, 5]))
-def test_pack_and_unpack(digits: list[int], group: int) -> None:
-    packed = pack_digits(torch.tensor([digits]), 10, group)
-    assert number_of(packed[0].tolist(), 10**group) == number_of(digits, 10)
-    assert trim(unpack_digits(packed, 10, group)[0].tolist()) == trim(digits)
-
-
 BASES = {"add": 2, "add-base4": 4, "add-decimal": 10, "multiply": 2, "multiply-base4": 4, "multiply-decimal": 10}
 
 
@@ -112,14 +103,6 @@ def test_division_is_that_of_python(a: int, b: int) -> None:
 
 
 ROWS = st.lists(st.integers(1, 11), min_size=1, max_size=40)
-
-
-@REPEATABLE
-@given(ROWS)
-def test_sorted_rows_are_ordered_permutations(symbols: list[int]) -> None:
-    output = answer("sort", symbols, width=48)
-    assert output == sorted(output)
-    assert sorted(output) == sorted(symbols)
 
 
 @REPEATABLE

@@ -11,8 +11,6 @@ from riffle.tasks import TASKS, Task, get_task
 
 from . import contract
 
-SPLITS = [(name, split) for name, task in TASKS.items() for split in task.splits]
-
 
 @pytest.fixture(params=TASKS)
 def task(request: pytest.FixtureRequest) -> Task:
@@ -22,7 +20,7 @@ def task(request: pytest.FixtureRequest) -> Task:
 def test_names() -> None:
     assert all(task.name == name for name, task in TASKS.items())
     assert list(TASKS)[:5] == ["duplicate", "reverse", "sort", "add", "multiply"]
-    assert len(TASKS) == 41
+    assert len(TASKS) == 41, "21 with weights, 20 of research"
 
 
 def test_described(task: Task) -> None:
@@ -37,17 +35,6 @@ def test_described(task: Task) -> None:
 @pytest.mark.parametrize("check", contract.CHECKS, ids=lambda check: check.__name__)
 def test_contract(task: Task, check: Callable[[Task], None]) -> None:
     check(task)
-
-
-@pytest.mark.parametrize(("name", "split"), SPLITS)
-@pytest.mark.parametrize("length", [1, 2, 3, 8, 33, 64])
-def test_split(name: str, split: str, length: int) -> None:
-    contract.check_split(TASKS[name], split, length)
-
-
-@pytest.mark.parametrize("name", ["duplicate", "reverse", "sort", "add", "multiply"])
-def test_the_papers_tasks_have_worst_cases(name: str) -> None:
-    assert len(TASKS[name].splits) >= 3
 
 
 def test_unknown_names() -> None:

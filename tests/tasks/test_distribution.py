@@ -10,8 +10,6 @@ import pytest
 import torch
 
 from riffle.tasks import TASKS, Task
-from riffle.tasks.brackets import nested_heights
-from riffle.tasks.rows import bernoulli
 from riffle.tasks.task import trim
 from riffle.tasks.words import draw_words, split_words
 
@@ -38,29 +36,18 @@ def draw(task: Task, length: int) -> list[tuple[int, ...]]:
     return [tuple(trim(row)) for row in rows.tolist()]
 
 
-def nested(rng: random.Random, length: int) -> list[int]:
-    """Balanced brackets of two kinds: open one of either kind or close the innermost, until the rest must close."""
+def nested(rng: random.Random, length: int, *, closed: bool = True) -> list[int]:
+    """Brackets of two kinds: open one of either kind or close the innermost, until the rest must close."""
     word: list[int] = []
     stack: list[int] = []
-    while len(word) + len(stack) < length:
+    while len(word) + closed * len(stack) < length:
         choice = rng.choice([1, 3, *stack[-1:]])
         word.append(choice)
         if choice % 2:
             stack.append(choice + 1)
         else:
             stack.pop()
-    return word + stack[::-1]
-
-
-def test_heights_are_a_walk_that_rises_from_zero() -> None:
-    heights = nested_heights(bernoulli(2 / 3, (200, 70), seeded(0)))
-    steps = heights.diff(dim=1)
-    assert (heights[:, 0] == 0).all()
-    assert (heights >= 0).all()
-    assert (steps.abs() == 1).all()
-    assert (steps[heights[:, :-1] == 0] == 1).all()
-    ups = (steps[heights[:, :-1] > 0] == 1).double().mean().item()
-    assert ups == pytest.approx(2 / 3, abs=0.02)
+    return word + stack[::-1] * closed
 
 
 def test_balanced_brackets() -> None:
@@ -78,18 +65,7 @@ def test_half_of_the_bracket_rows_are_balanced(length: int) -> None:
 
 def test_open_brackets() -> None:
     rng = random.Random(0)
-    theirs = []
-    for _ in range(DRAWS):
-        word: list[int] = []
-        stack: list[int] = []
-        for _ in range(4):
-            choice = rng.choice([1, 3, *stack[-1:]])
-            word.append(choice)
-            if choice % 2:
-                stack.append(choice + 1)
-            else:
-                stack.pop()
-        theirs.append((*word, rng.choice([1, 3])))
+    theirs = [(*nested(rng, 4, closed=False), rng.choice([1, 3])) for _ in range(DRAWS)]
     assert_same_distribution(draw(TASKS["dyck-continue"], 5), theirs)
 
 

@@ -20,9 +20,10 @@ def test_families_of_a_task(task: Task) -> None:
     named = task.families()
     near = [name for name in named if not name.startswith(FAR)]
     assert len(near) >= {"add": 12, "sort": 10}.get(task.name, 8)
+    assert len(task.splits) >= 3 * (task.name in ("duplicate", "reverse", "sort", "add", "multiply"))
     assert not set(named) & {"uniform", "structured", *task.splits}
     for length in (1, 2, 3, 8, 33):
-        for split in named.values():
+        for split in (*named.values(), *task.splits.values()):
             contract.check_structured(task, split, length)
     inputs_BN = task.draw(torch.full((8,), 64), 64, generator=contract.seeded(0))
     drawn = {name: tuple(split(inputs_BN, contract.seeded(1)).flatten().tolist()) for name, split in named.items()}

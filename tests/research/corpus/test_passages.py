@@ -6,11 +6,9 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from research.lambada.books import Book, BookParser
-from research.lambada.passages import NgramIndex, PassageFilters, previous_occurrence
+from research.lambada.passages import NgramIndex, PassageFilters
 
 from .novels import novel
 
@@ -55,12 +53,6 @@ def test_wrapped_lines_are_one_paragraph() -> None:
     assert targets(f"{lines}\n\nHe saw\nthe dog.") == ["she went out to see the old house"] * 4 + ["he saw the dog"]
 
 
-@given(st.lists(st.integers(0, 5), max_size=30))
-def test_previous_occurrence(ids: list[int]) -> None:
-    expected = [max((j for j in range(i) if ids[j] == ids[i]), default=-1) for i in range(len(ids))]
-    assert previous_occurrence(np.array(ids, dtype=np.uint16)).tolist() == expected
-
-
 def test_passages_are_what_they_promise() -> None:
     book = parse(novel(1))
     assert len(book.passages.examples) > 20
@@ -93,6 +85,8 @@ def test_filters_that_make_no_sense() -> None:
         PassageFilters(stride=0)
     with pytest.raises(ValueError, match="more than their 50 of context"):
         PassageFilters(longest=40)
+    with pytest.raises(ValueError, match="at least 2"):
+        NgramIndex([], 1)
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "...", '"', "word", "A.\n" * 3])
@@ -131,8 +125,3 @@ def test_marks_do_not_hide_a_copy() -> None:
     assert ngrams.overlaps(["but", "he", "said", "``", "that", "the", "--", "sea", "''", "was"])
     assert not ngrams.overlaps(["but", "he", "said", "``", "this", "the", "--", "sea", "''", "was"])
     assert not ngrams.overlaps(["he"])
-
-
-def test_ngrams_of_one_word_are_refused() -> None:
-    with pytest.raises(ValueError, match="at least 2"):
-        NgramIndex([], 1)

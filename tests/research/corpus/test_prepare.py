@@ -169,11 +169,10 @@ def test_what_is_there_is_kept(sources: Path, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_plans_that_cannot_be(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="nothing to learn from"):
-        PrepareConfig(out=tmp_path)
-    with pytest.raises(ValueError, match="validation is 1"):
-        PrepareConfig(out=tmp_path, novels=[tmp_path], validation=1)
+def test_settings_that_cannot_be(tmp_path: Path) -> None:
+    for settings, message in (({}, "nothing to learn from"), ({"validation": 1}, "validation is 1")):
+        with pytest.raises(ValueError, match=message):
+            PrepareConfig(out=tmp_path, novels=[tmp_path] if settings else [], **settings)
     with pytest.raises(ValueError, match="most is 0"):
         PrepareConfig(out=tmp_path, novels=[tmp_path], max_per_answer=0)
 
@@ -194,40 +193,38 @@ def test_a_full_disk(limit: int, sources: Path, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_tokens_and_examples_that_were_changed(sources: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    prepare(plan(sources, out))
-    tokens = np.load(out / "tokens.npy")
-    for wrong in (tokens - 1, tokens + 1):
-        np.save(out / "tokens.npy", wrong)
-        with pytest.raises(ValueError, match="tokens outside words"):
-            _ = Corpus(out).tokens
-    np.save(out / "tokens.npy", tokens[:-1])
-    with pytest.raises(ValueError, match=r"development\.npy is not the file"):
-        Corpus(out).examples("development")
-    np.save(out / "tokens.npy", tokens.astype(np.int64))
-    with pytest.raises(ValueError, match="no list of int32"):
-        _ = Corpus(out).tokens
-
-
 def test_corpora_that_are_damaged(sources: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     prepare(plan(sources, out))
     with pytest.raises(ValueError, match="no split 'test'; it has train, validation, within, development"):
         Corpus(out).examples("test")
-    (out / "tokens.npy").write_bytes((out / "tokens.npy").read_bytes()[:-4])
-    with pytest.raises(ValueError, match=r"tokens\.npy is cut short"):
-        _ = Corpus(out).tokens
+    tokens, about = np.load(out / "tokens.npy"), json.loads((out / "corpus.json").read_text())
+    cut_short = (out / "tokens.npy").read_bytes()[:-4]
+
+    def read() -> None:
+        corpus = Corpus(out)
+        _ = corpus.tokens, corpus.words, corpus.examples("train"), corpus.examples("development")
+
+    def refused(message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            read()
+
+    for changed, message in (
+        (tokens - 1, "tokens outside words"),
+        (tokens + 1, "tokens outside words"),
+        (tokens[:-1], r"development\.npy is not the file"),
+        (tokens.astype(np.int64), "no list of int32"),
+    ):
+        np.save(out / "tokens.npy", changed)
+        refused(message)
+    (out / "tokens.npy").write_bytes(cut_short)
+    refused(r"tokens\.npy is cut short")
+    np.save(out / "tokens.npy", tokens)
     (out / "train.npy").unlink()
-    with pytest.raises(ValueError, match=r"train\.npy is missing"):
-        Corpus(out).examples("train")
+    refused(r"train\.npy is missing")
     (out / "words.txt").write_text("the\n")
-    with pytest.raises(ValueError, match=r"words\.txt has 1 words"):
-        _ = Corpus(out).words
-    about = json.loads((out / "corpus.json").read_text())
+    refused(r"words\.txt has 1 words")
     (out / "corpus.json").write_text(json.dumps(about | {"format": "other"}))
-    with pytest.raises(ValueError, match="has the format 'other'"):
-        Corpus(out)
+    refused("has the format 'other'")
     (out / "corpus.json").write_text("{")
-    with pytest.raises(ValueError, match=r"corpus\.json is no record of a corpus"):
-        Corpus(out)
+    refused(r"corpus\.json is no record of a corpus")

@@ -47,24 +47,14 @@ def test_several_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         read_table(tmp_path / "a.txt", workers=2)
 
 
-def test_int8(tmp_path: Path) -> None:
-    vectors = read_table(save_int8(tmp_path / "a.npz"))
-    assert vectors.words == ["the", "paris", "café"]
-    np.testing.assert_array_equal(vectors.table, np.array([[0, 1], [1, 1.5], [8, 10]], dtype=np.float16))
-
-
-def test_lower_case_words_come_first(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("The 1 1\nthe 2 2\nTHE 3 3\nRowan 4 4\nROWAN 5 5\n")
+def test_words_of_a_table(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("The 1 1\nthe 2 2\nTHE 3 3\nRowan 4 4\nROWAN 5 5\n. . . 6 6\n")
     vectors = read_table(tmp_path / "a.txt")
-    assert vectors.words == ["the", "rowan"]
-    assert vectors.table[:, 0].tolist() == [2, 4]
-
-
-def test_words_with_blanks(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("the 1 2\n. . . 3 4\n")
-    vectors = read_table(tmp_path / "a.txt")
-    assert vectors.words == ["the", ". . ."]
-    assert vectors.table.tolist() == [[1, 2], [3, 4]]
+    assert vectors.words == ["the", "rowan", ". . ."], "lower case comes first, a word may have blanks"
+    assert vectors.table[:, 0].tolist() == [2, 4, 6]
+    whole = read_table(save_int8(tmp_path / "a.npz"))
+    assert whole.words == ["the", "paris", "café"]
+    assert whole.table.tolist() == [[0, 1], [1, 1.5], [8, 10]]
 
 
 @pytest.mark.parametrize(
@@ -83,23 +73,19 @@ def test_a_wrong_row(row: str, message: str, tmp_path: Path) -> None:
 
 
 def test_files_that_are_no_tables(tmp_path: Path) -> None:
-    (tmp_path / "a.bin").touch()
-    with pytest.raises(ValueError, match=r"\.vec, \.txt"):
-        read_table(tmp_path / "a.bin")
-    (tmp_path / "a.txt").touch()
-    with pytest.raises(ValueError, match="holds no vectors"):
-        read_table(tmp_path / "a.txt")
-    np.savez(tmp_path / "b.npz", q=np.zeros(1))
-    with pytest.raises(ValueError, match="needs words, q and scale"):
-        read_table(tmp_path / "b.npz")
-    with pytest.raises(ValueError, match="has 3 words"):
-        read_table(save_int8(tmp_path / "c.npz", rows=2))
-    (tmp_path / "d.npz").write_bytes(save_int8(tmp_path / "c.npz").read_bytes()[:100])
-    with pytest.raises(ValueError, match="cut short or damaged"):
-        read_table(tmp_path / "d.npz")
-    (tmp_path / "f.txt").write_text("the\nof\n")
-    with pytest.raises(ValueError, match="a word and its numbers"):
-        read_table(tmp_path / "f.txt")
-    (tmp_path / "e.vec.gz").write_bytes(gzip.compress(ROWS.encode())[:20])
-    with pytest.raises(ValueError, match="cut short or damaged"):
-        read_table(tmp_path / "e.vec.gz")
+    save_int8(tmp_path / "whole.npz")
+    save_int8(tmp_path / "rows.npz", rows=2)
+    np.savez(tmp_path / "other.npz", q=np.zeros(1))
+    for name, content, message in (
+        ("a.bin", b"", r"\.vec, \.txt"),
+        ("a.txt", b"", "holds no vectors"),
+        ("b.txt", b"the\nof\n", "a word and its numbers"),
+        ("other.npz", None, "needs words, q and scale"),
+        ("rows.npz", None, "has 3 words"),
+        ("cut.npz", (tmp_path / "whole.npz").read_bytes()[:100], "cut short or damaged"),
+        ("e.vec.gz", gzip.compress(ROWS.encode())[:20], "cut short or damaged"),
+    ):
+        if content is not None:
+            (tmp_path / name).write_bytes(content)
+        with pytest.raises(ValueError, match=message):
+            read_table(tmp_path / name)
