@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from research import optimizers, recipes
 from research.baselines import configs
-from research.baselines.word_objective import WordObjective
 from research.tasks import RESEARCH_TASKS
 from riffle.config import MODELS, BaseModelConfig, ModelEntry
-from riffle.lambada.train import READER_OBJECTIVES
 from riffle.recipes import RECIPES
 from riffle.tasks import TASKS
 from riffle.train.optim import OPTIMIZERS
@@ -34,7 +33,8 @@ def register() -> None:
     for kind, (config, path, symbols) in STANDARD.items():
         recipe = partial(recipes.baseline, kind=kind)
         MODELS[kind] = ModelEntry(config, f"research.baselines.{path}", symbols=symbols, recipe=recipe)
-    READER_OBJECTIVES["universal-reader"] = WordObjective
+    words = "research.baselines.word_objective:WordObjective"
+    MODELS["universal-reader"] = replace(MODELS["universal-reader"], passage_objective=words)
     TASKS.update({task.name: task for task in RESEARCH_TASKS})
     named = (recipes.released, recipes.preprint, recipes.long, recipes.residual, recipes.chomsky)
     RECIPES.update({recipe.__name__: recipe for recipe in named})

@@ -219,6 +219,8 @@ class ModelEntry:
     """Whether it maps symbols to symbols and can be trained on tasks; every model can be trained on passages."""
     recipe: Callable[[RunConfig], RunConfig] | None = None
     """Makes of a run of ours one of this model; by default only the model is another one."""
+    passage_objective: Callable[..., Any] | str = "riffle.lambada.train:PointerObjective"
+    """What it learns from passages, or "package.module:Class"; by default to point at a word."""
 
 
 MODELS = Registry("model", {"shuffle-exchange": ModelEntry(ModelConfig, "riffle.models.sequence:SequenceModel")})

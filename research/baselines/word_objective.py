@@ -34,7 +34,7 @@ class WordObjective(PointerObjective):
         batch = PassageBatch(*columns)
         with autocast(self.config.train.precision, weights_B.device):
             logits_BV = model(batch.ids)
-        class_B = self._classes(self._answer_ids(batch))
+        class_B = self._classes(self.answer_ids(batch))
         smoothing = self.config.train.label_smoothing
         loss_B = F.cross_entropy(logits_BV.float(), class_B, label_smoothing=smoothing, reduction="none")
         right_B = logits_BV.detach().argmax(dim=1) == class_B
@@ -73,7 +73,7 @@ class WordObjective(PointerObjective):
             probability_BV += model(ids_BN).float().softmax(dim=1) / placements
         return probability_BV
 
-    def _answer_ids(self, batch: PassageBatch) -> Tensor:
+    def answer_ids(self, batch: PassageBatch) -> Tensor:
         """The ids of the answers, those of their new names where they are renamed; -1 for unknown words."""
         own_B, named_B = self.lookup[batch.answers.long()], torch.where(batch.is_answer, batch.ids, -1).amax(dim=1)
         return torch.where(named_B >= self.vocabulary.first_known, named_B, own_B)

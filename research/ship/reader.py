@@ -20,9 +20,10 @@ from riffle.config import LambadaRunConfig, ModelConfig, PassageDataConfig
 from riffle.environment import read_environment
 from riffle.files import read_json, write_atomically, write_json
 from riffle.lambada.evaluate import PassageScore, TrainedReader
-from riffle.lambada.train import READER_OBJECTIVES, VOCABULARY_FILE
+from riffle.lambada.train import VOCABULARY_FILE
 from riffle.lambada.vectors import WordVectors, write_quantized
 from riffle.lambada.vocabulary import Vocabulary
+from riffle.models.pointer import PointerModel
 from riffle.quantities import format_percent
 from riffle.train.checkpoint import add_prefix, quantize, write_checkpoint
 from riffle.train.run import Run
@@ -55,7 +56,7 @@ def ship_reader(run: Run, folder: Path, words: int | None = None) -> Run:
     """
     reader = TrainedReader(run)
     config, objective = reader.objective.config, reader.objective
-    if config.model.kind in READER_OBJECTIVES:
+    if not isinstance(reader.model, PointerModel):
         raise ValueError(f"{run.folder} has weights for each of its words: only runs that point can be shipped")
     kept = WordVectors(objective.vectors.words[:words], objective.vectors.table[:words])
     vocabulary = Vocabulary(kept.words, oov_ids=objective.vocabulary.oov_ids)

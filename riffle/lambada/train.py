@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from riffle.config import BaseModelConfig, LambadaRunConfig
+from riffle.config import MODELS, BaseModelConfig, LambadaRunConfig
 from riffle.lambada.corpus import POSITIONS, Corpus
 from riffle.lambada.pointing import (
     PassageBatch,
@@ -28,6 +28,7 @@ from riffle.lambada.vectors import WordVectors, load_vectors, write_vectors
 from riffle.lambada.vocabulary import FrozenWords, Vocabulary, choose_vocabulary, nearest_words
 from riffle.models.build import build_reader
 from riffle.models.pointer import MentionCounts, PointerModel, WordModel
+from riffle.registry import load
 from riffle.train.distributed import SINGLE_PROCESS, RankGroup
 from riffle.train.objective import CountCorrect, Examples, autocast
 
@@ -205,12 +206,9 @@ class PointerObjective:
         return self.vocabulary.lookup(self.corpus.words).to(self.device)
 
 
-READER_OBJECTIVES: dict[str, type[PointerObjective]] = {}
-"""The objectives of kinds of model that do something else than point, by the name of the kind."""
-
-
 def make_lambada_objective(
     config: LambadaRunConfig, folder: Path | None = None, device: Any = "cpu", ranks: RankGroup = SINGLE_PROCESS
 ) -> PointerObjective:
     """The objective of a run on LAMBADA, by the kind of its model."""
-    return READER_OBJECTIVES.get(config.model.kind, PointerObjective)(config, folder, device, ranks)
+    objective: PointerObjective = load(MODELS[config.model.kind].passage_objective)(config, folder, device, ranks)
+    return objective

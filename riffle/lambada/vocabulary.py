@@ -126,8 +126,6 @@ def choose_vocabulary(corpus: Corpus, size: int) -> WordVectors:
     if not path.exists():
         raise ValueError(f"{corpus.folder} has no word vectors: prepare it with --vectors")
     table = load_vectors(path)
-    if not table.table.shape[1]:
-        raise ValueError(f"{path} has vectors without numbers: prepare the corpus again with --vectors")
     rows = {word: row for row, word in enumerate(table.words)}
     # A mark that the table has only in its plain form is chosen by that form, which the corpus need not have.
     names = dict.fromkeys(word if word in rows else PLAIN_MARKS.get(word, word) for word in corpus.words)
