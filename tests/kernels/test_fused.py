@@ -110,32 +110,6 @@ def test_layer_and_every_gradient(shape: tuple[int, int, int], dtype: torch.dtyp
                 assert_as_accurate(f"{name}, shuffle {shuffle}, swap {swap}, skip {skip}", *results)
 
 
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("sharing", ["block", "minimal"])
-def test_network(sharing: str) -> None:
-    nets = {}
-    for backend in ("fused", "reference"):
-        nets[backend] = ShuffleExchange(12, 2, sharing=sharing, backend=backend, device=DEVICE)
-        nets[backend].load_state_dict(nets["fused"].state_dict())
-    x_BND = torch.rand(3, 11, 12, device=DEVICE) * 2 - 1
-    outputs = {backend: net(x_BND) for backend, net in nets.items()}
-    torch.testing.assert_close(outputs["fused"], outputs["reference"], rtol=0, atol=1e-5)
-    with torch.no_grad():
-        torch.testing.assert_close(nets["fused"](x_BND), outputs["fused"], rtol=0, atol=1e-6)
-    for y_BND in outputs.values():
-        y_BND.square().sum().backward()
-    for (name, a), b in zip(nets["fused"].named_parameters(), nets["reference"].parameters(), strict=True):
-        torch.testing.assert_close(a.grad, b.grad, rtol=1e-4, atol=1e-5, msg=name)
-
-
-def test_an_empty_batch() -> None:
-    net = ShuffleExchange(4, backend="fused", device=DEVICE)
-    x_BND = torch.zeros(0, 4, 4, device=DEVICE, requires_grad=True)
-    net(x_BND).sum().backward()
-    assert x_BND.grad is not None
-    assert x_BND.grad.shape == (0, 4, 4)
-
-
 @pytest.mark.parametrize("shuffle", [1, -1, 0])
 def test_dropout(shuffle: int) -> None:
     features, rate = 16, 0.25
@@ -186,13 +160,6 @@ def test_the_operator_is_registered_correctly() -> None:
         groups = ([1, 2], [4, 2], [0.0, 0.0])
         arguments = (x_CD, *skip, packed.parameters, packed.weights, None, *groups, False, 1, True, keep)
         torch.library.opcheck(torch.ops.riffle.switch.default, arguments, test_utils=checks, atol=1e-5, rtol=1e-4)
-
-
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_compiles_whole(backend: str) -> None:
-    net = ShuffleExchange(4, 2, backend="fused", device=DEVICE)
-    x_BND = torch.rand(1, 8, 4, device=DEVICE)
-    torch.testing.assert_close(torch.compile(net, fullgraph=True, backend=backend)(x_BND), net(x_BND))
 
 
 def test_low_precision_parameters_sum_their_gradients_in_float32() -> None:

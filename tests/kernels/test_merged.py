@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,13 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from riffle import SequenceModel, ShuffleExchange
+from riffle import ShuffleExchange
 
 pytest.importorskip("triton", reason="Triton has no build for this platform")
 
 from riffle.kernels import fused
-from riffle.kernels.layer_plan import LayerPlan
-from riffle.kernels.units import KERNELS
 
 GPU = torch.cuda.is_available()
 DEVICE = "cuda" if GPU else "cpu"
@@ -106,38 +103,6 @@ def test_at_powers_of_two_even_lengths_are_the_padded_ones_bit_for_bit() -> None
         results.append([*ys_BND, *torch.autograd.grad(loss, [*xs_BND, *net.parameters()])])
     for actual, expected in zip(*results, strict=True):
         assert torch.equal(actual, expected)
-
-
-@pytest.mark.parametrize("recompute", [True, False])
-def test_as_few_calls_as_the_longest_group_has_layers(recompute: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[int] = []
-    gated = KERNELS["gated"]
-
-    def counted(plan: LayerPlan, *arguments: Any, **options: Any) -> Tensor:
-        calls.append(plan.pairs)
-        return gated.forward_layer(plan, *arguments, **options)
-
-    monkeypatch.setitem(KERNELS, "gated", replace(gated, forward_layer=counted))
-    model = SequenceModel(12, 12, FEATURES, backend="fused", recompute=recompute, device=DEVICE)
-    batches = [torch.randint(12, (2, length), device=DEVICE) for length in (4, 8, 16)]
-    model.forward_batches(batches)  # the first call on a GPU compiles by a pass without a result
-    calls.clear()
-    together = model.forward_batches(batches)
-    assert calls == [16, 24, 28, 28, 24, 16, 28], "pairs of two sequences of 16, 8 and 4 cells"
-    for actual, symbols_BN in zip(together, batches, strict=True):
-        torch.testing.assert_close(actual, model(symbols_BN), rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize(("pad", "lengths"), [("power", [13, 1, 6, 2, 8]), ("even", [13, 1, 6, *range(17, 0, -2)])])
-def test_rows_of_different_length(pad: str, lengths: list[int]) -> None:
-    ours, theirs = pair_of_networks(blocks=2, pad=pad)
-    x_BND = torch.rand(len(lengths), max(lengths), FEATURES, device=DEVICE).requires_grad_()
-    results = []
-    for net in (ours, theirs):
-        y_BND = net(x_BND, lengths=lengths)
-        results.append((y_BND, *torch.autograd.grad(y_BND.square().sum(), [x_BND, *net.parameters()])))
-    for actual, expected in zip(*results, strict=True):
-        assert_close("rows of different length", actual, expected, TOLERANCE[torch.float32])
 
 
 def test_every_group_has_its_own_rate_of_dropout() -> None:

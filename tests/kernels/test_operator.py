@@ -15,17 +15,13 @@ from riffle import ShuffleExchange
 pytest.importorskip("triton", reason="Triton has no build for this platform")
 
 from riffle.kernels import operator, plan
-from riffle.kernels.merge import Piece, place
 from riffle.kernels.plan import (
     KEEP_GATES,
     KEEP_INPUTS,
     KEEP_NOTHING,
     KEPT_SHARE,
     NetworkPlan,
-    plan_network,
 )
-
-from .networks import assert_gradient_is_that_of_differences
 
 GPU = torch.cuda.is_available()
 DEVICE = "cuda" if GPU else "cpu"
@@ -153,14 +149,6 @@ def test_dropout_and_noise_are_repeated_by_their_seed(random: dict[str, float]) 
     torch.testing.assert_close(net(x_BND), net(x_BND), rtol=0, atol=0)
 
 
-@RANDOM
-def test_dropout_and_noise_are_the_same_forward_and_backward(random: dict[str, float]) -> None:
-    """Against differences: the output is linear in the last layer's bias of the candidates, up to tanh."""
-    torch.manual_seed(0)
-    net = ShuffleExchange(FEATURES, **random, backend="fused", device=DEVICE)
-    assert_gradient_is_that_of_differences(net, net["last"].candidates_bias, cells(2, 4))
-
-
 @pytest.mark.parametrize("unit", ["gated", "swap-gate", "residual"])
 def test_noise_is_nearly_normal(unit: Any) -> None:
     """Two cells are one layer, whose outputs the noise multiplies, whatever the number of address bits."""
@@ -227,47 +215,3 @@ def test_cells_that_lie_badly() -> None:
     x_BND = wide.view(8, 3, FEATURES).transpose(0, 1)
     torch.testing.assert_close(net(x_BND), reference(x_BND), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(net(x_BND.contiguous()), reference(x_BND), rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize(("lengths", "recompute"), [([3], True), ([4, 2], False)], ids=str)
-def test_the_operator_is_registered_correctly(lengths: list[int], recompute: bool) -> None:
-    net = ShuffleExchange(4, 2, backend="fused", recompute=recompute, device=DEVICE)
-    torch.compiler.reset()
-    # Four of them fill up regions of eight rows: what lies between regions is nobody's.
-    xs_BND = [torch.rand(4, length, 4, device=DEVICE, requires_grad=True) for length in lengths]
-    calls: list[tuple[Any, ...]] = []
-    original = operator._network
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(operator, "_wants_operators", lambda *tensors: True)
-        patch.setattr(operator, "_network", lambda *arguments: calls.append(arguments) or original(*arguments))
-        net.forward_batches(xs_BND)
-    checks = ["test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"]
-    torch.library.opcheck(torch.ops.riffle.network.default, calls[0], test_utils=checks, atol=1e-5, rtol=1e-4)
-
-
-def test_a_shape_is_planned_once() -> None:
-    net = ShuffleExchange(FEATURES, backend="fused", device=DEVICE)
-    for _ in range(3):
-        net(cells(7, 4))
-    before = plan_network.cache_info()
-    net(cells(7, 4))
-    after = plan_network.cache_info()
-    assert (after.hits, after.misses) == (before.hits + 1, before.misses)
-
-
-# Where the cells lie
-
-
-def test_a_group_joins_where_there_is_room_for_it() -> None:
-    steps, regions = place([(0, 1), (0, 2), (0, 2), (0, 1), (0, 2)], [4, 2])
-    assert regions == (6, 6, 6, 6, 6, 6)
-    assert [len(step.before) for step in steps] == [0, 1, 0, 0, 1], "only the group that joins is copied"
-    assert steps[1].before[0].target == Piece(2, 4, 2)
-    assert steps[-1].target == Piece(1, 0, 6)
-    assert not any(step.after for step in steps)
-
-
-def test_sequences_of_one_length_are_never_copied() -> None:
-    steps, regions = place([(0, 1)] * 4, [8])
-    assert regions == (8,) * 5
-    assert not any(step.before or step.after for step in steps)

@@ -9,12 +9,9 @@ pytest.importorskip("triton", reason="Triton has no build for this platform")
 
 from kernels.test_hopper import FORMS, Table, table
 from riffle.kernels import TRITON_VERSION, layer_plan, tuning
-from riffle.kernels.plan import KEEP_INPUTS, KEEP_NOTHING, NetworkSpec, plan_network
 from riffle.kernels.tuning import (
     PRODUCT_FORMS,
-    WIDE_FORMS,
     LayerForm,
-    LayerRow,
     ProductForm,
     layer_form,
     product_form,
@@ -33,27 +30,6 @@ def test_other_chips_widths_and_dtypes_take_the_other_kernels() -> None:
         assert product_form(2**20, features, dtype, torch.device("cuda")) is None
 
 
-def test_the_last_row_that_fits_is_taken(table: Table) -> None:
-    few, many, skipping = (LayerForm(groups=groups, stages=6) for groups in (1, 2, 3))
-    rows = [LayerRow(96, False, 0, few), LayerRow(96, False, 0, many), LayerRow(96, False, 0, skipping, skip=True)]
-    table(rows, products=False)
-    tuning.LAYER_ROWS = (rows[0], rows[1]._replace(fewest=1000), rows[2]._replace(fewest=1000))
-    for pairs, skip, expected in ((10, False, few), (10, True, few), (1000, False, many), (1000, True, skipping)):
-        assert tuning.find_layer_form(pairs, 96, torch.bfloat16, keep=False, skip=skip) is expected
-    assert tuning.find_layer_form(1000, 96, torch.bfloat16, keep=True) is None
-
-
-def test_the_last_wide_form_with_its_fewest_pairs_is_taken(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    few, many = WIDE_FORMS[384]
-    table([], products=False)
-    monkeypatch.setattr(tuning, "WIDE_FORMS", WIDE_FORMS)
-    monkeypatch.setattr(tuning, "has_warpgroups", lambda device: True)
-    for pairs, expected in ((few.fewest - 1, None), (few.fewest, few), (many.fewest - 1, few), (many.fewest, many)):
-        assert tuning.wide_form(pairs, 384, torch.bfloat16, torch.device("cpu")) is expected
-    assert tuning.wide_form(many.fewest, 384, torch.float32, torch.device("cpu")) is None
-    assert tuning.wide_form(many.fewest, 192, torch.bfloat16, torch.device("cpu")) is None
-
-
 def test_layers_are_joined_where_all_programs_run_at_once(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """Eight programs for 128 pairs, at most one on a multiprocessor."""
     device = torch.device("cpu")
@@ -68,24 +44,6 @@ def test_layers_are_joined_where_all_programs_run_at_once(table: Table, monkeypa
     for share in ("25", "100"):
         monkeypatch.setenv(tuning.MPS_SHARE, share)
         assert tuning.is_resident(640, 192, torch.bfloat16, device) == (share == "100"), "a quarter has too few"
-
-
-@pytest.mark.skipif(TRITON_VERSION < (3, 6), reason="needs Triton 3.6")
-@pytest.mark.parametrize(("keep", "cells", "dropout"), [(0, 4096, 0.0), (0, 4096, 0.1), (0, 8192, 0.0), (1, 4096, 0.0)])
-def test_half_blocks_on_up_to_4096_cells_are_launches(
-    keep: int, cells: int, dropout: float, table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By the table of the library: eleven layers each, the last one by itself, in inference alone."""
-    table([], products=False, multiprocessors=132)
-    monkeypatch.setattr(tuning, "has_warpgroups", lambda device: True)
-    units = ("0_forward", "0_reverse", "1_forward", "1_reverse", "last")
-    flags = (True,) * len(units)
-    form = NetworkSpec(2, "block", benes=True, skips=True, units=units, swaps=flags, scaled=flags)
-    dtype, kept = torch.bfloat16, KEEP_INPUTS if keep else KEEP_NOTHING
-    plan = plan_network((1,), (cells,), 192, dtype, torch.device("cpu"), form, dtype, dropout, 0.0, kept)
-    runs = [layer.run for layer in plan.layers]
-    joined = not keep and not dropout and cells == 4096
-    assert runs == ([11, *[0] * 10] * 4 + [1] if joined else [1] * len(runs))
 
 
 @pytest.mark.parametrize(("features", "form"), FORMS, ids=str)

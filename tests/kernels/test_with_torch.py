@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import sys
-import warnings
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 
 import pytest
 import torch
-from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-import riffle
 from riffle import ShuffleExchange
 from riffle.config import DataConfig, ModelConfig, Precision, RunConfig, TrainConfig
 from riffle.models.build import build
 from riffle.tasks import get_task
 from riffle.train.objective import SymbolObjective
 from riffle.train.step import TrainStep
-
-from .networks import assert_exported_as_one_operator
 
 pytest.importorskip("triton", reason="Triton has no build for this platform")
 
@@ -65,29 +58,6 @@ def test_a_run_in_bfloat16_learns_as_in_float32() -> None:
         assert losses("fused", "bf16", recompute) == pytest.approx(exact, rel=0.05)
 
 
-@pytest.mark.parametrize("blocks", [1, 2])
-def test_a_call_crosses_few_files(blocks: int) -> None:
-    """What depends on the shape alone is planned once: a repeated call enters neither planning nor tuning."""
-    net = ShuffleExchange(4, blocks, dropout=0.1, backend="fused", graphs=False, device=DEVICE)
-    x_BND = torch.rand(2, 6, 4, device=DEVICE)
-    net(x_BND)
-    package, files = str(Path(riffle.__file__).parent), set()
-
-    def note(frame: FrameType, event: str, argument: object) -> None:
-        if frame.f_code.co_filename.startswith(package):
-            files.add(frame.f_code.co_filename.removeprefix(package))
-
-    sys.setprofile(note)
-    try:
-        net(x_BND)
-    finally:
-        sys.setprofile(None)
-    # Triton's interpreter, where it runs the kernels, enters kernels/gated_switch.py too.
-    expected = {"/nn/network.py", "/nn/execute.py", "/nn/switch.py", "/kernels/__init__.py", "/kernels/operator.py"}
-    expected |= {"/kernels/passes.py", "/kernels/launches.py"}
-    assert expected <= files <= expected | {"/kernels/gated_switch.py"}
-
-
 def test_a_bad_gradient_reaches_no_other_group() -> None:
     net = ShuffleExchange(4, 2, backend="fused", device=DEVICE)
     xs_BND = [torch.rand(2, length, 4, device=DEVICE).requires_grad_() for length in (8, 4)]
@@ -115,31 +85,6 @@ def test_autocast(dtype: torch.dtype) -> None:
     for (name, a), b in zip(ours.named_parameters(), theirs.parameters(), strict=True):
         assert a.grad.dtype == torch.float32, name
         assert (a.grad - b.grad).norm() <= 0.05 * b.grad.norm(), name
-
-
-def test_an_exported_network_is_saved_and_loaded() -> None:
-    assert_exported_as_one_operator(ShuffleExchange(4, 2, backend="fused", device=DEVICE))
-
-
-@pytest.mark.parametrize("recompute", [True, False])
-def test_merged_groups_compile_whole(recompute: bool) -> None:
-    net = ShuffleExchange(4, 2, backend="fused", recompute=recompute, device=DEVICE)
-    xs_BND = [torch.rand(2, length, 4, device=DEVICE) for length in (4, 8, 3)]
-
-    def run(xs_BND: list[Tensor]) -> list[Tensor]:
-        return net.forward_batches(xs_BND)
-
-    torch.compiler.reset()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # deprecations inside the compiler
-        compiled = torch.compile(run, fullgraph=True, backend="aot_eager")
-        results = []
-        for function in (run, compiled):
-            ys_BND = function(xs_BND)
-            loss = sum(y_BND.square().sum() for y_BND in ys_BND)
-            results.append([*ys_BND, *torch.autograd.grad(loss, list(net.parameters()))])
-    for expected, actual in zip(*results, strict=True):
-        torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore")  # of what an output in place would do
