@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from riffle.config import TrainConfig
-from riffle.train.optim import OptimizerEntry, gradients, split_parameters
+from riffle.train.optim import OptimizerEntry, gradients_of, split_parameters
 from riffle.train.schedule import LinearDecay
 
 
@@ -81,7 +81,7 @@ class AdaMax(ForeachOptimizer):
 
         limits = torch._foreach_mul(norms, ADAMAX_CLIP)
         torch._foreach_add_(limits, ADAMAX_CLIP_FLOOR)
-        clipped = torch._foreach_minimum(gradients(weights), list(limits))
+        clipped = torch._foreach_minimum(gradients_of(weights), list(limits))
         torch._foreach_neg_(limits)
         torch._foreach_maximum_(clipped, list(limits))
         torch._foreach_mul_(means, ADAMAX_BETA)
@@ -136,7 +136,7 @@ class RAdam(ForeachOptimizer):
         sparse = {weight for group in self.param_groups if group["sparse"] for weight in group["params"]}
         weights = sorted(weights, key=lambda weight: weight in sparse)
         normalised = sum(weight not in sparse for weight in weights)
-        changes, squares, means = gradients(weights), self.buffer("square", weights), self.buffer("mean", weights)
+        changes, squares, means = gradients_of(weights), self.buffer("square", weights), self.buffer("mean", weights)
         torch._foreach_mul_(squares, RADAM_BETA_SQUARE)
         torch._foreach_addcmul_(squares, changes, changes, 1 - RADAM_BETA_SQUARE)
         scales = torch._foreach_div(squares, 1 - power)

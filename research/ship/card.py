@@ -11,6 +11,7 @@ from typing import TypedDict
 import torch
 
 from research.files import write_result
+from research.ship.quantize import quantized_bits
 from riffle.config import differences
 from riffle.environment import environment, read_environment
 from riffle.files import read_json
@@ -19,7 +20,7 @@ from riffle.recipes import paper
 from riffle.shuffle import bits
 from riffle.tasks import Task, get_task
 from riffle.tasks.families import FAR
-from riffle.train.checkpoint import quantized_bits, read_checkpoint
+from riffle.train.checkpoint import read_checkpoint
 from riffle.train.evaluate import FACTORS, Score, evaluate, least_accurate, tested_between, with_between
 from riffle.train.run import Run
 

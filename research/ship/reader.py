@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from research.ship.quantize import quantize
 from riffle.config import LambadaRunConfig, ModelConfig, PassageDataConfig
 from riffle.environment import read_environment
 from riffle.files import read_json, write_atomically, write_json
@@ -25,7 +26,7 @@ from riffle.lambada.vectors import WordVectors, write_quantized
 from riffle.lambada.vocabulary import Vocabulary
 from riffle.models.pointer import PointerModel
 from riffle.quantities import format_percent
-from riffle.train.checkpoint import add_prefix, quantize, write_checkpoint
+from riffle.train.checkpoint import add_prefix, write_checkpoint
 from riffle.train.run import Run
 
 BOUND = "bound of choosing a word from the passage"

@@ -7,8 +7,9 @@ from pathlib import Path
 import torch
 
 from research.ship.card import measure_accuracy, model_card, write_scores
+from research.ship.quantize import quantize, quantized_bits
 from riffle.files import read_json, write_atomically, write_json
-from riffle.train.checkpoint import add_prefix, quantize, quantized_bits, read_checkpoint, write_checkpoint
+from riffle.train.checkpoint import add_prefix, read_checkpoint, write_checkpoint
 from riffle.train.run import Run
 from riffle.train.shipped import SHIPPED
 

@@ -1,4 +1,4 @@
-"""Checkpoints: named tensors in one safetensors file, and quantisation of weights for shipping."""
+"""Checkpoints: named tensors in one safetensors file; reading weights that were quantised to be shipped."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from riffle.files import DamagedFile, compress, refuse_pipe, write_atomically
+from riffle.files import DamagedFile, refuse_pipe, write_atomically
 from riffle.quantities import quote
 
 FORMAT = "riffle-checkpoint-1"
@@ -75,38 +75,8 @@ def add_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {f"{prefix}{name}": tensor for name, tensor in tensors.items()}
 
 
-FINEST_STEP = 1 / 20
-"""The finest step of rounded weights, in root mean squares of their row: the error is 1.4%. Finer steps measured no
-better, and weights with fewer values take a sixth fewer bytes."""
 MOST_WEIGHTS = 2**30
 """Weights of a matrix at most: a damaged or hostile file is not inflated without end."""
-
-
-def quantize(weights: Mapping[str, Tensor], bits: int = 8) -> dict[str, Tensor]:
-    """Round every matrix to ``bits`` bits with one step per row; vectors are left as they are.
-
-    A row's largest weight takes the largest integer, unless that makes a step of less than ``FINEST_STEP``. The
-    integers of a matrix are stored as a zlib stream.
-
-    >>> quantized = quantize({"w": torch.tensor([[0.7, -0.7, 0.7, 0.7], [0.0, 0.0, 0.0, 0.0]])})
-    >>> dequantize(quantized)["w"].tolist()
-    [[0.699999988079071, -0.699999988079071, 0.699999988079071, 0.699999988079071], [0.0, 0.0, 0.0, 0.0]]
-    """
-    out: dict[str, Tensor] = {}
-    for name, tensor in weights.items():
-        if tensor.dim() < 2:
-            out[name] = tensor
-            continue
-        scale = tensor.abs().amax(dim=-1, keepdim=True) / (2 ** (bits - 1) - 1)
-        scale = torch.maximum(scale, FINEST_STEP * tensor.square().mean(dim=-1, keepdim=True).sqrt())
-        out[name] = deflate((tensor / scale.clamp(min=torch.finfo(scale.dtype).tiny)).round().to(torch.int8))
-        out[name + SCALE_SUFFIX] = scale
-    return out
-
-
-def deflate(integers: Tensor) -> Tensor:
-    """Integers of eight bits as the bytes of a zlib stream."""
-    return torch.frombuffer(bytearray(compress(integers.cpu().numpy().tobytes())), dtype=torch.uint8)
 
 
 def inflate(name: str, weights: Mapping[str, Tensor]) -> Tensor:
@@ -123,7 +93,7 @@ def inflate(name: str, weights: Mapping[str, Tensor]) -> Tensor:
     return torch.frombuffer(bytearray(content), dtype=torch.int8).view(*scale.shape[:-1], -1)
 
 
-def _quantized(weights: Mapping[str, Tensor]) -> list[str]:
+def quantized_names(weights: Mapping[str, Tensor]) -> list[str]:
     """The names of the matrices that have scales."""
     names = [name.removesuffix(SCALE_SUFFIX) for name in weights if name.endswith(SCALE_SUFFIX)]
     if missing := [name for name in names if name not in weights]:
@@ -131,17 +101,7 @@ def _quantized(weights: Mapping[str, Tensor]) -> list[str]:
     return names
 
 
-def quantized_bits(weights: Mapping[str, Tensor]) -> int:
-    """The bits that matrices were rounded to by :func:`quantize`, 32 where they were not.
-
-    >>> quantized_bits(quantize({"w": torch.randn(2, 3)}, bits=6))
-    6
-    """
-    largest = max((int(inflate(name, weights).int().abs().max()) for name in _quantized(weights)), default=None)
-    return 32 if largest is None else 1 + largest.bit_length()
-
-
 def dequantize(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Undo :func:`quantize` up to rounding; weights that are not quantised are left as they are."""
+    """The weights as numbers: quantised integers times the scale of their row; weights without scales as they are."""
     out = {name: tensor for name, tensor in weights.items() if not name.endswith(SCALE_SUFFIX)}
-    return out | {name: inflate(name, weights) * weights[name + SCALE_SUFFIX] for name in _quantized(weights)}
+    return out | {name: inflate(name, weights) * weights[name + SCALE_SUFFIX] for name in quantized_names(weights)}

@@ -76,7 +76,12 @@ OPTIMIZERS = Registry("optimizer", {"adamw": OptimizerEntry(adamw), "muon": Opti
 """The optimisers of ``train.optimizer``, by name."""
 
 
-def gradients(parameters: Iterable[Tensor]) -> list[Tensor]:
+def gradients(model: nn.Module) -> list[Tensor]:
+    """The gradients of all parameters of a model that have one."""
+    return gradients_of(model.parameters())
+
+
+def gradients_of(parameters: Iterable[Tensor]) -> list[Tensor]:
     """The gradients of the parameters that have one."""
     return [parameter.grad for parameter in parameters if parameter.grad is not None]
 
@@ -87,7 +92,7 @@ def clip_and_perturb(model: nn.Module, train: TrainConfig, learning_rate: Tensor
     if train.clip:
         nn.utils.clip_grad_norm_(model.parameters(), train.clip)
     if train.gradient_noise:
-        clipped = gradients(model.parameters())
+        clipped = gradients(model)
         sizes = [gradient.numel() for gradient in clipped]
         # From the generator that is equal on all ranks: noise of their own would make their weights differ. Not by
         # nn.init.trunc_normal_, which in torch 2.13 draws until the host sees that all numbers lie within.
@@ -158,7 +163,7 @@ class Muon(torch.optim.AdamW):
                 # Adam expects a step count wherever there is state.
                 self.state[weight] = {"mean": torch.zeros_like(weight), "step": torch.zeros((), device=weight.device)}
         means = [self.state[weight]["mean"] for weight in weights]
-        changes = gradients(weights)
+        changes = gradients_of(weights)
         torch._foreach_lerp_(means, changes, 1 - MUON_MOMENTUM)
         directions = [stacked_matrices(each) for each in torch._foreach_lerp(changes, means, MUON_MOMENTUM)]
         for shape in sorted({each.shape[1:] for each in directions}):

@@ -110,7 +110,7 @@ class TrainStep:
         loss, count_correct = self.objective.loss(self.model, tuple(x.index_select(0, index)[0] for x in self.examples))
         total, loss = loss + self.model.extra_loss(), loss.detach()
         on_parallel_streams([total.backward, lambda: self._add_metrics(loss, count_correct)], self.step.device)
-        self.ranks.all_reduce_mean([loss, *self.model.step_statistics(), *gradients(self.model.parameters())])
+        self.ranks.all_reduce_mean([loss, *self.model.step_statistics(), *gradients(self.model)])
         clip_and_perturb(self.model, self.config.train, self.learning_rate, self.generator)
         self.optimizer.step()
         self.model.after_step(loss, self.learning_rate)

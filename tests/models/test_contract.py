@@ -158,16 +158,6 @@ def test_sequence_model_keeps_its_arguments(config: dict, tmp_path: Path) -> Non
     assert torch.equal(loaded(inputs_BN), model.eval()(inputs_BN))
 
 
-def test_build_hands_every_field_on() -> None:
-    config = ModelConfig(features=10, blocks=3, sharing="full", unit="no-swap", dropout=0.0, noise=0.25)
-    model = build(config, TASK, dtype=torch.float64)
-    assert isinstance(model, SequenceModel)
-    assert (model.embedding.num_embeddings, model.output.out_features) == (TASK.symbols, TASK.classes)
-    for name in ("features", "blocks", "sharing", "unit", "dropout", "noise"):
-        assert getattr(model.network, name) == getattr(config, name), name
-    assert {parameter.dtype for parameter in model.parameters()} == {torch.float64}
-
-
 def test_weights_that_do_not_fit_are_an_error(tmp_path: Path) -> None:
     SequenceModel(7, 5, 6, device="cpu").save_pretrained(tmp_path)
     file = tmp_path / "model.safetensors"
@@ -199,3 +189,11 @@ def test_initial_embedding_and_output() -> None:
     assert 0.0099 < model.embedding.weight.abs().max() <= 0.01
     assert model.output.weight.abs().max() <= (6 / (64 + 40)) ** 0.5
     assert (model.output.bias == 0).all()
+
+
+def test_hooks_see_a_batch_pass_the_network() -> None:
+    model = SequenceModel(12, 12, 8)
+    seen: list[tuple[int, ...]] = []
+    model.network.register_forward_hook(lambda net, inputs, output: seen.append(tuple(output.shape)))
+    model(torch.randint(0, 12, (2, 3)))
+    assert seen == [(2, 4, 8)]

@@ -17,7 +17,7 @@ from safetensors.torch import save, save_file
 import riffle
 from riffle.files import write_atomically
 from riffle.train import checkpoint
-from riffle.train.checkpoint import deflate, dequantize, quantize, read_checkpoint, write_checkpoint
+from riffle.train.checkpoint import read_checkpoint, write_checkpoint
 from riffle.train.run import Run
 
 from .tiny import resume, temporary_files, train_until
@@ -254,26 +254,3 @@ def test_training_state_of_another_shape(
     write_checkpoint(run.checkpoint, {**read_checkpoint(run.checkpoint), name: wrong})
     with pytest.raises(ValueError, match=r"checkpoint\.safetensors is damaged: .*; restore it or train again"):
         resume(tmp_path)
-
-
-def test_scales_of_another_shape(tmp_path: Path) -> None:
-    quantized = quantize({"w": torch.ones(2, 3)})
-    for scale in (torch.tensor(1.0), torch.ones(2), torch.ones(4, 1), torch.ones(2, 2), torch.ones(0, 1)):
-        with pytest.raises(ValueError, match=r"scales 'w\.scale' have shape"):
-            dequantize({**quantized, "w.scale": scale})
-
-
-def test_damaged_integers(monkeypatch: pytest.MonkeyPatch) -> None:
-    quantized = quantize({"w": torch.randn(2, 8)})
-    for wrong, words in (
-        (quantized["w"][:-1], "have shape"),
-        (quantized["w"].flip(0), "are no zlib stream"),
-        (deflate(torch.zeros(0, dtype=torch.int8)), "have shape"),
-    ):
-        with pytest.raises(ValueError, match=words):
-            dequantize({**quantized, "w": wrong})
-    with pytest.raises(ValueError, match="scales of 'v', but no such weights"):
-        dequantize({**quantized, "v.scale": torch.ones(2, 1)})
-    monkeypatch.setattr(checkpoint, "MOST_WEIGHTS", 10)
-    with pytest.raises(ValueError, match="have shape"):
-        dequantize(quantized)

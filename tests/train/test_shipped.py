@@ -11,7 +11,7 @@ import torch
 from research.ship.card import model_card
 from research.ship.ship import ship_run
 from riffle.tasks import TASKS, get_task
-from riffle.train.checkpoint import dequantize, quantize, quantized_bits, read_checkpoint
+from riffle.train.checkpoint import read_checkpoint
 from riffle.train.evaluate import evaluate
 from riffle.train.run import Run
 from riffle.train.shipped import SHIPPED, solve
@@ -63,29 +63,6 @@ def test_a_shipped_run(name: str) -> None:
 def test_inputs_shorter_than_any_trained_network(name: str, words: str, answer: str) -> None:
     solution = solve(name, words.split(), Run(SHIPPED / name))
     assert (solution.output, solution.correct) == (answer, True)
-
-
-def test_shrinking_moves_a_weight_by_half_a_step_at_most() -> None:
-    weights = {"matrix": torch.randn(3, 5, 7), "vector": torch.randn(4), "zero": torch.zeros(2, 3)}
-    small = quantize(weights)
-    assert small["matrix"].dtype == torch.uint8
-    back = dequantize(small)
-    assert back.keys() == weights.keys()
-    step = weights["matrix"].square().mean(-1, keepdim=True).sqrt() / 20
-    assert ((back["matrix"] - weights["matrix"]).abs() <= step / 2 * 1.001).all()
-    outlier = torch.tensor([1.0] + [0.001] * 999)
-    assert (dequantize(quantize({"row": outlier[None]}))["row"][0] - outlier).abs().max() <= 1 / 127 / 2 * 1.001
-    assert torch.equal(back["vector"], weights["vector"])
-    assert torch.equal(back["zero"], weights["zero"])
-
-
-def test_weights_of_six_bits_take_fewer_bytes() -> None:
-    weights = {"matrix": torch.randn(200, 300), "cube": torch.randn(2, 30, 70)}
-    small = quantize(weights, bits=6)
-    assert small["matrix"].numel() < 0.75 * weights["matrix"].numel() < quantize(weights)["matrix"].numel()
-    assert quantized_bits(small) == 6
-    for name, back in dequantize(small).items():
-        assert ((back - weights[name]).abs() <= weights[name].abs().amax(-1, keepdim=True) / 31 / 2 * 1.001).all()
 
 
 def test_shipping_a_shipped_run_changes_nothing(tmp_path: Path) -> None:

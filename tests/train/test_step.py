@@ -13,12 +13,11 @@ from riffle import SequenceModel
 from riffle.config import MODELS, DataConfig, ModelConfig, RunConfig, TrainConfig
 from riffle.models.base import SymbolModel
 from riffle.models.build import build, symbol_models
-from riffle.recipes import paper
 from riffle.tasks import get_task
 from riffle.train import objective as objective_module
 from riffle.train.evaluate import count_correct, symbol_loss
 from riffle.train.objective import CountCorrect, Examples, SymbolObjective
-from riffle.train.optim import base_learning_rate, make_optimizer
+from riffle.train.optim import make_optimizer
 from riffle.train.step import DRAWN_STEPS, TrainStep
 
 CONFIG = RunConfig(
@@ -83,12 +82,6 @@ def test_every_parameter_is_optimised_once() -> None:
     assert sorted(ours) == sorted(id(parameter) for parameter in model.parameters())
 
 
-def test_learning_rate_of_the_paper() -> None:
-    config = paper("sort")
-    assert base_learning_rate(config.train, config.model) == pytest.approx(0.00125 * math.sqrt(96 / 192))
-    assert base_learning_rate(TrainConfig(), ModelConfig(features=96)) == 0.00125
-
-
 def test_learning_rate_falls_linearly_to_zero() -> None:
     step = make_step()
     base = CONFIG.train.learning_rate * math.sqrt(96 / 8)
@@ -150,13 +143,6 @@ def test_loss_is_the_mean_over_bins_of_what_is_not_held_out(monkeypatch: pytest.
     torch.testing.assert_close(loss, torch.stack(expected).mean(), rtol=1e-5, atol=0)
 
 
-def test_held_out_examples_teach_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    step = make_step()
-    monkeypatch.setattr(objective_module, "held_out", lambda inputs_BN: torch.ones(len(inputs_BN), dtype=torch.bool))
-    step.objective.loss(step.model, one_step(step))[0].backward()
-    assert all((parameter.grad == 0).all() for parameter in step.model.parameters())
-
-
 def test_read_gives_means_and_begins_anew() -> None:
     step = make_step()
     losses = []
@@ -177,16 +163,6 @@ def test_read_gives_means_and_begins_anew() -> None:
     step()
     assert step.pop_metrics().loss == pytest.approx(losses[-1], rel=1e-6)
     assert step.pop_metrics() == (0.0, 0.0, None)
-
-
-def test_state_holds_only_tensors_and_is_complete() -> None:
-    step = make_step()
-    step()
-    state = step.state()
-    assert all(isinstance(tensor, Tensor) for tensor in state.values())
-    parameters = len(list(step.model.parameters()))
-    assert sum(name.startswith("optimizer.") for name in state) == 3 * parameters
-    assert {"step", "sums", "random.sample", "random.cpu"} <= state.keys()
 
 
 def test_counts_where_target_or_output_is_not_blank() -> None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from functools import partialmethod
-
 import numpy as np
 import pytest
 import torch
 from nn.golden import Golden, assert_near, load
-from torch import Tensor, nn
+from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from research.baselines import NeuralGPU
-from research.baselines.neural_gpu import PERIOD, DiagonalGRU
+from research.baselines.neural_gpu import PERIOD
 from riffle.train.evaluate import symbol_loss
 
 FILES = ("dngpu_L8_m6_B4", "dngpu_L8_m8_B3_not_div3")
@@ -171,31 +169,3 @@ def test_a_step_compiles_once_for_all_lengths() -> None:
         torch.testing.assert_close(model(batch), scores_BNC)
         counts.append(counter.frame_count)
     assert counts == [counts[0]] * 3
-
-
-def test_a_compiled_unit_trains_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    counter = CompileCounterWithBackend("aot_eager")
-    monkeypatch.setattr(DiagonalGRU, "compile", partialmethod(nn.Module.compile, backend=counter))
-    model = NeuralGPU(12, 5, 10).double()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.mul_(3)  # so that something saturates
-    batches = [torch.randint(0, 12, (rows, width)) for rows, width in ((2, 8), (3, 3), (4, 8), (5, 12))]
-
-    def train() -> list[Tensor]:
-        model.zero_grad()
-        scores = model.forward_batches(batches)
-        cost = model.saturation.cost()
-        torch.stack([*(scores_BNC.square().mean() for scores_BNC in scores), cost]).sum().backward()
-        return [*scores, cost, *(parameter.grad for parameter in model.parameters() if parameter.grad is not None)]
-
-    plain = train()
-    names = list(model.state_dict())
-    model.compile_layers()
-    for one, other in zip(train(), plain, strict=True):
-        torch.testing.assert_close(one, other)
-    compiled = counter.frame_count
-    assert compiled > 0
-    train()
-    assert counter.frame_count == compiled, "compiled for all lengths"
-    assert list(model.state_dict()) == names, "a checkpoint moves between the two"

@@ -15,7 +15,6 @@ pytest.importorskip("triton", reason="Triton has no build for this platform")
 from kernels.test_fused import DEVICE, GPU, assert_as_accurate
 
 from research.baselines import NeuralGPU
-from research.baselines import neural_gpu as neural_gpu_model
 from research.baselines import neural_gpu_operator as neural_gpu
 from research.baselines.neural_gpu import DiagonalGRU
 from riffle.kernels.graphs import capture, on_side_stream
@@ -241,21 +240,3 @@ def test_a_captured_step_is_the_eager_one() -> None:
         graph.replay()
         for one, other in zip(results, expected, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-2, atol=1e-3)
-
-
-def test_long_sequences_take_launches_for_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = build(6)
-    monkeypatch.setattr(neural_gpu_model, "resolve", lambda backend, weight: "fused")
-    assert model._is_fused(1000)
-    model.backend = "auto"
-    assert [model._is_fused(cells) for cells in (1, 128, 129)] == [True, True, False]
-
-
-def test_products_that_may_be_rounded_to_tf32_are_the_library_s(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, batches = build(6), symbols([(2, 5)])
-    monkeypatch.setattr(neural_gpu, "run_steps", None)
-    monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "high")
-    model.forward_batches(batches)
-    monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "highest")
-    with pytest.raises(TypeError, match="not callable"):
-        model.forward_batches(batches)

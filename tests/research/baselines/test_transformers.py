@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from research.baselines import Transformer
+from research.baselines.configs import TransformerConfig
 from research.baselines.transformers import (
     MERGED_LENGTH,
     POSITIONS,
@@ -17,7 +18,6 @@ from research.baselines.transformers import (
     position_code,
     rotary_angles,
 )
-from riffle.config import ModelConfig
 
 
 def test_rotary_scores_depend_on_distance_alone() -> None:
@@ -69,7 +69,7 @@ def test_positions_enter_the_scores(positions: Positions) -> None:
 
 
 def test_the_configuration_has_all_position_codes() -> None:
-    assert get_args(get_type_hints(ModelConfig)["positions"]) == POSITIONS
+    assert get_args(get_type_hints(TransformerConfig)["positions"]) == POSITIONS
 
 
 @pytest.mark.parametrize("positions", POSITIONS)
