@@ -160,10 +160,3 @@ def test_the_operator_is_registered_correctly() -> None:
         groups = ([1, 2], [4, 2], [0.0, 0.0])
         arguments = (x_CD, *skip, packed.parameters, packed.weights, None, *groups, False, 1, True, keep)
         torch.library.opcheck(torch.ops.riffle.switch.default, arguments, test_utils=checks, atol=1e-5, rtol=1e-4)
-
-
-def test_low_precision_parameters_sum_their_gradients_in_float32() -> None:
-    unit = ShuffleExchange(4, device=DEVICE, dtype=torch.bfloat16)["last"]
-    packed = fused.pack(unit.weights(), None, torch.bfloat16)
-    assert packed.parameters.dtype == torch.float32
-    assert packed.weights.dtype == torch.bfloat16

@@ -7,7 +7,7 @@ import torch
 
 pytest.importorskip("triton", reason="Triton has no build for this platform")
 
-from kernels.test_hopper import FORMS, Table, table
+from kernels.test_hopper import FORMS, table
 from riffle.kernels import TRITON_VERSION, layer_plan, tuning
 from riffle.kernels.tuning import (
     PRODUCT_FORMS,
@@ -28,22 +28,6 @@ def test_other_chips_widths_and_dtypes_take_the_other_kernels() -> None:
     for features, dtype in ((100, torch.bfloat16), (96, torch.float32)):
         assert layer_form(2**20, features, dtype, torch.device("cuda"), keep=False) is None
         assert product_form(2**20, features, dtype, torch.device("cuda")) is None
-
-
-def test_layers_are_joined_where_all_programs_run_at_once(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Eight programs for 128 pairs, at most one on a multiprocessor."""
-    device = torch.device("cpu")
-    monkeypatch.setattr(tuning, "has_warpgroups", lambda device: True)
-    for forms, multiprocessors, most in (({}, 132, 0), ({192: 1024}, 132, 1024), ({192: 1024}, 40, 640)):
-        table([], products=False, multiprocessors=multiprocessors)
-        monkeypatch.setattr(tuning, "RESIDENT_PAIRS", forms)
-        for pairs in (64, 128, 640, 768, 1000, 1024, 1152, 2048):
-            assert tuning.is_resident(pairs, 192, torch.bfloat16, device) == (pairs % 128 == 0 and pairs <= most)
-            assert not tuning.is_resident(pairs, 192, torch.float32, device)
-            assert not tuning.is_resident(pairs, 96, torch.bfloat16, device)
-    for share in ("25", "100"):
-        monkeypatch.setenv(tuning.MPS_SHARE, share)
-        assert tuning.is_resident(640, 192, torch.bfloat16, device) == (share == "100"), "a quarter has too few"
 
 
 @pytest.mark.parametrize(("features", "form"), FORMS, ids=str)

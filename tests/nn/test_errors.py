@@ -31,6 +31,7 @@ RATES = r"dropout must lie in \[0, 1\) and noise be at least 0"
         ({"dropout": 0.1, "noise": 0.001}, "noise replaces dropout"),
         ({"sharing": "none"}, r'sharing="none" .* needs length='),
         ({"length": 16}, "every other sharing runs any length"),
+        ({"norm": "sequence"}, "norm='sequence' is for unit='residual', a unit 'gated' does not normalise"),
     ],
     ids=str,
 )

@@ -17,7 +17,7 @@ from riffle import SequenceModel, ShuffleExchange
 from riffle.inspect import trace
 from riffle.models.export import export_program, write_onnx
 from riffle.parallel import stream
-from riffle.shuffle import PADS, SHUFFLES, bits, padded_length, riffle, rotate, schedule, unriffle
+from riffle.shuffle import PADS, SHUFFLES, bits, riffle, rotate, schedule, unriffle
 
 EVEN = st.integers(1, 24).map(lambda half: 2 * half)
 OPTIONS = {"blocks": st.integers(1, 3), "sharing": st.sampled_from(["block", "minimal", "full"])}
@@ -77,13 +77,6 @@ def test_at_powers_of_two_it_is_the_padded_form_bit_for_bit(length: int, grad: b
         assert torch.equal(net(x_BND[:, :-1]), padded(x_BND[:, :-1]))  # both are padded to the same length
 
 
-@given(length=st.integers(1, 300))
-def test_padded_lengths(length: int) -> None:
-    even, power = padded_length(length, "even"), padded_length(length)
-    assert even == (length + length % 2) <= power == 2 ** bits(length)
-    assert bits(even) == bits(length), "padding to an even length adds no layer"
-
-
 @given(half=st.integers(1, 300), times=st.integers(-9, 9))
 def test_shuffles_multiply_addresses_modulo_n_minus_1(half: int, times: int) -> None:
     n = 2 * half
@@ -93,25 +86,6 @@ def test_shuffles_multiply_addresses_modulo_n_minus_1(half: int, times: int) -> 
     factor = pow(2, times, n - 1) if n > 2 else 0
     moved = rotate(x_BND, times, bits(n)).flatten().tolist()
     assert moved == [*(factor * cell % (n - 1) for cell in range(n - 1)), n - 1]
-
-
-def reaching_pairs(n: int) -> list[set[int]]:
-    """For every pair after the forward half and one layer more, the pairs of inputs that reach it, one by one."""
-    half = n // 2
-    reached = [{pair} for pair in range(half)]
-    for _ in range(bits(n) - 1):
-        cell = [reached[address // 2] for address in range(n)]
-        cell = [*(cell[2 * address % (n - 1)] for address in range(n - 1)), cell[-1]]
-        reached = [cell[2 * pair] | cell[2 * pair + 1] for pair in range(half)]
-    return reached
-
-
-def test_every_input_reaches_every_output() -> None:
-    """Already in the middle of the first block, ceil(log2 n) layers in, which are as few as there can be."""
-    for n in range(2, 260, 2):
-        assert all(len(pairs) == n // 2 for pairs in reaching_pairs(n)), n
-        assert len(schedule(bits(n))) == 2 * (bits(n) - 1) + 1 >= bits(n)
-        assert 2 ** (bits(n) - 1) < n  # with a layer less, two to the number of layers would be fewer than all inputs
 
 
 @given(half=st.integers(2, 2**40), data=st.data())
@@ -155,13 +129,6 @@ def test_rows_run_at_their_own_even_length(sizes: list[int]) -> None:
 def test_gradients() -> None:
     net, x_BND = ShuffleExchange(2, 2, pad="even").double(), cells(1, 6)[..., :2].requires_grad_()
     assert torch.autograd.gradcheck(lambda x_BND, *_: net(x_BND), (x_BND, *net.parameters()))
-
-
-@given(length=EVEN)
-def test_the_gradient_of_a_shuffle_is_its_inverse(length: int) -> None:
-    x_BND, grad_BND = cells(1, length).requires_grad_(), cells(1, length)
-    for shuffle, inverse in ((riffle, unriffle), (unriffle, riffle)):
-        assert torch.equal(torch.autograd.grad(shuffle(x_BND), x_BND, grad_BND)[0], inverse(grad_BND))
 
 
 def test_several_lengths_at_once() -> None:
@@ -222,14 +189,6 @@ def test_what_needs_powers_of_two_refuses() -> None:
         ShuffleExchange(4, unit="no-benes", pad="even")
     with pytest.raises(ValueError, match="unknown pad 'odd'; choose one of power, even"):
         ShuffleExchange(4, pad="odd")  # type: ignore[arg-type]
-
-
-def test_kept_with_the_weights(tmp_path: Path) -> None:
-    net = ShuffleExchange(4, pad="even")
-    net.save_pretrained(tmp_path)
-    again = ShuffleExchange.from_pretrained(tmp_path)
-    assert again.pad == "even"
-    assert "pad='even'" in repr(again)
 
 
 @pytest.mark.gpu

@@ -8,7 +8,7 @@ import torch
 from riffle import ShuffleExchange
 from riffle.nn import UNITS, execute
 from riffle.nn.execute import CHUNK_PAIRS, chunks, in_place_layer, reference_layer, shuffled_layer, switch_layer, walk
-from riffle.shuffle import SHARINGS, riffle, rotate, unriffle
+from riffle.shuffle import SHARINGS
 
 BITS = range(1, 7)
 
@@ -70,16 +70,6 @@ def test_in_place_takes_strided_inputs() -> None:
         torch.testing.assert_close(strided, net(x_NBD.transpose(0, 1).contiguous()), rtol=0, atol=1e-14)
         one_row = x_NBD[:, :1].transpose(0, 1)
         torch.testing.assert_close(net(one_row.expand(3, 16, 4)), net(one_row.repeat(3, 1, 1)), rtol=0, atol=1e-14)
-
-
-@pytest.mark.parametrize("k", [1, 2, 5])
-def test_rotate_is_repeated_unriffles(k: int) -> None:
-    x_BND = torch.randn(2, 2**k, 3)
-    forward = backward = x_BND
-    for turns in range(2 * k + 1):
-        assert torch.equal(rotate(x_BND, turns, k), forward)
-        assert torch.equal(rotate(x_BND, -turns, k), backward)
-        forward, backward = unriffle(forward), riffle(backward)
 
 
 # Overwriting the input

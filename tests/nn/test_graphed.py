@@ -113,13 +113,6 @@ def test_where_more_is_asked_for_the_module_is_called() -> None:
     assert len(graphed.recorded) == 1
 
 
-def test_on_a_cpu_the_module_is_called() -> None:
-    net = ShuffleExchange(4).eval()
-    x_BND = torch.randn(2, 8, 4)
-    with torch.no_grad():
-        assert torch.equal(Graphed(net)(x_BND), answer(net, x_BND))
-
-
 def test_it_is_a_module_like_the_one_inside() -> None:
     net, graphed = make()
     graphed(torch.zeros(1, 8, 4))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from riffle import ShuffleExchange
 from riffle.nn import UNITS
 from riffle.nn.execute import run_batch
-from riffle.nn.merge import GroupedCells, MergedLayer, merge, run_merged
+from riffle.nn.merge import merge, run_merged
 from riffle.shuffle import SHARINGS, Layer, schedule
 
 BITS = st.sets(st.integers(1, 6), min_size=1, max_size=4).map(lambda ks: sorted(ks, reverse=True))
@@ -47,34 +47,6 @@ def test_groups_meet_in_the_middle() -> None:
     assert [layer.skip for layer in plan[10:-1]] == [(time,) * end for time, end in enumerate(active[:10])]
     # The input of the last block is where each group began it.
     assert plan[-1].skip == (10, 11, 12, 13)
-
-
-def test_units_of_the_first_and_the_middle_layer_are_merged_too() -> None:
-    plan = merge(tuple(schedule(k, 1, "minimal") for k in (5, 3)))
-    assert [layer.end for layer in plan if layer.unit in ("0_first", "0_middle", "last")] == [2, 2, 2]
-    assert len(plan) == len(schedule(5))
-
-
-def test_cells_are_split_and_concatenated() -> None:
-    cells = GroupedCells([torch.full((size, 1), float(group)) for group, size in enumerate((4, 2, 1))])
-    assert cells.take(0, 2).flatten().tolist() == [0, 0, 0, 0, 1, 1]
-    cells.put(0, 2, torch.arange(6.0)[:, None])
-    assert cells.take(1, 3).flatten().tolist() == [4, 5, 2]
-    cells.put(1, 3, torch.tensor([[7.0], [8.0], [9.0]]))
-    assert cells.take(0, 3).flatten().tolist() == [0, 1, 2, 3, 7, 8, 9]
-    alone = torch.zeros(4, 1)
-    cells = GroupedCells([alone])
-    assert cells.take(0, 1) is alone, "one group is never copied"
-
-
-def test_a_skip_connection_is_not_copied_where_it_lies_right() -> None:
-    plan = [MergedLayer("a", 1, 0, 1, None), MergedLayer("a", 1, 0, 2, None)]
-    cells, first, second = GroupedCells([torch.zeros(4, 1), torch.ones(2, 1)]), torch.zeros(4, 1), torch.arange(6.0)
-    second = second[:, None]
-    assert cells.skip_input(MergedLayer("b", 1, 0, 2, (1, 1)), plan, (second, second)) is second
-    added = cells.skip_input(MergedLayer("last", 0, 0, 2, (0, 1)), plan, (first, second))
-    assert added is not None
-    assert added.flatten().tolist() == [0, 0, 0, 0, 4, 5]
 
 
 @given(

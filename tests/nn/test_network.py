@@ -10,7 +10,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from riffle import ShuffleExchange, SwitchUnit
 from riffle.nn import UNITS
@@ -51,13 +50,6 @@ def test_other_lengths_are_padded_with_zeros_and_cropped(length: int, width: int
     padded = torch.zeros(2, width, 4, dtype=torch.float64)
     padded[:, :length] = x_BND
     assert torch.equal(net(x_BND), net(padded)[:, :length])
-
-
-def test_an_empty_batch() -> None:
-    net = network()
-    assert net(cells(0, 5, 4)).shape == (0, 5, 4)
-    with torch.no_grad():
-        assert net(cells(0, 5, 4)).shape == (0, 5, 4)
 
 
 def test_without_sharing_the_length_fixes_the_size() -> None:
@@ -203,15 +195,6 @@ def test_evaluation_is_deterministic_and_training_is_not(perturbation: dict[str,
     assert torch.equal(net(x_BND), plain(x_BND))
 
 
-def test_every_layer_is_perturbed() -> None:
-    calls = []
-    net = network(blocks=2, dropout=0.3)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(F, "dropout", lambda y, rate: calls.append(rate) or y)
-        net(cells(1, 16, 4))
-    assert calls == [pytest.approx(0.3 / 4)] * len(net.layers(4))
-
-
 # Parameters
 
 
@@ -231,13 +214,6 @@ def test_initialisation_is_that_of_the_released_code() -> None:
             assert 0.99 * limit < variable.abs().max().item() <= limit
             assert variable.std().item() == pytest.approx(fact["std"], rel=0.02)
             assert variable.mean().item() == pytest.approx(0, abs=0.02 * limit)
-
-
-def test_gate_biases_start_at_one_half() -> None:
-    unit = SwitchUnit(8, skip=True)
-    assert (unit.gates.bias == 0.5).all()
-    assert (unit.candidates_bias == 0).all()
-    assert (unit.skip_scale == 0.5).all()
 
 
 @pytest.mark.parametrize("features", [2, 6, 96])
@@ -306,13 +282,6 @@ def test_compiled_by_inductor() -> None:
     torch.testing.assert_close(compiled(net, x_BND, "inductor"), net(x_BND), rtol=0, atol=1e-6)
 
 
-def test_exported_at_one_length() -> None:
-    net, x_BND = network().eval(), cells(2, 12, 4)
-    program = torch.export.export(net, (x_BND,))
-    other = cells(2, 12, 4)
-    torch.testing.assert_close(program.module()(other), net(other), rtol=0, atol=1e-12)
-
-
 def test_on_the_meta_device() -> None:
     net = ShuffleExchange(4, 2, device="meta")
     assert {parameter.device.type for parameter in net.parameters()} == {"meta"}
@@ -336,13 +305,6 @@ def test_state_dict_moves_between_dtypes(sharing: str) -> None:
         back.load_state_dict(narrow.state_dict())
         for name, parameter in back.state_dict().items():
             assert torch.equal(parameter, wide.state_dict()[name].to(dtype).double())
-
-
-def test_moves_with_to() -> None:
-    net, x_BND = network(), cells(2, 8, 4)
-    expected = net(x_BND)
-    torch.testing.assert_close(net.to(torch.float32)(x_BND.float()).double(), expected, rtol=0, atol=1e-5)
-    assert net.bfloat16()(x_BND.bfloat16()).dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize("unit", UNITS)
@@ -369,20 +331,3 @@ def test_deepcopy_is_equal_and_independent() -> None:
         for parameter in twin.parameters():
             parameter.zero_()
     assert torch.equal(net(x_BND), expected)
-
-
-def test_functional_call() -> None:
-    net, other, x_BND = network(), network(), cells(2, 8, 4)
-    assert torch.equal(torch.func.functional_call(net, dict(other.named_parameters()), (x_BND,)), other(x_BND))
-
-
-def test_units_can_be_looked_up() -> None:
-    net = network()
-    assert net["0_forward"] is net.units["0_forward"]
-    assert [layer.unit for layer in net.layers(2)] == ["0_forward", "0_reverse", "1_forward", "1_reverse", "last"]
-
-
-def test_a_batch_without_rows() -> None:
-    net = ShuffleExchange(8)
-    for lengths in (None, [], torch.zeros(0, dtype=torch.int64)):
-        assert net(torch.randn(0, 5, 8), lengths=lengths).shape == (0, 5, 8)

@@ -12,7 +12,6 @@ from torch import Tensor
 from riffle import SequenceModel, ShuffleExchange
 from riffle.kernels.reference import CANDIDATE_SCALE, NORMS, residual_candidate
 from riffle.models.export import export_program, write_onnx
-from riffle.nn.merge import run_merged
 from riffle.nn.official import RESIDUAL
 from riffle.nn.switch import ResidualUnit
 from riffle.parallel import stream
@@ -91,13 +90,6 @@ def test_switch_layer() -> None:
     assert_near("output", unit(x), golden["output_f64"], 1e-10)
 
 
-def test_a_missing_variable_is_named() -> None:
-    variables = load("rse_heavy_L8_m8_b1_B2").under("var/")
-    del variables["steps_recursive/last/cand2/c/CvB"]
-    with pytest.raises(ValueError, match="layer 'last' lacks the variable 'cand2/c/CvB'"):
-        ShuffleExchange.from_official(variables)
-
-
 def test_the_unit_starts_as_the_released_one() -> None:
     unit = ResidualUnit(48)
     assert torch.sigmoid(2 * unit.residual).allclose(torch.tensor(0.9))
@@ -107,12 +99,6 @@ def test_the_unit_starts_as_the_released_one() -> None:
     for matrix in (unit.hidden_weight, unit.candidate_weight):
         assert 0.99 * limit < matrix.abs().max() <= limit
     assert pytest.approx(0.109, abs=1e-4) == CANDIDATE_SCALE
-
-
-def test_there_are_no_skip_connections() -> None:
-    net = random_network("features", blocks=3)
-    assert all(layer.skip is None for layer in net.layers(4))
-    assert sum(parameter.numel() for parameter in net.parameters()) == 7 * (16 * 4**2 + 8 * 4)
 
 
 def test_over_the_features_a_pair_depends_on_itself_alone() -> None:
@@ -182,16 +168,6 @@ def test_over_the_sequence_a_sharding_is_refused() -> None:
         random_network("sequence", sharding=sharding)
 
 
-@pytest.mark.parametrize("norm", NORMS)
-def test_several_lengths_at_once(norm: str) -> None:
-    net = random_network(norm)
-    xs_BND = [
-        torch.randn(batch, length, 4, dtype=torch.float64) for batch, length in ((2, 16), (1, 4), (3, 16), (2, 2))
-    ]
-    for together, x_BND in zip(run_merged(net, xs_BND), xs_BND, strict=True):
-        torch.testing.assert_close(together, net(x_BND), rtol=0, atol=1e-12)
-
-
 def test_exported_also_as_onnx(tmp_path: Path) -> None:
     pytest.importorskip("onnxscript")
     onnxruntime = pytest.importorskip("onnxruntime")
@@ -203,8 +179,3 @@ def test_exported_also_as_onnx(tmp_path: Path) -> None:
         symbols_BN = torch.randint(5, (3, length))
         (scores,) = session.run(None, {"symbols": symbols_BN.numpy()})
         torch.testing.assert_close(torch.from_numpy(scores), model(symbols_BN), rtol=1e-4, atol=1e-5)
-
-
-def test_norm_is_for_the_residual_unit() -> None:
-    with pytest.raises(ValueError, match="is for unit='residual'"):
-        ShuffleExchange(4, norm="sequence")

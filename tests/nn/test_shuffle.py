@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from riffle.shuffle import SHARINGS, Layer, riffle, schedule, unriffle
+from riffle.shuffle import SHARINGS, riffle, schedule, unriffle
 
 from .golden import load_json
 
@@ -39,15 +39,6 @@ def test_shuffles_are_bit_rotations() -> None:
     assert permute(riffle, list(range(n))) == [(i >> 1) | ((i & 1) << (k - 1)) for i in range(n)]
 
 
-@given(**SIZES)
-def test_bits_follow_the_formula(k: int, blocks: int, sharing: str) -> None:
-    forward, reverse = list(range(k - 1)), list(range(k - 1, 0, -1))
-    layers = schedule(k, blocks, sharing)
-    assert [layer.bit for layer in layers] == (forward + reverse) * blocks + [0]
-    assert [layer.shuffle for layer in layers] == ([1] * (k - 1) + [-1] * (k - 1)) * blocks + [0]
-    assert len(layers) == 2 * (k - 1) * blocks + 1
-
-
 @given(**SIZES, benes=st.booleans())
 def test_bits_are_what_the_shuffles_do(k: int, blocks: int, sharing: str, benes: bool) -> None:
     """Followed through the shuffles, adjacent cells differ in the layer's bit, the one with the bit clear first."""
@@ -73,15 +64,6 @@ def test_skips_join_the_same_layer_one_block_before(k: int, blocks: int, sharing
             assert layers[layer.skip].bit == layer.bit
     # The last layer takes the input of the last block, where there is a block before it.
     assert last.skip == (size * (blocks - 1) if blocks > 1 and size else None)
-
-
-@given(**SIZES)
-def test_no_skips(k: int, blocks: int, sharing: str) -> None:
-    with_skips, without = schedule(k, blocks, sharing), schedule(k, blocks, sharing, skips=False)
-    assert all(layer.skip is None for layer in without)
-    assert [(layer.unit, layer.bit, layer.shuffle) for layer in without] == [
-        (layer.unit, layer.bit, layer.shuffle) for layer in with_skips
-    ]
 
 
 def test_units_of_every_sharing() -> None:
@@ -113,19 +95,7 @@ def test_units_of_three_bits_serve_every_length(k: int, blocks: int, sharing: st
     assert units(k) == units(3)
 
 
-@given(k=st.integers(2, 10), blocks=st.integers(1, 4))
-def test_without_sharing_every_layer_has_its_own_unit(k: int, blocks: int) -> None:
-    units = [layer.unit for layer in schedule(k, blocks, "none")]
-    assert len(set(units)) == len(units)
-
-
 def test_no_benes_never_turns_back() -> None:
     layers = schedule(3, 2, benes=False)
     assert [layer.bit for layer in layers] == [0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2, 0]
     assert [layer.shuffle for layer in layers] == [1] * 12 + [0]
-
-
-@pytest.mark.parametrize("sharing", SHARINGS)
-@pytest.mark.parametrize("blocks", [1, 2, 3])
-def test_two_cells_have_one_layer(blocks: int, sharing: str) -> None:
-    assert schedule(1, blocks, sharing) == (Layer("last", 0, 0, None),)

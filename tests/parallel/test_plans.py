@@ -100,10 +100,3 @@ def test_pairs_are_those_of_the_whole_network(data: st.DataObject) -> None:
             assert held[place] ^ held[place ^ 1 << local.bit] == 1 << layer.bit
         assert (local.unit, local.shuffle, local.skip) == (layer.unit, layer.shuffle, layer.skip)
     assert held == list(range(2**k))
-
-
-@pytest.mark.parametrize("p", [1, 2, 5])
-@pytest.mark.parametrize("blocks", [1, 2, 3])
-def test_exchanges_do_not_depend_on_the_length(p: int, blocks: int) -> None:
-    for k in (2 * p, 2 * p + 1, 20, 36):
-        assert sum(layer.exchange for layer in shard_schedule(schedule(k, blocks), k, p)) == 2 * blocks

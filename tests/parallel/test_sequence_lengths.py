@@ -46,11 +46,6 @@ def test_a_unit_per_layer(ranks: Ranks, size: int, own: int) -> None:
 
 
 @pytest.mark.parametrize("size", SPREAD)
-def test_features_in_the_released_order(ranks: Ranks, size: int) -> None:
-    check(ranks, size, {"features": 4, "order": "official"}, len(MIXED), 256, MIXED)
-
-
-@pytest.mark.parametrize("size", SPREAD)
 def test_long_rows(ranks: Ranks, size: int) -> None:
     check(ranks, size, {"features": 4}, 4, 2**14, [2**14, 5000, 37, 2**13])
 
@@ -86,12 +81,6 @@ def test_traffic(ranks: Ranks, size: int) -> None:
     for rank, (forward, backward) in enumerate(answers):
         assert forward == [leave[rank], *exchanges, arrive[rank]]
         assert backward == [leave[rank], *exchanges[::-1], arrive[rank]]
-
-
-@pytest.mark.parametrize("size", SPREAD)
-def test_rows_of_one_power_are_not_dealt(ranks: Ranks, size: int) -> None:
-    for forward, backward in ranks.run(size, jobs.count, {"features": 4, "blocks": 2}, 2, 64, [64, 33]):
-        assert len(forward) == len(backward) == 4
 
 
 def test_dropout_of_every_row_is_that_of_its_power(ranks: Ranks) -> None:
