@@ -22,6 +22,8 @@ from torch.utils.checkpoint import checkpoint
 from research.bench.timing import graphed
 from research.bench.workloads import Form, Workload, WorkloadKind
 from riffle.config import override
+from riffle.kernels import Backend
+from riffle.models.sequence import SequenceModel
 from riffle.nn.graphed import Graphed
 from riffle.nn.network import ShuffleExchange
 from riffle.nn.switch import PairUnit
@@ -77,16 +79,16 @@ def dtype_of(form: Form) -> torch.dtype:
     return torch.float32 if form == "eager" else torch.bfloat16
 
 
-def _kernel_options(form: Form) -> dict[str, Any]:
-    return {"backend": "fused" if form.startswith("fused") else "reference", "recompute": form != "fused-keep"}
+def _backend(form: Form) -> Backend:
+    return "fused" if form.startswith("fused") else "reference"
 
 
 def make_network(workload: Workload, form: Form, device: torch.device) -> ShuffleExchange:
     """The workload's network, with weights rounded to bfloat16 in every form."""
     torch.manual_seed(0)
     # Rows that are replayed as graphs are captured as a whole.
-    options: dict[str, Any] = {"unit": workload.unit, "graphs": False, **_kernel_options(form)}
-    net = ShuffleExchange(workload.features, workload.blocks, device=device, **options)
+    options: dict[str, Any] = {"unit": workload.unit, "graphs": False, "recompute": form != "fused-keep"}
+    net = ShuffleExchange(workload.features, workload.blocks, device=device, backend=_backend(form), **options)
     enlarge_weights(net)
     return net.to(torch.bfloat16).to(dtype_of(form))
 
@@ -224,10 +226,11 @@ def _train_step(
 ) -> TrainStep:
     """A step on sorting; to be ``checked`` on two bins, without dropout, at a learning rate that changes no weight."""
     config, lengths = paper("sort"), workload.lengths
-    sizes: dict[str, Any] = {"features": workload.features, "blocks": workload.blocks, "unit": workload.unit}
+    network: dict[str, Any] = {"features": workload.features, "blocks": workload.blocks, "unit": workload.unit}
+    network["backend"] = _backend(form)
     config = replace(
         config,
-        model=replace(config.model, **sizes, **_kernel_options(form)),
+        model=replace(config.model, **network),
         data=replace(config.data, bins=lengths, batch=workload.batch),
         train=replace(config.train, precision="fp32" if form == "eager" else "bf16"),
     )
@@ -237,6 +240,8 @@ def _train_step(
     torch.manual_seed(0)
     objective = SymbolObjective(config)
     model = objective.build(config.model, device=device).train()
+    assert isinstance(model, SequenceModel)
+    model.network.recompute = form != "fused-keep"
     if double:
         model = model.double()
     if form == "compiled":

@@ -1,4 +1,4 @@
-"""Plots of time over length: as ``bench`` measured it, and as the cost model of ``plan`` predicts it.
+"""The plot of a result file of ``bench``: time over length.
 
 ``python -m research.bench.plots bench.json`` draws the plot of a result file again.
 """
@@ -8,23 +8,16 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from research.quantities import format_milliseconds
 from riffle.plots import INK, LAST_COLOUR, PALETTE, WIRE, new_figure, save_figure, style, style_axes
 from riffle.quantities import format_length
 
-if TYPE_CHECKING:
-    from research.bench.cost import Machine, ShardedWork
-
 FONT_SIZE, DPI = 14, 117.5
 SIZE = (1600 / DPI, 740 / DPI)
 """Inches; the text is still legible at half the size, the width of a page."""
-SHORTEST, LONGEST, MOST_RANKS = 20, 36, 10
-"""Of the cost model's plot: address bits of the shortest and longest sequence, and of the largest number of devices."""
-
 
 Curve = tuple[str, dict[int, float], str, str]
 """A label, milliseconds by length, a colour and matplotlib's format of a line."""
@@ -96,39 +89,6 @@ def _draw_lines(axes: Any, lines: list[Curve]) -> None:
     axes.tick_params(colors=INK)
     style_axes(axes)
     axes.legend(loc="upper left", frameon=False, labelcolor=INK, fontsize=13)
-
-
-def draw_cost(path: Path, work: ShardedWork, machine: Machine) -> None:
-    """Draw predicted time and share of communication up to 2^36 cells and 1,024 devices, those of ``work`` marked."""
-    from research.bench.cost import ShardedCost
-
-    def numbers(length: int, ranks: int) -> tuple[float, float, bool]:
-        cost = ShardedCost(replace(work, length=length, ranks=ranks), machine)
-        return cost.seconds, cost.communication_seconds / cost.seconds, cost.fits
-
-    with style(FONT_SIZE):
-        figure = new_figure(*SIZE)
-        times, shares = figure.subplots(1, 2)
-        for index, p in enumerate(range(0, MOST_RANKS + 1, 2)):
-            lengths = [2**k for k in range(max(SHORTEST, 2 * p), LONGEST + 1)]
-            *panels, fits = zip(*(numbers(length, 2**p) for length in lengths), strict=True)
-            label = f"{2**p:,} device{'s' * (p > 0)}"
-            for axes, values in zip((times, shares) if p else (times,), panels, strict=False):
-                fitting = [value if fit else float("nan") for value, fit in zip(values, fits, strict=True)]
-                axes.plot(lengths, values, ":", color=PALETTE[index], linewidth=1.5)
-                axes.plot(lengths, fitting, "-", color=PALETTE[index], linewidth=2.5, label=label)
-        for axes, value in zip((times, shares), numbers(work.length, work.ranks), strict=False):
-            axes.plot([work.length], [value], "o", color=LAST_COLOUR, markersize=9, zorder=5)
-            axes.set_xscale("log", base=2)
-            axes.set(xlabel="cells")
-            axes.grid(color=WIRE, alpha=0.25)
-            axes.legend(frameon=False, labelcolor=INK, fontsize=12)
-        times.set(yscale="log", ylabel=f"seconds, {'forward and backward' if work.training else 'forward'}")
-        shares.set(ylim=(0, 1), ylabel="share of communication")
-        network = f"{work.features} maps, {work.blocks} block{'s' * (work.blocks != 1)}"
-        title = f"{network}: solid where it fits, dotted where it does not"
-        figure.suptitle(title, color=INK, fontsize=FONT_SIZE)
-        save_figure(figure, path, dpi=DPI, text_as_paths=True)
 
 
 if __name__ == "__main__":

@@ -168,17 +168,12 @@ class Case(NamedTuple):
     form: Form
 
 
-def select_cases(
-    device: str, names: Sequence[str] | None = None, forms: Sequence[str] | None = None, *, attention: bool = True
-) -> list[Case]:
+def select_cases(device: str, names: Sequence[str] | None = None, forms: Sequence[str] | None = None) -> list[Case]:
     """The measurements of a run, in order; an unknown name is refused with the list of names.
 
-    ``names`` None takes all, the comparison with attention only if ``attention`` is set; ``forms`` of the table None
-    takes all that the device runs, on a CPU "eager" alone.
+    None for ``names`` takes all rows; None for ``forms`` takes all forms on a GPU, on a CPU those that are quick.
     """
     selected = list(row_names(device) if names is None else names)
-    if names is None and not attention:
-        selected.remove("attention")
     selected_forms = forms or (
         (*FORMS, *OWN_LOOP_FORMS) if device == "cuda" else ("eager", "riffle", "encoder")  # others take minutes
     )

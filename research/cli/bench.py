@@ -36,7 +36,6 @@ def bench(
             metavar="NAMES",
         ),
     ] = None,
-    attention: Annotated[bool, typer.Option(help="Also compare with an encoder on FlashAttention.")] = True,
     quick: Annotated[bool, typer.Option("--quick", help="Take fewer repeats.")] = False,
     device: Device = "auto",
     out: Annotated[
@@ -61,7 +60,7 @@ def bench(
 
     require("matplotlib")
     torch_device = torch.device(choose_device(device))
-    cases = select_cases(torch_device.type, _names(rows), _names(forms), attention=attention)
+    cases = select_cases(torch_device.type, _names(rows), _names(forms))
     record = Record(out, torch_device, commit)
     out.parent.mkdir(parents=True, exist_ok=True)
     start, right = perf_counter(), True

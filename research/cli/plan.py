@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
@@ -44,9 +43,6 @@ def plan(
     float32: Annotated[
         bool, typer.Option("--float32", help="Four bytes a number, not two; give --flops for it.")
     ] = False,
-    plot: Annotated[
-        Path | None, typer.Option(help="Draw the forward time up to 2^36 cells and 1,024 GPUs into this file.")
-    ] = None,
     json: Json = False,
 ) -> None:
     """Estimate memory, compute time and communication of one sequence spread over many GPUs.
@@ -74,12 +70,6 @@ def plan(
         pad=cast("Pad", pad),
     )
     forward, training = (ShardedCost(replace(work, training=training), machine) for training in (False, True))
-    if plot is not None:
-        from research.bench.plots import draw_cost
-
-        plot.parent.mkdir(parents=True, exist_ok=True)
-        draw_cost(plot, work, machine)
-        errors.print(f"The plot is in {plot}.", markup=False, highlight=False, soft_wrap=True)
     if json:
         print_json({"forward": _numbers(forward), "training": _numbers(training)})
         return

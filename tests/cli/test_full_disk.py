@@ -12,7 +12,6 @@ RUN = "runs/reverse"
 COMMANDS = (
     ("route", "3", "1", "0", "2", "--draw", "route.svg"),
     ("route", "3", "1", "0", "2", "--draw", "route.png"),
-    ("plan", "--length", "2^20", "--plot", "plan.png"),
     ("eval", RUN, "--lengths", "4", "--examples", "1", "--device", "cpu"),
     ("inspect", RUN, "--lengths", "4", "--examples", "1", "--probes", "1", "--length", "4", "--device", "cpu"),
     ("solve", "reverse", *"12345678" * 30, "--out", "answer.txt"),

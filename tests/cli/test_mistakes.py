@@ -273,7 +273,7 @@ WRITING = {
     "hub": ("export", RUN, "--format", "hub"),
     "solve": ("solve", "reverse", "7", "--run", RUN, "--out", "x.txt"),
     "svg": ("route", "1", "0", "--draw", "x.svg"),
-    "png": ("plan", "--plot", "x.png"),
+    "png": ("route", "1", "0", "--draw", "x.png"),
     "inspect": ("inspect", RUN, "--lengths", "4", "--examples", "2"),
 }
 

@@ -47,13 +47,6 @@ def test_what_one_gpu_cannot_hold_can_be_streamed(length: str, streams: bool) ->
     ) == streams
 
 
-def test_a_plot(tmp_path: Path) -> None:
-    files = [tmp_path / "new" / name for name in ("one.svg", "two.svg")]
-    for path in files:
-        plan(f"{COMMAND} --plot {path}")
-    assert files[0].read_bytes() == files[1].read_bytes() != b"", "the same plan gives the same file"
-
-
 @pytest.mark.parametrize(
     ("option", "message"),
     [

@@ -29,14 +29,13 @@ def test_cases() -> None:
     assert len(set(cases)) == len(cases)
     assert {case.workload.name for case in cases if case.section == "rows"} == set(BY_NAME)
     assert {case.section for case in cases} == {"rows", "curve", "attention", "own-loop"}
-    assert all(case.section != "attention" for case in select_cases("cuda", attention=False))
     latency = BY_NAME["latency"]
     selected = select_cases("cuda", ["latency"], ["fused", "eager"])
     assert selected == [Case("rows", latency, "eager"), Case("rows", latency, "fused")]
     assert {case.form for case in select_cases("cpu")} == {"eager", "riffle", "encoder"}
     own_loop = select_cases("cuda", ["own-loop"], ["gla"])
     assert {case.workload.lengths[0] for case in own_loop} == {1024, 16384, 262144}
-    assert {case.section for case in select_cases("cpu", ["attention"], attention=False)} == {"attention"}
+    assert {case.section for case in select_cases("cpu", ["attention"])} == {"attention"}
 
 
 def test_unknown_names() -> None:
