@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from research.baselines.configs import TransformerConfig
 from research.recipes import TRAINED_LENGTH, chomsky
 from research.reproduce.charts import table_figure, title
 from research.reproduce.claims import Claim, count_runs
@@ -163,9 +164,10 @@ def _baseline_spec(task: str, variant: str) -> RunSpec:
 
 
 def _shrink(spec: RunSpec) -> RunSpec:
-    small = shrink(spec)
-    heads = spec.config.model.heads
-    config = with_model_fields(small.config, features=2 * heads) if heads else small.config
+    small, model = shrink(spec), spec.config.model
+    config = small.config
+    if isinstance(model, TransformerConfig) and model.heads is not None:
+        config = with_model_fields(config, features=2 * model.heads)
     return replace(small, config=config, measure=partial(score_lengths, lengths=(41, 70)))
 
 
