@@ -177,7 +177,7 @@ ADAMAX = OptimizerEntry(make_adamax, width_factor=float)
 PLATEAU_FACTOR = 0.7
 """What the learning rate is multiplied by on a plateau."""
 HIGH_LOSS = 1e6
-"""An average in place of one that is not there: no loss is above it."""
+"""Initial value of the averages: no loss is above it."""
 
 
 class Plateau(LinearDecay):

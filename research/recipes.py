@@ -28,7 +28,7 @@ def preprint(task: str) -> RunConfig:
     """The paper's network with the training settings of the code at the time of the preprint.
 
     Twice the learning rate of the released code, falling on plateaus of the loss, a tenth of its weight decay, half of
-    its batch, and noise in place of dropout.
+    its batch, and noise instead of dropout.
     """
     config = paper(task)
     train = replace(config.train, learning_rate=0.0025, schedule="short-plateau", weight_decay=0.001)

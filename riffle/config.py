@@ -92,9 +92,9 @@ class DataConfig:
     full: Share = 0.0
     """Fraction of a bin's examples that are exactly as long as the bin."""
     above: Share = 0.0
-    """Fraction of a bin's examples that are longer than a power of two by a number of every order, most often a few."""
+    """Fraction of a bin's examples whose length exceeds a power of two by a log-uniform number."""
     cropped: Share = 0.0
-    """Fraction of a bin's examples whose answer has no room in the bin and is cropped, where a task has such ones."""
+    """Fraction of a bin's examples whose answer is longer than the bin and is cropped, for tasks with long answers."""
     longest: CountOrZero = 0
     """Longest input; larger bins hold inputs of all lengths up to it. 0 for the largest bin."""
     structure: Share = 0.0
@@ -242,7 +242,7 @@ trials that taught readers nothing; a few committed results set them, and their 
 belongs to a schedule now.
 """
 OBSERVING = ("train.log_every", "train.evaluate_every", "train.evaluate_lengths", "train.checkpoint_every")
-"""Fields that change what is recorded of a training and not the training, see :func:`training_differences`."""
+"""Fields that change what is logged and evaluated but not what is trained, see :func:`training_differences`."""
 T = TypeVar("T")
 
 

@@ -134,7 +134,7 @@ def paper_reader() -> LambadaRunConfig:
 
 
 def lambada() -> LambadaRunConfig:
-    """The most accurate reader: the residual unit over 96 positions, told of mentions, trained with renamed words."""
+    """The most accurate reader: the residual unit over 96 positions, with counts of mentions and renamed words."""
     config = paper_reader()
     return replace(
         config,

@@ -29,7 +29,7 @@ from riffle.kernels.gated_switch import load, scramble, store
 LIMIT = tl.constexpr(0.9)
 """Arguments of nonlinearities outside ±0.9 are saturated."""
 CANDIDATE, INPUT = tl.constexpr(0), tl.constexpr(0x9E3779B9)
-"""What is added to the seed of dropout, of the candidates and of the cells that come in."""
+"""Offsets of the dropout seed: for the candidates and for the input cells."""
 
 
 @triton.jit
@@ -183,7 +183,7 @@ def steps_backward(
                 b_reset, b_state = load(p_step_gates + reset, mask, False), load(p_step_states + at, mask, False)
                 b_grad_reset = _through_clip(0.5 * b_sums[block] * b_state, b_reset, grad_saturation)
                 store(p_step_grad_gates + reset, b_grad_reset, mask, False)
-                # What the diagonal gates have copied comes back from where it went.
+                # The gradients of features that the diagonal gates copied return to the cells they came from.
                 origin = _origin(columns, D)
                 target = cell[:, None] - origin[None, :]
                 copied = mask & _within(target, width)
@@ -314,7 +314,7 @@ def _argument(b_sum, p_bias, columns, D: tl.constexpr, p_kept):
 
 @triton.jit
 def _clip(x):
-    """Clip to ±1; what is not a number stays so, and is found in the loss."""
+    """Clip to ±1; NaN stays NaN, so that the loss shows it."""
     x = tl.maximum(x, -1.0, propagate_nan=tl.PropagateNan.ALL)
     return tl.minimum(x, 1.0, propagate_nan=tl.PropagateNan.ALL)
 
@@ -332,7 +332,7 @@ def _excess(x):
 
 @triton.jit
 def _through_clip(b_grad, x, grad_excess):
-    """The gradient of an argument, from those of what was clipped to ±1 and of its excess."""
+    """The gradient of an argument, from the gradients of its value clipped to ±1 and of its excess."""
     b_sign = tl.where(x > LIMIT, 1.0, tl.where(x < -LIMIT, -1.0, 0.0))
     return tl.where(tl.abs(x) < 1.0, b_grad, 0.0) + grad_excess * b_sign
 
@@ -352,7 +352,7 @@ def _within(cell, width):
 @triton.jit
 def _keep(p_seed, STREAM: tl.constexpr, first, at, rate):
     """What dropout multiplies elements by, 0 or 1 / (1 - rate): the same for the same seed, forward and backward."""
-    # Numbers of elements are 32 bits wide: their high part goes into the seed. See gated_switch.py.
+    # Element numbers have 32 bits: their high part goes into the seed, see gated_switch.py.
     seed = scramble((tl.load(p_seed) + STREAM + (first >> 32)).to(tl.uint32))
     elements = (first & 0xFFFFFFFF).to(tl.uint32) + at.to(tl.uint32)
     random = (scramble(scramble(elements) + seed) >> 8).to(tl.float32) * 5.9604644775390625e-08

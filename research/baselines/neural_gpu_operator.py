@@ -115,7 +115,7 @@ def _flipped(weight: Tensor, dtype: torch.dtype) -> Tensor:
 def _weight_gradient(grad: Tensor, read: Tensor) -> tuple[Tensor, Tensor]:
     """The gradients of a convolution's weight and bias over all rows; ``read`` has one row more at its start."""
     rows = grad.shape[0] - 1
-    # The sums are long and the weight is small: parts of the rows by themselves occupy all of a GPU.
+    # The sums are long and the weight is small: summing parts of the rows separately occupies the whole GPU.
     parts = math.gcd(rows, PARTS)
     grad_PGK = grad[:rows].unflatten(0, (parts, -1)).mT
     taps = [read[tap : tap + rows].unflatten(0, (parts, -1)) for tap in range(3)]
@@ -160,14 +160,14 @@ def _steps(
 
 def _empty_results(x_CD: Tensor, batches: list[int], widths: list[int], dtype: torch.dtype) -> Any:
     rows, features = kept_rows(batches, widths), x_CD.shape[1]
-    # What the convolutions read has a row more at its start, the left neighbour of the first row of all.
+    # The inputs of the convolutions begin with one more row: the left neighbour of the first row.
     sizes = ((rows + 2, 1), (rows + 2, 1), (rows + 1, 2), (rows + 1, 1))
     kept = (x_CD.new_empty(size, count * features, dtype=dtype) for size, count in sizes)
     return torch.empty_like(x_CD), x_CD.new_empty(sum(batches)), *kept
 
 
 @_steps.register_fake
-def _(x_CD: Tensor, *rest: Any) -> Any:
+def _steps_fake(x_CD: Tensor, *rest: Any) -> Any:
     batches, widths, _, _, _, dtype = rest[-6:]
     return _empty_results(x_CD, batches, widths, dtype)
 
@@ -206,7 +206,9 @@ def _steps_backward(
 
 
 @_steps_backward.register_fake
-def _(grad_CD: Tensor, _: Tensor, x_CD: Tensor, active_C: Tensor, gates: Tensor, weight: Tensor, *rest: Any) -> Any:
+def _steps_backward_fake(
+    grad_CD: Tensor, grad_S: Tensor, x_CD: Tensor, active_C: Tensor, gates: Tensor, weight: Tensor, *rest: Any
+) -> Any:
     parameters = (gates, gates[:, 0], weight, weight[:, 0])
     return torch.empty_like(x_CD), *(x_CD.new_empty(parameter.shape) for parameter in parameters)
 
@@ -252,7 +254,7 @@ def run_steps(
         scales: By what the saturation of each batch is multiplied.
         input_dropout: Dropout rate of the cells that come in.
         dropout: That of the candidates.
-        dtype: Of the products' operands, and of what is kept for the backward pass.
+        dtype: The type of the products' operands and of what is kept for the backward pass.
     """
     seed = torch.randint(2**31, (1,), device=x_CD.device) if input_dropout or dropout else None
     batches, widths = (list(sizes) for sizes in zip(*shapes, strict=True))

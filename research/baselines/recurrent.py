@@ -30,7 +30,7 @@ class Recurrent(BaselineModel, tags=["recurrent"]):
         cell: "lstm" or "gru".
         layers: Layers.
         reads_first: Whether it reads all of the input, in one direction, and then answers at as many blanks after it,
-            as recurrent networks do that count what they have read.
+            as recurrent networks that count do.
         dropout: Dropout rate of every layer's input.
 
     Examples::

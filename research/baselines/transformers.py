@@ -32,7 +32,7 @@ ALIBI_EARLIER = 0.5
 DISTANCE_BIAS = 0.02
 """Standard deviation of the initial biases of relative positions."""
 MERGED_LENGTH = 128
-"""Batches of lengths up to this run as one with a mask: shorter ones are a matter of launches, longer ones of work."""
+"""Batches up to this length run as one with a mask: short ones are bound by launches, long ones by arithmetic."""
 
 
 def choose_heads(features: int) -> int:
@@ -127,7 +127,8 @@ class Attention(nn.Module):
         code_KD = position_code(steps_K, self.distance.in_features).to(self.distance.weight.dtype)
         key_HEK = self.distance(code_KD).unflatten(-1, (self.heads, -1)).permute(1, 2, 0)
         score_BHNK = (query_BHNE + self.distance_bias) @ key_HEK.to(query_BHNE.dtype) * query_BHNE.shape[3] ** -0.5
-        # Row i wants the distances from -i on: with one number more in each, rows of one less begin where they should.
+        # Row i needs the distances from -i on. Padding each row by one number and then reading rows of the old length
+        # shifts every row by one more than the row before.
         flat_BHX = F.pad(score_BHNK, (0, 1)).flatten(-2)[..., length - 1 : length - 1 + length * (2 * length - 1)]
         return flat_BHX.unflatten(-1, (length, -1))[..., :length].contiguous()
 

@@ -126,7 +126,7 @@ class UniversalStack(nn.Module):
 
     def forward(self, x_BND: Tensor, memory_BMD: Tensor | None = None) -> Tensor:
         """Map a sequence to a sequence."""
-        # States have the type of the weights even where autocast has made the input a shorter one.
+        # States have the type of the weights even where autocast made the input a shorter type.
         s_BND = self.dropout(x_BND).to(self.step_signal.weight.dtype)
         positions_N = torch.arange(x_BND.shape[1], device=x_BND.device)
         if self.training and self.offset:

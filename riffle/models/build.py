@@ -13,7 +13,7 @@ from riffle.registry import load
 
 
 class WithoutValues(TorchFunctionMode):
-    """Where models are built on the device "meta": drawing numbers there would load all of torch's compiler."""
+    """Leaves initial weights undrawn, for models on the device "meta": drawing there would load torch's compiler."""
 
     draws = (nn.init.normal_, nn.init.uniform_, nn.init.kaiming_uniform_, Tensor.uniform_)
 

@@ -40,7 +40,7 @@ def export_program(model: nn.Module, length: int) -> tuple[ExportedProgram, Leng
     length have no bound.
     """
     symbols_BN = torch.zeros(2, length, dtype=torch.int64)
-    # No other lengths go with 1 or 2, and torch fixes a size of 1.
+    # Lengths 1 and 2 are powers of two by themselves, and torch specialises a dimension of size 1.
     free = {0: Dim("batch"), 1: Dim.AUTO if length > 2 else Dim.STATIC}
     program = torch.export.export(model, (symbols_BN,), dynamic_shapes=(free,))
     (name,) = program.graph_signature.user_inputs

@@ -26,7 +26,7 @@ def write_checkpoint(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write named tensors and their checksum as safetensors, atomically."""
     # Safetensors refuses tensors that share memory or are not contiguous; copies are neither.
     copies = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    # One entry of metadata: with two, their order and so the bytes of the file would change from run to run.
+    # One metadata entry only: the order of two, and with it the bytes of the file, would change from run to run.
     content = save(copies, {"format": f"{FORMAT} {NO_CHECKSUM.decode()}"})
     write_atomically(path, content.replace(NO_CHECKSUM, f"{zlib.crc32(content):08x}".encode(), 1))
 

@@ -209,7 +209,7 @@ def batch_rows(length: int, examples: int, device: torch.device) -> int:
 def estimate_seconds(model: SymbolModel, lengths: Sequence[int], examples: int) -> float:
     """Seconds for all examples of these lengths, extrapolated from shorter ones by the power law between two of them.
 
-    The least of several times counts, because other programs of the machine can only make them longer.
+    The shortest of several measurements counts: other programs of the machine can only slow one down.
     """
     device = next(model.parameters()).device
 

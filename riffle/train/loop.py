@@ -94,7 +94,7 @@ def _train(
     set_matrix_precision(settings.precision)
     torch.manual_seed(settings.seed)
     objective = make_objective(config, run.folder, device, ranks)
-    # Weights drawn on a GPU would depend on its number of multiprocessors, so a seed would mean other ones elsewhere.
+    # Weights are drawn on the CPU: on a GPU the same seed gives others where the number of multiprocessors differs.
     model = objective.build(config.model).to(device)
     resumed = run.checkpoint.exists()
     if settings.start and not resumed:

@@ -39,7 +39,7 @@ class Objective(Protocol):
         """A model with initial weights."""
 
     def draw(self, steps: int, generator: torch.Generator) -> Examples:
-        """Fresh examples for so many steps; captured in a CUDA graph, so it must not wait for the device."""
+        """Fresh examples for several steps; captured in a CUDA graph, so it must not wait for the device."""
 
     def loss(self, model: Any, examples: Examples) -> tuple[Tensor, CountCorrect]:
         """The loss of the examples of one step; captured as well."""
@@ -71,7 +71,7 @@ class SymbolObjective:
 
         def one_bin(index: int) -> tuple[Tensor, ...]:
             batch = sample_bin(self.task, data, index, steps * data.batch * size, generator=generator)
-            # Examples that are drawn once are none of those that are held out.
+            # A fixed training set has no held-out examples.
             trained_R = torch.ones_like(batch.inputs[:, 0]) if data.examples else ~held_out(batch.inputs)
             if data.offset:
                 batch = move_right(batch, data.offset, generator=generator)

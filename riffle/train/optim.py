@@ -94,8 +94,8 @@ def clip_and_perturb(model: nn.Module, train: TrainConfig, learning_rate: Tensor
     if train.gradient_noise:
         clipped = gradients(model)
         sizes = [gradient.numel() for gradient in clipped]
-        # From the generator that is equal on all ranks: noise of their own would make their weights differ. Not by
-        # nn.init.trunc_normal_, which in torch 2.13 draws until the host sees that all numbers lie within.
+        # All ranks draw the same noise, so that their weights stay equal. nn.init.trunc_normal_ would wait for the
+        # device: in torch 2.13 it draws again until the host sees that all numbers are within bounds.
         noise = clipped[0].new_empty(sum(sizes)).uniform_(-WITHIN, WITHIN, generator=generator).erfinv_()
         parts = (noise * (learning_rate * (train.gradient_noise * math.sqrt(2)))).split(sizes)
         torch._foreach_add_(clipped, [part.view_as(each) for part, each in zip(parts, clipped, strict=True)])

@@ -52,13 +52,12 @@ def test_a_bin_has_its_own_lengths_and_a_few_shorter(index: int) -> None:
     assert_uniform(lengths[~own], 1, BINS[index - 1])
 
 
-def test_the_first_bin_has_nothing_shorter() -> None:
+def test_bins_with_nothing_or_only_shorter() -> None:
     assert_uniform(lengths_of(0, 0.05), 1, BINS[0])
-
-
-def test_no_shorter_examples_or_only_shorter() -> None:
     assert_uniform(lengths_of(1, 0.0), 9, 16)
     assert_uniform(lengths_of(1, 1.0), 1, 8)
+    assert (sample_lengths(50, 1, 1, 0.5, generator=seeded(0)) == 1).all()
+    assert set(sample_lengths(50, 2, 2, 0.5, generator=seeded(0)).tolist()) == {1, 2}
 
 
 def test_a_share_of_a_bin_is_as_long_as_it() -> None:
@@ -170,11 +169,6 @@ def test_examples_of_earlier_recipes_stay_the_same(name: str) -> None:
     batch = sample_bin(TASKS[name], DataConfig(bins=BINS, full=0.2), 2, 48, generator=seeded(3))
     examples = batch.inputs.numpy().tobytes() + batch.targets.numpy().tobytes()
     assert zlib.crc32(examples) == EXAMPLES_BEFORE_STRUCTURE[name]
-
-
-def test_a_bin_of_length_one() -> None:
-    assert (sample_lengths(50, 1, 1, 0.5, generator=seeded(0)) == 1).all()
-    assert set(sample_lengths(50, 2, 2, 0.5, generator=seeded(0)).tolist()) == {1, 2}
 
 
 def test_drawing_depends_on_the_generator_alone() -> None:

@@ -74,6 +74,8 @@ IMPOSSIBLE = {
         {"evaluate_every": -1},
         {"evaluate_lengths": (0,)},
         {"checkpoint_every": 0},
+        {"average": 1.0},
+        {"keep": "best", "evaluate_every": 0},
     ],
 }
 
