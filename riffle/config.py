@@ -122,7 +122,7 @@ class PassageDataConfig(DataConfig):
     shorter: Share = 0.0
     """Not used for passages, like full, above, cropped, longest, structure, offset and examples."""
     corpus: str = "data/lambada"
-    """Folder that riffle lambada prepare wrote."""
+    """Folder of a prepared corpus."""
     share: Share = 1.0
     """Fraction of the training passages that is used, from the first books on."""
     words: Count = 60_000

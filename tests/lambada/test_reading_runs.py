@@ -47,12 +47,6 @@ def config_of(kind: str, corpus: Path, *changes: str) -> LambadaRunConfig:
     return changed
 
 
-def test_a_share_lies_in_0_to_1(synthetic_corpus: Path) -> None:
-    for name, value, expected in (("share", -0.1, "at least 0"), ("rename", 1.5, "at most 1")):
-        with pytest.raises(ValueError, match=rf"data\.{name} must be {expected}, got {value}"):
-            check_config(config_of("gru", synthetic_corpus, f"data.{name}={value}"))
-
-
 @pytest.mark.parametrize(
     ("kind", "change"),
     [(kind, "data.words=40") for kind in MODELS]
@@ -175,6 +169,11 @@ def test_a_run_keeps_its_words_and_needs_no_corpus(trained: Path, tmp_path: Path
     assert make_lambada_objective(gone, trained).vocabulary.known == make_lambada_objective(config).vocabulary.known
 
 
-def test_one_number_of_positions(synthetic_corpus: Path) -> None:
-    with pytest.raises(ValueError, match=r"data.bins must be one number of positions .*, got \[16, 32\]"):
-        check_config(config_of("shuffle-exchange", synthetic_corpus, "data.bins=16,32"))
+def test_settings_that_cannot_be(synthetic_corpus: Path) -> None:
+    for change, message in (
+        ("data.share=-0.1", "data.share must be at least 0, got -0.1"),
+        ("data.rename=1.5", "data.rename must be at most 1, got 1.5"),
+        ("data.bins=16,32", r"data.bins must be one number of positions .*, got \[16, 32\]"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            check_config(config_of("shuffle-exchange", synthetic_corpus, change))

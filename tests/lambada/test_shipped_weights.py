@@ -34,11 +34,8 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_it_is_small_enough() -> None:
+def test_it_is_small_and_reads(elsewhere: None) -> None:
     assert sum(file.stat().st_size for file in FOLDER.iterdir()) <= 26e6
-
-
-def test_it_reads(elsewhere: None) -> None:
     reader = TrainedReader(find_reader(None))
     assert reader.run.folder == FOLDER
     assert sum(parameter.numel() for parameter in reader.model.parameters()) <= 12e6

@@ -42,9 +42,3 @@ def test_no_text_is_too_odd(text: str) -> None:
     tokens = tokenise(text)
     assert all(token and not any(char.isspace() for char in token) for token in tokens)
     assert [token for chunk in text.replace(". . .", "...").split() for token in tokenise_chunk(chunk)] == tokens
-
-
-def test_words_survive() -> None:
-    text = "It was the best of times"
-    assert tokenise(text) == text.lower().split()
-    assert tokenise("") == []

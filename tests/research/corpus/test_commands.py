@@ -45,12 +45,6 @@ def test_the_official_archive(tmp_path: Path) -> None:
     assert list(report["splits"]) == ["train", "validation", "within", "development", "test"]
 
 
-def test_help_says_what_to_download() -> None:
-    text = " ".join(succeed("lambada", "prepare", "--help").out.replace("│", " ").split())
-    assert "zenodo.org/records/2630551" in text
-    assert "wiki-news-300d-1M.vec" in text
-
-
 def test_mistakes(tmp_path: Path) -> None:
     out = ("--out", tmp_path / "out")
     for arguments, message in (

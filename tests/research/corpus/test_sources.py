@@ -195,12 +195,6 @@ def test_an_archive_cut_short(kept: int, name: str, mode: str, tmp_path: Path) -
         [text.read() for text in source_texts(path)]
 
 
-def test_a_text_that_is_not_utf8(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_bytes("caf\xe9".encode("latin1"))
-    with pytest.raises(ValueError, match=r"a\.txt is not UTF-8 \(byte 3\): convert it"):
-        next(source_texts(tmp_path)).read()
-
-
 def test_paths_that_are_nothing(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="does not exist"):
         list(source_texts(tmp_path / "none.txt"))
