@@ -1,7 +1,6 @@
-"""Whether all shipped weights answer bit for bit as before, on the CPU.
+"""Whether all shipped weights answer bit for bit as before on the CPU: ``python -m research.ship.same_answers FILE``.
 
-    python -m research.ship.same_answers before.pt      # with the code before a change: writes what they answer
-    python -m research.ship.same_answers before.pt      # with the code after it: compares
+The first run, with the code before a change, writes the answers to FILE; the next one compares.
 """
 
 from __future__ import annotations
