@@ -45,5 +45,6 @@ def test_imports_point_one_way() -> None:
 
 
 def test_an_import_inside_a_function_counts() -> None:
-    source = "def f():\n    from riffle.cli import main\n    from riffle import ShuffleExchange\n    import research.cli\n"
+    lines = ("from riffle.cli import main", "from riffle import ShuffleExchange", "import research.cli")
+    source = "\n    ".join(("def f():", *lines))
     assert imported(ast.parse(source)) == {"cli", "research"}
