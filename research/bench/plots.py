@@ -24,37 +24,26 @@ Curve = tuple[str, dict[int, float], str, str]
 
 
 def draw_bench(record: Mapping[str, Any], *paths: Path) -> bool:
-    """Draw time over length, beside its lower bound and beside attention; False if there is nothing to draw."""
-    panels = {section: lines for section in ("curve", "attention") if (lines := _lines(record[section], section))}
-    if not panels:
+    """Draw time over length beside attention and the lower bound; False if a line has no times."""
+    section = record["attention"]
+    lines: list[Curve] = [
+        ("6-layer encoder, FlashAttention", _by_length(section, "encoder", "milliseconds"), LAST_COLOUR, "s-"),
+        ("riffle", _by_length(section, "ours", "milliseconds"), PALETTE[0], "o-"),
+        ("its floor: FLOPs at a matrix product's rate", _by_length(section, "ours", "floor_milliseconds"), WIRE, "--"),
+    ]
+    if not all(times for _, times, _, _ in lines):
         return False
+    rows = list(section.values())
+    dtype = next(entry["dtype"] for row in rows for entry in row["forms"].values() if "dtype" in entry)
     with style(FONT_SIZE):
         figure = new_figure(*SIZE)
-        for axes, (section, lines) in zip(
-            figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True
-        ):
-            _draw_lines(axes, lines)
-            rows = list(record[section].values())
-            dtype = next(entry["dtype"] for row in rows for entry in row["forms"].values() if "dtype" in entry)
-            blocks = f"{rows[0]['blocks']} block{'s' * (rows[0]['blocks'] > 1)}"
-            title = f"{rows[0]['features']} maps, {blocks}, batch 1, {dtype}"
-            axes.set_title(title, color=INK, fontsize=FONT_SIZE)
+        axes = figure.subplots()
+        _draw_lines(axes, lines)
+        title = f"{rows[0]['features']} maps, {rows[0]['blocks']} blocks, batch 1, {dtype}"
+        axes.set_title(title, color=INK, fontsize=FONT_SIZE)
         figure.suptitle(record["device"], color=INK, fontsize=FONT_SIZE)
         save_figure(figure, *paths, dpi=DPI, text_as_paths=True)
     return True
-
-
-def _lines(section: Mapping[str, Any], name: str) -> list[Curve]:
-    """The lines of a panel; none where a model that it compares has no times."""
-    network = "curve" if name == "curve" else "ours"
-    lines: list[Curve] = [
-        ("riffle", _by_length(section, network, "milliseconds"), PALETTE[0], "o-"),
-        ("its floor: FLOPs at a matrix product's rate", _by_length(section, network, "floor_milliseconds"), WIRE, "--"),
-    ]
-    if name == "attention":
-        encoder = _by_length(section, "encoder", "milliseconds")
-        lines.insert(0, ("6-layer encoder, FlashAttention", encoder, LAST_COLOUR, "s-"))
-    return lines if all(times for _, times, _, _ in lines) else []
 
 
 def _by_length(section: Mapping[str, Any], prefix: str, number: str) -> dict[int, float]:

@@ -43,9 +43,9 @@ OWN_LOOP_FORMS: dict[Form, str] = {
 }
 """A module in a user's own loop; all have about as many parameters."""
 DEVICE_FORMS: dict[str, tuple[Form, ...]] = {"cuda": tuple(FORMS), "cpu": ("eager", "compiled")}
-Section = Literal["rows", "curve", "attention", "own-loop"]
+Section = Literal["rows", "attention", "own-loop"]
 SECTIONS: tuple[Section, ...] = get_args(Section)
-"""Parts of the result file: the table, time over length, the comparison with attention, and users' own loops."""
+"""Parts of the result file: the table, the comparison with attention, and users' own loops."""
 
 
 @dataclass(frozen=True)
@@ -107,13 +107,6 @@ WORKLOADS: dict[str, tuple[Workload, ...]] = {
     ),
 }
 """The rows of the table, for each type of device."""
-CURVE: dict[str, tuple[Workload, ...]] = {
-    device: tuple(Workload(f"curve-{length}", "inference", 96, 1, (length,), graph=True) for length in lengths)
-    for device, lengths in {
-        "cuda": (K, 4 * K, 16 * K, 64 * K, 256 * K, M, 2 * M),
-        "cpu": (256, K, 4 * K, 16 * K),
-    }.items()
-}
 ATTENTION: dict[str, tuple[tuple[Workload, Workload], ...]] = {
     device: tuple(
         (
@@ -134,13 +127,7 @@ _STEP: tuple[Form, ...] = tuple(form for form in OWN_LOOP_FORMS if form.startswi
 _ALL: tuple[Form, ...] = tuple(
     form for form in OWN_LOOP_FORMS if not (form.startswith("riffle") and form.endswith(("-compiled", "-reduced")))
 )
-_LONG: tuple[Form, ...] = (
-    "riffle",
-    "riffle-graphs",
-    "encoder",
-    "gla",
-    "gated-deltanet",
-)  # there the device takes all the time
+_LONG: tuple[Form, ...] = ("riffle", "riffle-graphs", "encoder", "gla", "gated-deltanet")  # the host does not matter
 OWN_LOOP: dict[str, tuple[tuple[Workload, tuple[Form, ...]], ...]] = {
     "cuda": (
         (Workload("own-step-256", "plain training step", 192, 1, (256,), batch=64), _STEP),
@@ -192,8 +179,6 @@ def select_cases(device: str, names: Sequence[str] | None = None, forms: Sequenc
     ]
     network_form: Form = "fused" if device == "cuda" else "eager"
     encoder_form: Form = "compiled" if device == "cuda" else "eager"
-    if "curve" in selected:
-        cases += [Case("curve", workload, network_form) for workload in CURVE[device]]
     if "attention" in selected:
         for network, encoder in ATTENTION[device]:
             cases += [Case("attention", network, network_form), Case("attention", encoder, encoder_form)]
@@ -206,4 +191,4 @@ def select_cases(device: str, names: Sequence[str] | None = None, forms: Sequenc
 def row_names(device: str) -> tuple[str, ...]:
     """Every name that ``--rows`` takes on a type of device."""
     own = (workload.name for workload, _ in OWN_LOOP[device])
-    return (*(workload.name for workload in WORKLOADS[device]), "curve", "attention", "own-loop", *own)
+    return (*(workload.name for workload in WORKLOADS[device]), "attention", "own-loop", *own)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from time import perf_counter
 from typing import Annotated, Any
@@ -13,9 +13,11 @@ from rich.progress import Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from research.bench.record import Record, format_error, format_time
-from research.quantities import format_milliseconds, format_share
+from research.quantities import format_share
 from riffle.cli.display import Device, Json, choose_device, errors, output, print_json, require, titled_table
-from riffle.quantities import format_bytes, format_length
+from riffle.quantities import format_bytes
+
+TITLES = {"rows": "speed", "attention": "against attention", "own-loop": "in one's own loop"}
 
 
 def bench(
@@ -90,11 +92,9 @@ def bench(
         print_json(record.content)
     else:
         output.print(f"{record.content['device']}: {_rates(record.content)}", highlight=False, soft_wrap=True)
-        tables: dict[str, Callable[[Any], Table]]
-        tables = {"rows": _table, "curve": _curve, "attention": _attention, "own-loop": _own_loop}
-        for section, table in tables.items():
+        for section, title in TITLES.items():
             if record.content[section]:
-                output.print(table(record.content[section]))
+                output.print(_table(record.content[section], title))
     where = f"{out}, the plot in {plots[0]} and {plots[1]}" if drawn else f"{out}"
     errors.print(f"The measurements are in {where}.", markup=False, highlight=False, soft_wrap=True)
     if not right:
@@ -110,7 +110,7 @@ def _rates(record: Mapping[str, Any]) -> str:
     return f"{rates['product'] / 1e12:.3g} TFLOP/s, {rates['copy'] / 1e12:.3g} TB/s ({rates['description']})"
 
 
-def _table(rows: Mapping[str, Any], title: str = "speed") -> Table:
+def _table(rows: Mapping[str, Any], title: str) -> Table:
     table = titled_table(title, "row", "form", "time", "memory", "of the floor", "error", left=("row", "form"))
     for name, row in rows.items():
         for index, (form, entry) in enumerate(row["forms"].items()):
@@ -119,30 +119,3 @@ def _table(rows: Mapping[str, Any], title: str = "speed") -> Table:
             table.add_row("" if index else name, form, escape(format_time(entry)), size, reached, format_error(entry))
         table.add_section()
     return table
-
-
-def _curve(rows: Mapping[str, Any]) -> Table:
-    row = next(iter(rows.values()))
-    title = f"over length: {row['features']} maps, {row['blocks']} block"
-    table = titled_table(title, "cells", "time", "floor", "error")
-    for row in rows.values():
-        for entry in row["forms"].values():
-            floor = format_milliseconds(entry["floor_milliseconds"]) if "floor_milliseconds" in entry else ""
-            table.add_row(format_length(row["lengths"][0]), escape(format_time(entry)), floor, format_error(entry))
-    return table
-
-
-def _attention(rows: Mapping[str, Any]) -> Table:
-    title = f"against attention: {next(iter(rows.values()))['features']} maps"
-    table = titled_table(title, "cells", "this network", "encoder", "times as fast")
-    entries = {name: next(iter(row["forms"].values())) for name, row in rows.items()}
-    for length in dict.fromkeys(row["lengths"][0] for row in rows.values()):
-        both = [entries.get(f"{model}-{length}", {}) for model in ("ours", "encoder")]
-        times = [entry["milliseconds"] for entry in both if "milliseconds" in entry]
-        ratio = f"{times[1] / times[0]:.2g}" if len(times) == 2 else ""
-        table.add_row(format_length(length), *(escape(format_time(entry)) if entry else "" for entry in both), ratio)
-    return table
-
-
-def _own_loop(rows: Mapping[str, Any]) -> Table:
-    return _table(rows, "in one's own loop")

@@ -21,7 +21,6 @@ from . import tiny
 def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Tiny workloads for the CPU, in an empty working directory."""
     monkeypatch.setitem(workloads.WORKLOADS, "cpu", (tiny.INFERENCE, tiny.STEP))
-    monkeypatch.setitem(workloads.CURVE, "cpu", tiny.CURVE)
     monkeypatch.setitem(workloads.ATTENTION, "cpu", ((tiny.OURS, tiny.ENCODER),))
     own_loop = [(workload, ("riffle", "encoder", "gla")) for workload in tiny.OWN_LOOP[1:]]
     monkeypatch.setitem(workloads.OWN_LOOP, "cpu", own_loop)
@@ -43,9 +42,8 @@ def test_everything(small: Path) -> None:
     assert run["command"] == "python -m research bench --device cpu --quick --commit abc"
     assert min(run["ceilings"]["product"], run["ceilings"]["copy"]) > 0
     assert record["rows"].keys() == {"short", "step"}
-    assert record["curve"].keys() == {"curve-8", "curve-32"}
     assert record["attention"].keys() == {"ours-16", "encoder-16"}
-    for section in ("rows", "curve", "attention"):
+    for section in ("rows", "attention"):
         for name, row in record[section].items():
             assert row["forms"]["eager"]["milliseconds"] > 0
             assert section != "rows" or name in result.out
@@ -73,7 +71,7 @@ def test_later_runs_add_to_the_file(small: Path) -> None:
     before = json.loads(out.read_text())
     assert before["rows"].keys() == {"short"}
     assert not list(out.parent.glob("*.png")), "there is nothing to draw"
-    after = bench("--rows", "step, curve", "--out", out, "--json").json
+    after = bench("--rows", "step, attention", "--out", out, "--json").json
     assert after == json.loads(out.read_text())
     assert after["rows"].keys() == {"short", "step"}
     assert after["rows"]["short"] == before["rows"]["short"]

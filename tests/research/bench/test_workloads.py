@@ -28,7 +28,7 @@ def test_cases() -> None:
     cases = select_cases("cuda")
     assert len(set(cases)) == len(cases)
     assert {case.workload.name for case in cases if case.section == "rows"} == set(BY_NAME)
-    assert {case.section for case in cases} == {"rows", "curve", "attention", "own-loop"}
+    assert {case.section for case in cases} == {"rows", "attention", "own-loop"}
     latency = BY_NAME["latency"]
     selected = select_cases("cuda", ["latency"], ["fused", "eager"])
     assert selected == [Case("rows", latency, "eager"), Case("rows", latency, "fused")]

@@ -17,4 +17,3 @@ OWN_LOOP = tuple(
     Workload(f"own-{kind.split()[-1]}", kind, 8, 2, (16,), batch=2)
     for kind in ("plain forward", "plain forward and backward", "plain training step")
 )
-CURVE = tuple(Workload(f"curve-{length}", "inference", 8, 1, (length,)) for length in (8, 32))
