@@ -16,31 +16,12 @@ from research.files import command_line, write_result
 from research.reproduce.claims import Claim
 from research.reproduce.results import Result, read_results
 from research.reproduce.specs import RunSpec, shrink, with_train
-from riffle.config import Count, NotNegative
 from riffle.environment import environment
 from riffle.files import read_json
 from riffle.plots import save_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-
-class TimingPoint(TypedDict):
-    """Time and memory at one length."""
-
-    length: Count
-    milliseconds: NotNegative
-    peak_bytes: int | None
-
-
-class TimingSeries(TypedDict):
-    """One model's times over length."""
-
-    model: str
-    work: str
-    points: list[TimingPoint]
-    slope: float | None
-    stopped: str | None
 
 
 class TimingResult(TypedDict):
@@ -51,7 +32,7 @@ class TimingResult(TypedDict):
     device: str
     versions: dict[str, Any]
     commands: list[dict[str, str]]
-    series: list[TimingSeries]
+    series: list[dict[str, Any]]
 
 
 @dataclass(frozen=True, kw_only=True)

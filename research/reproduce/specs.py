@@ -33,19 +33,15 @@ PAPER_LENGTHS = EvaluationSpec((8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096),
 """The lengths of the paper's figures, with the paper's number of examples."""
 
 
-def accuracy_at(*tests: EvaluationSpec) -> Measure:
-    """Measures accuracy over length, in float32 whatever precision the run was trained in."""
-    return partial(_measure_accuracy, tests=tests)
+def accuracy_at(*tests: EvaluationSpec, last: bool = False) -> Measure:
+    """Measures accuracy over length, in float32 whatever precision the run was trained in.
+
+    With ``last``, that of the last weights is ``scores``, and that of the kept ones ``kept_scores``.
+    """
+    return partial(_measure_accuracy, tests=tests, last=last)
 
 
-def last_accuracy_at(*tests: EvaluationSpec) -> Measure:
-    """Measures accuracy over length of the last weights, as ``scores``, and of the kept ones, as ``kept_scores``."""
-    return partial(_measure_accuracy, tests=tests, last=True)
-
-
-def _measure_accuracy(
-    run: Run, device: torch.device, *, tests: Sequence[EvaluationSpec], last: bool = False
-) -> dict[str, Any]:
+def _measure_accuracy(run: Run, device: torch.device, *, tests: Sequence[EvaluationSpec], last: bool) -> dict[str, Any]:
     set_matrix_precision("fp32")
     model, task, trained = run.model(device), get_task(run.config.task), run.config.data.longest_input
 

@@ -3,11 +3,10 @@
     python -m research.ship.trials TRIALS.json FOLDER [--at-once 7] [--stop-after SECONDS] [--ship FOLDER]
 
 An entry of TRIALS.json names a run and gives its options of ``train``: ``{"name": ["add", "--set", "..."]}``. Its
-scores go to FOLDER/NAME/selection.json: of uniform and structured examples, at powers of two and between them, and for
-sums also by the longest distance that a carry travels. They serve to choose recipes, seeds and steps, so none of their
-inputs is one of the tests'. ``--stop-after`` ends all training in time and scores every run with the weights it has
-by then.
-``--ship`` writes the best run of each task as a small folder.
+scores go to FOLDER/NAME/selection.json: of uniform and structured examples, at powers of two and between them. They
+serve to choose recipes, seeds and steps, so none of their inputs is one of the tests'. ``--stop-after`` ends all
+training in time and scores every run with the weights it has by then. ``--ship`` writes the best run of each task as a
+small folder.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from research.files import write_result
 from research.registry import register
@@ -31,9 +29,6 @@ from research.ship.ship import ship_run
 from riffle.files import read_json
 from riffle.models.base import SymbolModel
 from riffle.tasks import Task, get_task
-from riffle.tasks.arithmetic import Addition
-from riffle.tasks.digits import operands
-from riffle.tasks.rows import columns, last_column_so_far
 from riffle.train.data import sample_held_out
 from riffle.train.run import Run
 
@@ -46,43 +41,23 @@ FAR = {"duplicate": 65536, "reverse": 65536}
 """A further length for tasks that generalise so far, scored on a few uniform examples."""
 FAR_EXAMPLES = 4
 SEED = 7_000_003
-CARRY_LENGTHS = (64, 512, 973)
-DISTANCES = (0, 16, 32, 64, 128, 256, 512)
-"""Upper bounds of the groups into which sums are put by their longest carry."""
 
 
 @torch.inference_mode()
 def score(model: SymbolModel, task: Task, length: int, split: str, examples: int) -> dict[str, Any]:
-    """The shares of symbols and sequences that are right; for sums also the sequences by their longest carry."""
+    """The shares of symbols and of sequences that are right."""
     generator = torch.Generator(next(model.parameters()).device).manual_seed(SEED + length)
     batch = sample_held_out(
         task, examples, length, generator=generator, split=split, part="selection", trained=length <= TRAINED
     )
     outputs_BN = torch.cat([model(rows_BN).argmax(-1) for rows_BN in batch.inputs.split(max(1, 2**18 // length))])
     counts_BN, right_BN = (outputs_BN != 0) | (batch.targets != 0), outputs_BN == batch.targets
-    perfect_B = right_BN.all(dim=1)
-    result: dict[str, Any] = {
+    return {
         "length": length,
         "split": split,
         "symbols": ((right_BN & counts_BN).sum() / counts_BN.sum()).item(),
-        "sequences": perfect_B.double().mean().item(),
+        "sequences": right_BN.all(dim=1).double().mean().item(),
     }
-    if isinstance(task, Addition) and split == "structured" and length in CARRY_LENGTHS:
-        group_B = torch.bucketize(longest_carry(task, batch.inputs), torch.tensor(DISTANCES, device=perfect_B.device))
-        result["by_carry"] = {
-            f"<= {bound}": [int(perfect_B[group_B == group].sum()), int((group_B == group).sum())]
-            for group, bound in enumerate(DISTANCES)
-        }
-    return result
-
-
-def longest_carry(task: Addition, inputs_BN: Tensor) -> Tensor:
-    """The largest number of consecutive columns that one carry passes through, int64 ``[B]``."""
-    a_BN, b_BN = operands(inputs_BN, task.separator)
-    sums_BN = a_BN + b_BN
-    start_BN = last_column_so_far(sums_BN != task.base - 1)
-    carried_BN = (sums_BN == task.base - 1) & (start_BN >= 0) & (sums_BN.gather(1, start_BN.clamp(min=0)) >= task.base)
-    return torch.where(carried_BN, columns(inputs_BN) - start_BN, 0).amax(dim=1)
 
 
 def measure(folder: Path, device: str) -> None:

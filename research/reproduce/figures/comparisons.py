@@ -19,7 +19,6 @@ from research.reproduce.specs import (
     EvaluationSpec,
     RunSpec,
     accuracy_at,
-    last_accuracy_at,
     with_model_fields,
     with_train,
 )
@@ -52,7 +51,7 @@ def _product_spec(folder: str = "products", variant: str = "gated, 2 blocks, 192
     config = with_train(paper_recipe("multiply"), steps=20_000, keep="best", evaluate_lengths=(length,))
     config = replace(config, data=DataConfig(bins=(8, 16, 32, length)))
     config = with_model_fields(config, **{"features": 192, **model})
-    measure = last_accuracy_at(EvaluationSpec((8, 16, 32, 64, 128), 1024))
+    measure = accuracy_at(EvaluationSpec((8, 16, 32, 64, 128), 1024), last=True)
     return RunSpec(folder=folder, group=f"multiply to {length}, {variant}", config=config, measure=measure)
 
 
