@@ -34,20 +34,20 @@ def run_merged(network: ShuffleExchange, xs_BND: Sequence[Tensor]) -> list[Tenso
     sequences = [sum(xs_BND[index].shape[0] for index in group) for group in members]
     ks = [bits(length) for length in lengths]
     groups = LengthGroups(sequences, lengths, [dropout_rate(network, k) for k in ks])
-    plan = (merge.__wrapped__ if torch.compiler.is_compiling() else merge)(tuple(network.layers(k) for k in ks))
+    layers = (merge.__wrapped__ if torch.compiler.is_compiling() else merge)(tuple(network.layers(k) for k in ks))
 
     def run_layer(
         index: int, layer: MergedLayer, cells: GroupedCells, skips: tuple[Tensor, ...] | None
     ) -> tuple[GroupedCells, Tensor]:
         x_CD = cells.take(layer.first, layer.end)
-        skip_CD = cells.skip_input(layer, plan, skips)
+        skip_CD = cells.skip_input(layer, layers, skips)
         groups_here = groups.select(layer.first, layer.end)
         y_CD = _switch(network, x_CD, layer.unit, layer.shuffle, skip_CD, groups_here)
         cells.put(layer.first, layer.end, y_CD)
         return cells, x_CD
 
     cells = GroupedCells([concatenate([xs_BND[index].flatten(0, 1) for index in group]) for group in members])
-    y_CD = walk(plan, cells, run_layer).take(0, len(members)).to(xs_BND[0].dtype)
+    y_CD = walk(layers, cells, run_layer).take(0, len(members)).to(xs_BND[0].dtype)
     order = [index for group in members for index in group]
     parts = split(y_CD, [xs_BND[index].shape[0] * xs_BND[index].shape[1] for index in order])
     ys_BND = {index: part_CD.view_as(xs_BND[index]) for index, part_CD in zip(order, parts, strict=True)}
@@ -95,14 +95,14 @@ class GroupedCells:
         self.pieces = [*before, (first, end, x_CD), *self.pieces[len(before) :]]
 
     def skip_input(
-        self, layer: MergedLayer, plan: Sequence[MergedLayer], skips: tuple[Tensor, ...] | None
+        self, layer: MergedLayer, layers: Sequence[MergedLayer], skips: tuple[Tensor, ...] | None
     ) -> Tensor | None:
-        """What a layer's skip connection adds, from the inputs of the layers of ``plan`` that ``layer.skip`` names."""
+        """What a layer's skip connection adds, from the inputs of the ``layers`` that ``layer.skip`` names."""
         if layer.skip is None or skips is None:
             return None
         parts = []
         for group, source, input_CD in zip(range(layer.first, layer.end), layer.skip, skips, strict=True):
-            origin = plan[source]
+            origin = layers[source]
             if (origin.first, origin.end) == (layer.first, layer.end) and set(layer.skip) == {source}:
                 return input_CD
             start = sum(self.sizes[origin.first : group])

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -20,6 +20,11 @@ from riffle.nn.lengths import at_own_padded_length, at_padded_lengths, lengths_o
 from riffle.nn.merge import can_merge, run_merged
 from riffle.nn.switch import UNITS, PairUnit
 from riffle.shuffle import PADS, SHARINGS, Layer, Pad, Sharing, bits, padded_length, schedule
+
+CHOICES: dict[str, Collection[str]] = {
+    "sharing": SHARINGS, "unit": UNITS, "norm": NORMS, "pad": PADS, "order": ("paper", "official"), "backend": BACKENDS,
+}  # fmt: skip
+"""The values of a network's arguments; units can be added."""
 
 
 class SequenceSharder(Protocol):
@@ -103,12 +108,10 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        _check_choice("sharing", sharing, SHARINGS)
-        _check_choice("unit", unit, UNITS)
-        _check_choice("norm", norm, NORMS)
-        _check_choice("pad", pad, PADS)
-        _check_choice("order", order, ("paper", "official"))
-        _check_choice("backend", backend, BACKENDS)
+        given = {"sharing": sharing, "unit": unit, "norm": norm, "pad": pad, "order": order, "backend": backend}
+        for what, value in given.items():
+            if value not in CHOICES[what]:
+                raise ValueError(f"unknown {what} {value!r}; choose one of {', '.join(CHOICES[what])}")
         if features < 2 or features % 2:
             raise ValueError(f"features must be even, since swapHalf exchanges half of them, got {features}")
         unit_class = UNITS[unit]
@@ -351,8 +354,3 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
     def __getitem__(self, name: str) -> PairUnit:
         """The unit of a name in the schedule."""
         return self.units[name]  # type: ignore[return-value]
-
-
-def _check_choice(what: str, value: str, choices: Iterable[str]) -> None:
-    if value not in choices:
-        raise ValueError(f"unknown {what} {value!r}; choose one of {', '.join(choices)}")

@@ -51,8 +51,8 @@ class _Exchange(torch.autograd.Function):
 
 
 @dataclass(frozen=True, eq=False)
-class RedistributionPlan:
-    """Which cells a rank sends to every rank, and where those that arrive belong; no cell twice."""
+class Redistribution:
+    """Which cells a rank sends to every rank, and where those that arrive belong; no cell is sent twice."""
 
     send_indices: Tensor
     """The indices of the cells that are sent, those for rank 0 first."""
@@ -65,34 +65,34 @@ class RedistributionPlan:
     communicates: bool
     """Whether any cell of any rank changes its rank."""
 
-    def inverse(self) -> RedistributionPlan:
+    def inverse(self) -> Redistribution:
         """The way back."""
         sent, received = (self.send_indices, self.send_counts), (self.receive_indices, self.receive_counts)
-        return RedistributionPlan(*received, *sent, self.cells_after, self.cells_before, self.communicates)
+        return Redistribution(*received, *sent, self.cells_after, self.cells_before, self.communicates)
 
 
-def redistribute(x_CD: Tensor, plan: RedistributionPlan, group: dist.ProcessGroup) -> Tensor:
+def redistribute(x_CD: Tensor, moves: Redistribution, group: dist.ProcessGroup) -> Tensor:
     """The cells that arrive, zeros in all other places. Every rank must call it, in the backward pass as well."""
-    result: Tensor = _Redistribute.apply(x_CD, plan, group)
+    result: Tensor = _Redistribute.apply(x_CD, moves, group)
     return result
 
 
 class _Redistribute(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x_CD: Tensor, plan: RedistributionPlan, group: dist.ProcessGroup) -> Tensor:
-        ctx.plan, ctx.group = plan, group
-        received_CD = sent_CD = x_CD[plan.send_indices]
-        if plan.communicates:
-            received_CD = x_CD.new_empty(len(plan.receive_indices), x_CD.shape[1])
-            dist.all_to_all_single(received_CD, sent_CD, plan.receive_counts, plan.send_counts, group=group)
-        out_CD = x_CD.new_zeros(plan.cells_after, x_CD.shape[1])
-        out_CD[plan.receive_indices] = received_CD
+    def forward(ctx: Any, x_CD: Tensor, moves: Redistribution, group: dist.ProcessGroup) -> Tensor:
+        ctx.moves, ctx.group = moves, group
+        received_CD = sent_CD = x_CD[moves.send_indices]
+        if moves.communicates:
+            received_CD = x_CD.new_empty(len(moves.receive_indices), x_CD.shape[1])
+            dist.all_to_all_single(received_CD, sent_CD, moves.receive_counts, moves.send_counts, group=group)
+        out_CD = x_CD.new_zeros(moves.cells_after, x_CD.shape[1])
+        out_CD[moves.receive_indices] = received_CD
         return out_CD
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         # No cell is sent twice, so its gradient is sent once, the way back.
-        return _Redistribute.apply(grads[0], ctx.plan.inverse(), ctx.group), None, None
+        return _Redistribute.apply(grads[0], ctx.moves.inverse(), ctx.group), None, None
 
 
 @dataclass(frozen=True)
@@ -141,16 +141,16 @@ class RowSegment(NamedTuple):
     """The index of the first of them among all cells of the rank."""
 
 
-def plan_redistribution(
+def make_redistribution(
     sizes: Sequence[int], cells: int, rank: int, ranks: int, device: torch.device
-) -> RedistributionPlan:
+) -> Redistribution:
     """From the input, with ``cells`` of every row on a rank, to where the groups run: one group after the other."""
     groups = group_rows(sizes, ranks)
     before = [_input_segments(len(sizes), cells, each) for each in range(ranks)]
     after = [_group_segments(groups, each) for each in range(ranks)]
     sent = [_shared_cells(before[rank], other, sizes) for other in after]
     received = [_shared_cells(after[rank], other, sizes) for other in before]
-    return RedistributionPlan(
+    return Redistribution(
         send_indices=_indices(sent, device),
         send_counts=[sum(map(len, pieces)) for pieces in sent],
         receive_indices=_indices(received, device),

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from riffle.nn.execute import RunLayer, SwitchLayer, compute_dtype, is_fused, switch_layer, walk
 from riffle.nn.lengths import checked_lengths
-from riffle.parallel.exchange import exchange, group_rows, plan_redistribution, redistribute
+from riffle.parallel.exchange import exchange, group_rows, make_redistribution, redistribute
 from riffle.shuffle import Layer, bits, rotate
 
 if TYPE_CHECKING:
@@ -37,16 +37,9 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ShardedLayer:
-    """One switch layer as a rank runs it on the cells it holds."""
+class ShardedLayer(Layer):
+    """One switch layer as a rank runs it on the cells it holds: ``bit`` is one of the place, not of the address."""
 
-    unit: str
-    bit: int
-    """The bit of the place, not of the address, in which the two cells of a pair differ."""
-    shuffle: int
-    """The shuffle that follows within the rank: +1 unriffle, -1 riffle, 0 none."""
-    skip: int | None
-    """The layer whose input is added, scaled, to this layer's input; it had the same bit and the same cells."""
     exchange: bool
     """Whether the ranks exchange cells before this layer."""
 
@@ -156,8 +149,8 @@ class SequenceSharding:
         The ranks take the same steps in the same order, and autograd takes them in reverse, so their messages meet.
         """
         groups = group_rows(sizes, self.ranks)
-        plan = plan_redistribution(sizes, x_BND.shape[1], self.rank, self.ranks, x_BND.device)
-        x_CD = redistribute(x_BND.flatten(0, 1), plan, self.group)
+        moves = make_redistribution(sizes, x_BND.shape[1], self.rank, self.ranks, x_BND.device)
+        x_CD = redistribute(x_BND.flatten(0, 1), moves, self.group)
         parts = x_CD.split([math.prod(group.shape) for group in groups])
         xs_RWD = [part_CD.unflatten(0, group.shape) for part_CD, group in zip(parts, groups, strict=True)]
         # The shortest come first, and so those that are whole on a rank.
@@ -165,7 +158,7 @@ class SequenceSharding:
         ys_RWD = network.run_batches(xs_RWD[:whole]) if whole else []
         ys_RWD += [self._run_spread(network, x_RWD) for x_RWD in xs_RWD[whole:]]
         y_CD = torch.cat([y_RWD.flatten(0, 1) for y_RWD in ys_RWD])
-        return redistribute(y_CD, plan.inverse(), self.group).view_as(x_BND)
+        return redistribute(y_CD, moves.inverse(), self.group).view_as(x_BND)
 
     def _run_spread(self, network: ShuffleExchange, x_BND: Tensor) -> Tensor:
         """Rows of one power of two, of which every rank holds its part."""

@@ -8,15 +8,11 @@ import pytest
 import torch
 
 from riffle import ShuffleExchange
-from riffle.kernels import BACKENDS
-from riffle.kernels.reference import NORMS
-from riffle.nn import UNITS
-from riffle.shuffle import SHARINGS
+from riffle.nn.network import CHOICES
 
 from . import official_numpy
 from .golden import load
 
-CHOICES = {"sharing": SHARINGS, "unit": UNITS, "norm": NORMS, "backend": BACKENDS, "order": ("paper", "official")}
 RATES = r"dropout must lie in \[0, 1\) and noise be at least 0"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +13,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from riffle import ShuffleExchange, SwitchUnit
+from riffle.inspect.trace import trace
 from riffle.nn import UNITS
+from riffle.nn.switch import GateValues, PairUnit
 from riffle.shuffle import SHARINGS
 
 from .golden import load_json, write_variables
@@ -331,3 +334,24 @@ def test_deepcopy_is_equal_and_independent() -> None:
         for parameter in twin.parameters():
             parameter.zero_()
     assert torch.equal(net(x_BND), expected)
+
+
+def test_a_unit_of_ones_own_is_a_class_and_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Linear(PairUnit):
+        skips = False
+
+        def __init__(self, features: int, **factory: Any) -> None:
+            super().__init__(features, **factory)
+            self.linear = nn.Linear(2 * features, 2 * features, **factory)
+
+        def pairs(self, s_PE: Tensor, skip_PE: Tensor | None) -> Tensor:
+            return self.linear(s_PE)
+
+        def gate_values(self, read_PE: Tensor) -> GateValues:
+            return GateValues(self.linear(read_PE))
+
+    monkeypatch.setitem(UNITS, "linear", Linear)
+    net, x_BND = network(unit="linear"), cells(2, 8, 4)
+    for run in (net.overwrite, lambda x_BND: trace(net, x_BND).output):
+        torch.testing.assert_close(run(x_BND.clone()), net(x_BND), rtol=0, atol=1e-12)
+    assert net.flops(8) == len(net.layers(3)) * 4 * 2 * 8 * 8

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from riffle import ShuffleExchange
 from riffle.parallel import SequenceSharding, sum_gradients
-from riffle.parallel.exchange import exchange, plan_redistribution, redistribute
+from riffle.parallel.exchange import exchange, make_redistribution, redistribute
 
 
 def network(arguments: dict[str, Any], group: dist.ProcessGroup | None = None, seed: int = 1) -> ShuffleExchange:
@@ -178,7 +178,7 @@ def twice(group: dist.ProcessGroup, dealt: bool) -> bool:
     rank, size = dist.get_rank(group), dist.get_world_size(group)
     x_CD = torch.rand(2 * size, 2, dtype=torch.float64, requires_grad=True)
     if dealt:
-        y_CD = redistribute(x_CD, plan_redistribution([size**2], 2 * size, rank, size, x_CD.device), group)
+        y_CD = redistribute(x_CD, make_redistribution([size**2], 2 * size, rank, size, x_CD.device), group)
     else:
         y_CD = exchange(x_CD.unsqueeze(0), group)
     (first,) = torch.autograd.grad((y_CD**3).sum(), x_CD, create_graph=True)

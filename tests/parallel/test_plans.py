@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from riffle.parallel import shard_schedule
-from riffle.parallel.exchange import RedistributionPlan, RowGroup, group_rows, plan_redistribution
+from riffle.parallel.exchange import Redistribution, RowGroup, group_rows, make_redistribution
 from riffle.shuffle import SHARINGS, Sharing, schedule
 
 CPU = torch.device("cpu")
@@ -21,7 +21,7 @@ Cells = list[tuple[int, int] | None]
 """Row and address of the cell in every place of a rank; None where it is empty."""
 
 
-def followed(held: Sequence[Sequence[tuple[int, int] | None]], plans: list[RedistributionPlan]) -> list[Cells]:
+def followed(held: Sequence[Sequence[tuple[int, int] | None]], plans: list[Redistribution]) -> list[Cells]:
     """What every rank holds afterwards."""
     messages = []
     for cells, plan in zip(held, plans, strict=True):
@@ -57,7 +57,7 @@ def test_cells_arrive_where_their_row_runs_and_come_home(data: st.DataObject) ->
 
     every = range(ranks)
     home = [list(product(range(len(sizes)), range(rank * cells, (rank + 1) * cells))) for rank in every]
-    plans = [plan_redistribution(sizes, cells, rank, ranks, CPU) for rank in every]
+    plans = [make_redistribution(sizes, cells, rank, ranks, CPU) for rank in every]
     moved = followed(home, plans)
     groups = group_rows(sizes, ranks)
     assert sorted(row for group in groups for row in group.rows) == list(range(len(sizes)))
@@ -68,7 +68,7 @@ def test_cells_arrive_where_their_row_runs_and_come_home(data: st.DataObject) ->
 @pytest.mark.parametrize(("sizes", "communicates"), [([64, 33], False), ([64, 32], True), ([32], True)])
 def test_rows_of_the_longest_power_stay(sizes: list[int], communicates: bool) -> None:
     for rank in range(4):
-        plan = plan_redistribution(sizes, 16, rank, 4, CPU)
+        plan = make_redistribution(sizes, 16, rank, 4, CPU)
         assert plan.communicates == communicates
         if not communicates:
             assert plan.send_counts[rank] == len(plan.send_indices) == len(plan.receive_indices)
