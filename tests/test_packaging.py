@@ -8,7 +8,9 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from test_readme import EXAMPLES, words_of
@@ -19,12 +21,24 @@ ROOT = Path(__file__).parents[1]
 pytest.importorskip("hatchling", reason="it builds the wheel")
 
 CARRIES = "solve add 0101010101010101 1010101010101010"
+EXTRAS = ("matplotlib", "tensorboard", "gradio", "pooch", "onnxscript")
+EVERY = """
+solve add 1 1
+tasks
+info
+train reverse --recipe small --steps 2 --set model.features=8 --set train.evaluate_lengths=8 --out run
+eval run --lengths 8 --examples 2
+export run --format torch --length 8
+inspect run --lengths 8 --examples 2 --probes 1
+route 3 1 0 2 --draw route.svg
+lambada solve Ann met Bob . Bob smiled at ___
+"""
 RUN = """
 import json, sys
-for name in ("matplotlib", "tensorboard", "gradio", "pooch", "onnxscript"):
-    sys.modules[name] = None  # as in an installation without extras
+commands, missing = map(json.loads, sys.argv[1:])
+sys.modules.update(dict.fromkeys(missing))  # as in an installation without these extras
 from riffle.cli import main
-for command in json.loads(sys.argv[1]):
+for command in commands:
     print("$ riffle", *command, flush=True)
     sys.argv[1:] = command
     try:
@@ -87,17 +101,22 @@ def test_extras_are_named_in_one_way() -> None:
         assert not any(line.startswith(module) for line in project["dependencies"])
 
 
-def test_what_works_at_once(installed: Path, tmp_path: Path) -> None:
-    """The README's commands in another folder, without any extra."""
-    commands = [words_of(example.text)[1:] for example in EXAMPLES if example.text.startswith("riffle ")]
-    done = subprocess.run(
-        [sys.executable, "-c", RUN, json.dumps([*commands, CARRIES.split()])],
-        cwd=tmp_path,
+def run_installed(installed: Path, folder: Path, commands: list[list[str]], missing: Sequence[str]) -> Any:
+    """Run commands of the wheel in a folder that has nothing of the repository."""
+    return subprocess.run(
+        [sys.executable, "-c", RUN, json.dumps(commands), json.dumps(missing)],
+        cwd=folder,
         env={"PYTHONPATH": str(installed), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         check=False,
     )
+
+
+def test_what_works_at_once(installed: Path, tmp_path: Path) -> None:
+    """The README's commands, without any extra."""
+    commands = [words_of(example.text)[1:] for example in EXAMPLES if example.text.startswith("riffle ")]
+    done = run_installed(installed, tmp_path, [*commands, CARRIES.split()], EXTRAS)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1" * 16 in done.stdout
     before_training = done.stderr.partition("no TensorBoard curves, since tensorboard is not installed")[0]
@@ -105,15 +124,15 @@ def test_what_works_at_once(installed: Path, tmp_path: Path) -> None:
     assert "wrong" not in before_training
 
 
+def test_every_command_works_from_another_folder(installed: Path, tmp_path: Path) -> None:
+    done = run_installed(installed, tmp_path, [line.split() for line in EVERY.strip().splitlines()], ())
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "research" not in done.stdout + done.stderr
+    assert {"route.svg", "run"} == {path.name for path in tmp_path.iterdir()}
+
+
 def test_what_an_extra_is_needed_for(installed: Path, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", RUN, '[["inspect", "runs/reverse"]]'],
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(installed)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_installed(installed, tmp_path, [["inspect", "runs/reverse"]], EXTRAS)
     assert done.returncode == 1
     assert "this needs matplotlib, which is not installed: pip install 'riffle-nn[train]'" in done.stderr
     assert not (tmp_path / "runs").exists()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from research.registry import register
 from riffle import cli
 from riffle.cli import Command
 
@@ -25,5 +24,7 @@ COMMANDS: cli.Commands = {
 def main() -> None:
     """Run the command line with everything of the research registered."""
     if not {"-h", "--help"} & set(sys.argv):  # which needs no torch
+        from research.registry import register
+
         register()
     cli.main(COMMANDS)

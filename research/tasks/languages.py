@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from riffle.tasks.rows import columns, crop, first_column, randint, randint_below, row_lengths, take
-from riffle.tasks.sequences import Duplicate, Reverse, Sort, SymbolTask
-from riffle.tasks.task import BLANK
+from riffle.tasks.sequences import Duplicate, Reverse, Sort
+from riffle.tasks.task import BLANK, SymbolTask
 from riffle.tasks.token_tasks import ClassTask, TokenTask
 
 BITS = "type bits separated by spaces, for example: 0 1 1 0"

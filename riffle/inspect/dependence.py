@@ -14,8 +14,7 @@ from riffle.inspect.trace import network_input
 from riffle.models.sequence import SequenceModel
 from riffle.nn.execute import reference_layer, shuffled_layer, walk
 from riffle.shuffle import bits
-from riffle.tasks.sequences import SymbolTask
-from riffle.tasks.task import BLANK, Task
+from riffle.tasks.task import BLANK, SymbolTask, Task
 from riffle.train.data import sample_held_out
 from riffle.train.evaluate import batch_rows
 

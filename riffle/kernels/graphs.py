@@ -23,7 +23,6 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from riffle.environment import free_bytes
 from riffle.kernels.plan import KEEP_GATES, KEEP_NOTHING, NetworkPlan
 
 if TYPE_CHECKING:
@@ -365,6 +364,8 @@ def find_cache(handle: int) -> GraphCache | None:
 
 def device_bytes(x_BND: Tensor) -> tuple[int, int]:
     """The memory of the device that holds these cells, all and free."""
+    from riffle.environment import free_bytes
+
     return torch.cuda.get_device_properties(x_BND.device).total_memory, free_bytes(x_BND.device)
 
 

@@ -56,9 +56,10 @@ class PointerObjective:
         config: LambadaRunConfig,
         folder: Path | None = None,
         device: Any = "cpu",
-        ranks: RankGroup = SINGLE_PROCESS,
+        ranks: RankGroup | None = None,
     ) -> None:
-        self.config, self.folder, self.device, self.ranks = config, folder, torch.device(device), ranks
+        self.config, self.folder, self.device = config, folder, torch.device(device)
+        self.ranks = ranks or SINGLE_PROCESS
         bins = config.data.bins
         if len(bins) != 1:
             raise ValueError(f"data.bins must be one number of positions where passages are read, got {list(bins)}")
@@ -207,7 +208,7 @@ class PointerObjective:
 
 
 def make_lambada_objective(
-    config: LambadaRunConfig, folder: Path | None = None, device: Any = "cpu", ranks: RankGroup = SINGLE_PROCESS
+    config: LambadaRunConfig, folder: Path | None = None, device: Any = "cpu", ranks: RankGroup | None = None
 ) -> PointerObjective:
     """The objective of a run on LAMBADA, by the kind of its model."""
     objective: PointerObjective = load(MODELS[config.model.kind].passage_objective)(config, folder, device, ranks)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from riffle.nn.graphed import Graphed
 from riffle.nn.network import ShuffleExchange
 from riffle.nn.switch import UNITS, ResidualUnit, SwitchUnit
 
-__all__ = ["UNITS", "Graphed", "ResidualUnit", "ShuffleExchange", "SwitchUnit"]
+__all__ = ["UNITS", "ResidualUnit", "ShuffleExchange", "SwitchUnit"]

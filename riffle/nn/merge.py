@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     from riffle.nn.network import ShuffleExchange
 
 
-def can_merge(x_BND: Tensor) -> bool:
-    """Whether batches such as ``x_BND`` are better run together than one by one."""
-    return x_BND.device.type != "cpu" and (torch.is_grad_enabled() or torch.compiler.is_compiling())
-
-
 def run_merged(network: ShuffleExchange, xs_BND: Sequence[Tensor]) -> list[Tensor]:
     """Run batches of sequences of one even length each, layers that share a unit together."""
     # Batches of one length make a group; longer ones come first, as :func:`merge` wants it.

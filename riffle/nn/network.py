@@ -17,7 +17,6 @@ from riffle.kernels.reference import NORMS, Norm
 from riffle.nn.execute import chunks, in_place_layer, is_one_operator, run_batch, run_fused, switch_layer, walk
 from riffle.nn.hub import HubMixin
 from riffle.nn.lengths import at_own_padded_length, at_padded_lengths, lengths_of_mask
-from riffle.nn.merge import can_merge, run_merged
 from riffle.nn.switch import UNITS, PairUnit
 from riffle.shuffle import PADS, SHARINGS, Layer, Pad, Sharing, bits, padded_length, schedule
 
@@ -243,9 +242,13 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
 
     def _run_padded(self, xs_BND: list[Tensor]) -> list[Tensor]:
         """Map several batches of padded lengths, layer by layer."""
-        # On a CPU a call costs next to nothing, and batches go one by one.
-        merge = len(xs_BND) > 1 and can_merge(xs_BND[0])
-        return run_merged(self, xs_BND) if merge else [run_batch(self, x_BND) for x_BND in xs_BND]
+        # On a CPU, and by kernels without gradients, batches go one by one.
+        merge = xs_BND[0].device.type != "cpu" and (torch.is_grad_enabled() or torch.compiler.is_compiling())
+        if merge and len(xs_BND) > 1:
+            from riffle.nn.merge import run_merged
+
+            return run_merged(self, xs_BND)
+        return [run_batch(self, x_BND) for x_BND in xs_BND]
 
     @torch.no_grad()
     def overwrite(self, x_BND: Tensor) -> Tensor:

@@ -9,41 +9,53 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from collections import UserDict
+from typing import Any, cast
 
 from riffle.registry import load, unknown
-from riffle.tasks import arithmetic, brackets, lookup, sequences, words
 from riffle.tasks.task import BLANK, Batch, Task
 
 __all__ = ["BLANK", "TASKS", "Batch", "Task", "get_task"]
-_ALL: tuple[Task, ...] = (
-    # the five tasks of the paper
-    sequences.Duplicate(),
-    sequences.Reverse(),
-    sequences.Sort(),
-    arithmetic.Add(),
-    arithmetic.Multiply(),
-    # sequences and sorting
-    sequences.Identity(),
-    sequences.Left(),
-    sequences.Right(),
-    sequences.ReversePairs(),
-    sequences.BitReversal(),
-    sequences.Rotate(),
-    sequences.KeyValueSort(),
-    words.WordSort(),
-    words.Merge(),
-    # lookup and brackets
-    lookup.Search(),
-    lookup.MemoryIndex(),
-    brackets.Dyck(),
-    brackets.DyckContinue(),
-    # numbers
-    arithmetic.Increment(),
-    arithmetic.AddBase4(),
-    arithmetic.AddDecimal(),
+
+
+class TaskRegistry(UserDict[str, Any]):
+    """Tasks by name; one given as ``"package.module:Name"`` is imported when it is first asked for."""
+
+    def __getitem__(self, name: str) -> Task:
+        task = load(self.data[name])
+        self.data[name] = task = task() if isinstance(task, type) else task
+        return cast("Task", task)
+
+
+TASKS = TaskRegistry(
+    {
+        # the five tasks of the paper
+        "duplicate": "riffle.tasks.sequences:Duplicate",
+        "reverse": "riffle.tasks.sequences:Reverse",
+        "sort": "riffle.tasks.sequences:Sort",
+        "add": "riffle.tasks.arithmetic:Add",
+        "multiply": "riffle.tasks.arithmetic:Multiply",
+        # sequences and sorting
+        "id": "riffle.tasks.sequences:Identity",
+        "left": "riffle.tasks.sequences:Left",
+        "right": "riffle.tasks.sequences:Right",
+        "rev2": "riffle.tasks.sequences:ReversePairs",
+        "bit-reversal": "riffle.tasks.sequences:BitReversal",
+        "rotate": "riffle.tasks.sequences:Rotate",
+        "kv-sort": "riffle.tasks.sequences:KeyValueSort",
+        "word-sort": "riffle.tasks.words:WordSort",
+        "merge": "riffle.tasks.words:Merge",
+        # lookup and brackets
+        "search": "riffle.tasks.lookup:Search",
+        "memory-index": "riffle.tasks.lookup:MemoryIndex",
+        "dyck": "riffle.tasks.brackets:Dyck",
+        "dyck-continue": "riffle.tasks.brackets:DyckContinue",
+        # numbers
+        "increment": "riffle.tasks.arithmetic:Increment",
+        "add-base4": "riffle.tasks.arithmetic:AddBase4",
+        "add-decimal": "riffle.tasks.arithmetic:AddDecimal",
+    }
 )
-TASKS: dict[str, Task] = {task.name: task for task in _ALL}
 """Every task by its name."""
 
 
@@ -52,8 +64,7 @@ def get_task(name: str) -> Task:
     if ":" in name:
         if "" not in sys.path:  # the command riffle does not look into the working folder
             sys.path.append("")
-        task: Any = load(name)
-        return task() if isinstance(task, type) else task
+        return TaskRegistry({name: name})[name]
     if name in TASKS:
         return TASKS[name]
     raise unknown("task", name, TASKS)

@@ -19,9 +19,8 @@ from riffle.tasks.digits import digits_of, multiply, number_of, operands, propag
 from riffle.tasks.families import FAR, Split, value_families
 from riffle.tasks.number_families import ADDITION_CASES, MULTIPLICATION_CASES, PRODUCTS, number_splits, sum_families
 from riffle.tasks.rows import columns, crop, first_column, randint, randint_below, row_lengths
-from riffle.tasks.sequences import SymbolTask
 from riffle.tasks.structure import chosen, structured_numbers, with_carries
-from riffle.tasks.task import BLANK, Task, parse_two_numbers, render_number, trim
+from riffle.tasks.task import BLANK, SymbolTask, Task, parse_two_numbers, render_number, trim
 
 
 def significant_digits(digits_BN: Tensor, inputs_BN: Tensor) -> Tensor:

@@ -14,43 +14,17 @@ from torch import Tensor
 from riffle.tasks.families import BITS, SYMBOL_SPLITS, DrawValues, Split, value_families
 from riffle.tasks.rows import columns, crop, randint, randint_below, row_lengths, sort_rows, take
 from riffle.tasks.structure import structured_values
-from riffle.tasks.task import BLANK, Task, parse_number, parse_symbol, render_chars, render_symbols, tokens, trim
-
-
-class SymbolTask(Task):
-    """A task whose input is a row of symbols drawn uniformly from 1..symbols-1.
-
-    People type and read the symbols as numbers, ``7 3 9 1``; a blank inside an output is shown as ``_``.
-    """
-
-    example: ClassVar[tuple[str, ...]] = ("7", "3", "9", "1")
-    syntax = "type symbols as whole numbers separated by spaces, for example: 7 3 9 1"
-    symbols: int = 12
-    classes: int = 12
-
-    def filled(self, lengths_B: Tensor) -> Tensor:
-        """How many cells an input of each length fills."""
-        return lengths_B
-
-    def draw(self, lengths_B: Tensor, width: int, *, generator: torch.Generator) -> Tensor:
-        rows_BN = randint(1, self.symbols, (lengths_B.shape[0], width), generator)
-        return crop(rows_BN, self.filled(lengths_B))
-
-    def replace_values(self, inputs_BN: Tensor, draw: DrawValues) -> Tensor:
-        lengths_B = row_lengths(inputs_BN)
-        return crop(draw(self.symbols - 1, lengths_B[:, None]) + 1, lengths_B)
-
-    def parse(self, words: Sequence[str]) -> list[int]:
-        symbols = [parse_symbol(token, self.symbols - 1, self.syntax) for token in tokens(words)]
-        if not symbols:
-            raise ValueError(f"there is no symbol in the input; {self.syntax}")
-        return symbols
-
-    def render(self, output: list[int]) -> str:
-        return render_symbols(output)
-
-    def pieces(self, rendered: str) -> list[str]:
-        return rendered.split()
+from riffle.tasks.task import (
+    BLANK,
+    SymbolTask,
+    Task,
+    parse_number,
+    parse_symbol,
+    render_chars,
+    render_symbols,
+    tokens,
+    trim,
+)
 
 
 class PairTask(SymbolTask):

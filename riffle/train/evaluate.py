@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,9 @@ from torch.nn import functional as F
 from riffle.models.base import SymbolModel
 from riffle.nn.lengths import pad_to
 from riffle.tasks.task import BLANK, Task, trim
-from riffle.train.data import Part, sample_held_out
+
+if TYPE_CHECKING:
+    from riffle.train.data import Part
 
 CELLS_PER_BATCH = {"cpu": 2**14, "cuda": 2**18}
 """Cells that go through the model at once, so that long inputs take no more memory than short ones."""
@@ -139,6 +141,8 @@ def evaluate(
             ``riffle solve``; by default the bare network reads the inputs as they are.
         on_progress: Called with the number of cells just scored.
     """
+    from riffle.train.data import sample_held_out
+
     known = ("uniform", "structured", *task.splits, *task.families())
     for split in splits:
         if split not in known:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -19,9 +19,10 @@ from riffle.models.build import build
 from riffle.registry import load
 from riffle.tasks import get_task
 from riffle.tasks.task import BLANK
-from riffle.train.data import held_out, move_right, sample_bin
-from riffle.train.distributed import SINGLE_PROCESS, RankGroup
 from riffle.train.evaluate import count_correct_symbols, evaluate, symbol_loss
+
+if TYPE_CHECKING:
+    from riffle.train.distributed import RankGroup
 
 EVALUATION_EXAMPLES = 256
 """Examples of each length in an evaluation during training."""
@@ -52,7 +53,7 @@ class SymbolObjective:
     """Learn one of the tasks on symbols."""
 
     def __init__(
-        self, config: RunConfig, folder: Path | None = None, device: Any = "cpu", ranks: RankGroup = SINGLE_PROCESS
+        self, config: RunConfig, folder: Path | None = None, device: Any = "cpu", ranks: RankGroup | None = None
     ) -> None:
         self.config, self.task, self.ranks = config, get_task(config.task), ranks
 
@@ -67,7 +68,11 @@ class SymbolObjective:
         but for those whose target is blank, see ``train.blank_weight``. Every rank draws the examples of all ranks,
         which are equal on all, and keeps its own rows.
         """
-        data, size, blank = self.config.data, self.ranks.size, self.config.train.blank_weight
+        from riffle.train.data import held_out, move_right, sample_bin
+        from riffle.train.distributed import SINGLE_PROCESS
+
+        data, ranks, blank = self.config.data, self.ranks or SINGLE_PROCESS, self.config.train.blank_weight
+        size = ranks.size
 
         def one_bin(index: int) -> tuple[Tensor, ...]:
             batch = sample_bin(self.task, data, index, steps * data.batch * size, generator=generator)
@@ -80,7 +85,7 @@ class SymbolObjective:
             inputs_SBN, targets_SBN, weights_SBN = (x_RN.unflatten(0, (steps, -1)) for x_RN in (*batch, weights_RN))
             total_S11 = weights_SBN.sum(dim=(1, 2), keepdim=True).clamp(min=1)
             weights_SBN = weights_SBN * (size / len(data.bins)) / total_S11
-            return tuple(self.ranks.shard(x, dim=1).flatten(1) for x in (inputs_SBN, targets_SBN, weights_SBN))
+            return tuple(ranks.shard(x, dim=1).flatten(1) for x in (inputs_SBN, targets_SBN, weights_SBN))
 
         bins = on_parallel_streams([partial(one_bin, index) for index in range(len(data.bins))], generator.device)
         return tuple(torch.cat(parts, dim=1) for parts in zip(*bins, strict=True))
@@ -127,7 +132,7 @@ The arguments are those of :func:`make_objective`.
 
 
 def make_objective(
-    config: RunConfig, folder: Path | None = None, device: Any = "cpu", ranks: RankGroup = SINGLE_PROCESS
+    config: RunConfig, folder: Path | None = None, device: Any = "cpu", ranks: RankGroup | None = None
 ) -> Objective:
     """The objective of a run, whose folder may keep what the model needs, such as a vocabulary."""
     objective: Objective = load(OBJECTIVES[type(config)])(config, folder, device, ranks)

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 
 from riffle.config import RUN_CONFIGS, Count, RunConfig, fields, run_config_from_dict, training_differences
-from riffle.environment import read_environment, total_bytes
 from riffle.files import (
     LOCK_FILE,
     DamagedFile,
@@ -249,6 +248,8 @@ def find_run(task: str, root: Path) -> Run | None:
 
 def record_environment(folder: Path, about: dict[str, Any]) -> None:
     """Write environment.json; if the run is resumed, append to the list ``resumed`` of the first record."""
+    from riffle.environment import read_environment
+
     if first := read_environment(folder):
         about = {**first, "resumed": [*first.get("resumed", []), about]}
     write_json(folder / "environment.json", about)
@@ -341,6 +342,8 @@ def check_config(config: RunConfig) -> None:
         model = make_objective(config).build(config.model, device="meta")  # the model checks its own arguments
     cells = data.batch * sum(data.bins)
     numbers = sum(parameter.numel() for parameter in model.parameters()) + cells * config.model.features
+    from riffle.environment import total_bytes
+
     if 4 * numbers > (most := total_bytes()):
         raise ValueError(
             f"the weights and the cells of a step take over {format_bytes(4 * numbers)}, and this machine has "

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import resource
 import shutil
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,7 @@ from riffle.train.checkpoint import read_checkpoint, write_checkpoint
 from riffle.train.run import find_run, read_metrics
 from riffle.train.shipped import SHIPPED
 
-from .riffle_command import TINY, riffle, succeed
+from .riffle_command import TINY, riffle, small_files, succeed
 
 RUN = "runs/reverse"
 LAMBADA = SHIPPED / "lambada"
@@ -37,10 +37,7 @@ MISTAKES = {
     "odd features": ((*TRAIN, "--features", "7"), ["features must be even", "7"]),
     "unknown model": ((*TRAIN, "--set", "model.kind=rnn"), ["unknown model 'rnn'", "shuffle-exchange"]),
     "unknown precision": ((*TRAIN, "--precision", "fp8"), ["train.precision", "fp32, tf32, bf16"]),
-    "unknown recipe": (
-        (*TRAIN, "--recipe", "big"),
-        ["unknown recipe 'big'", ", ".join(RECIPES)],
-    ),
+    "unknown recipe": ((*TRAIN, "--recipe", "big"), ["unknown recipe 'big'", ", ".join(RECIPES)]),
     "unknown recipe of a run": (("train", "reverse", "--resume", "--out", RUN, "--recipe", "big"), ["unknown recipe"]),
     "no folder of runs": (("solve", "reverse", "1", "--runs", "nothing"), ["no folder nothing"]),
     "drawing over a folder": (("route", "1", "0", "--draw", "runs"), ["Is a directory (runs)"]),
@@ -268,35 +265,29 @@ def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
 
 WRITING = {
     "train": (*TRAIN, "--out", "new"),
-    "eval": ("eval", RUN, "--lengths", "4", "--examples", "2"),
+    "eval": ("eval", RUN, "--lengths", "4", "--examples", "2", "--device", "cpu"),
     "torch": ("export", RUN, "--format", "torch", "--length", "4"),
     "hub": ("export", RUN, "--format", "hub"),
-    "solve": ("solve", "reverse", "7", "--run", RUN, "--out", "x.txt"),
+    "solve": ("solve", "reverse", *"12345678" * 30, "--out", "x.txt"),
     "svg": ("route", "1", "0", "--draw", "x.svg"),
     "png": ("route", "1", "0", "--draw", "x.png"),
-    "inspect": ("inspect", RUN, "--lengths", "4", "--examples", "2"),
+    "inspect": ("inspect", RUN, "--lengths", "4", "--examples", "2", "--probes", "1", "--device", "cpu"),
 }
-
-
-def contents() -> dict[Path, bytes]:
-    return {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
+BENCH = ("bench", "--quick", "--rows", "latency", "--out", "bench.json", "--device", "cpu")
 
 
 @pytest.mark.usefixtures("run")
-@pytest.mark.parametrize("command", WRITING)
-def test_a_full_disk(command: str) -> None:
-    """A limit on the size of files acts like a full disk: in the middle of a file."""
+@pytest.mark.parametrize(("command", "limit"), [*product(WRITING, (10, 2500)), ("bench", 10)])
+def test_a_full_disk(command: str, limit: int) -> None:
+    """A limit on the size of files acts like a full disk: at their beginning, and in the middle."""
     for path in (Path("x.txt"), Path("x.svg"), Path("x.png")):
         path.write_text("old")
-    before, (soft, hard) = contents(), resource.getrlimit(resource.RLIMIT_FSIZE)
-    try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (0 if command == "solve" else 2500, hard))
-        result = riffle(*WRITING[command])
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    before = {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
+    with small_files(0 if command == "solve" else limit):
+        result = riffle(*WRITING.get(command, BENCH))
     assert_one_sentence(result.code, "", result.err)
     assert "File too large" in result.err
-    after = contents()
+    after = {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
     assert {path: after[path] for path in before} == before, "a file was lost"
     # The files of the run and of the evaluation are complete, only what comes after them has no room.
     left = [path for path in after.keys() - before.keys() if path.parts[0] != "new" and path.suffix != ".json"]

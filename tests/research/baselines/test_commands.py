@@ -8,13 +8,12 @@ import shlex
 from pathlib import Path
 
 import pytest
+from cli.riffle_command import TINY, riffle
 
 from research.reproduce import FIGURES
 
-from .riffle_command import TINY, riffle
-
-PAGE = Path(__file__).parents[2] / "research" / "rivals.md"
-COMMANDS = re.findall(r"^python -m research (.+)$", PAGE.read_text(), flags=re.MULTILINE)
+PAGE = Path(__file__).parents[3] / "research" / "rivals.md"
+COMMANDS = re.findall(r"^riffle (.+)$", PAGE.read_text(), flags=re.MULTILINE)
 
 
 @pytest.mark.parametrize("model", ["dngpu", "preprint", "transformer", "universal-transformer", "lstm", "gru"])
