@@ -181,10 +181,10 @@ HIGH_LOSS = 1e6
 
 
 class Plateau(LinearDecay):
-    """A learning rate that is multiplied by 0.7, down to ``train.floor`` of the first one, on a plateau of the loss.
+    """A learning rate that is multiplied by 0.7 on a plateau of the loss, down to ``floor`` times the first rate.
 
-    The loss is averaged over periods of 200 steps. It is on a plateau if both of the last two averages are above the
-    one before them. This is the rule of the Neural GPU's code.
+    The loss is averaged over 200 steps. It is on a plateau if both of the last two averages are above the one before
+    them. This is the rule of the Neural GPU's code.
     """
 
     period = 200

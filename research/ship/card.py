@@ -161,7 +161,7 @@ def model_card(run: Run) -> str:
         lines += [f"Command: `{shlex.join(about['command'])}`."]
         lines += [about["note"]] if "note" in about else []
     scores = read_scores(run)
-    parts = (_over_length(scores), _asked(scores), _structured(scores, get_task(config.task), longest))
+    parts = (_over_length(scores), _asked(scores), _structured(scores, longest))
     return "\n".join([*lines, *(line for part in parts for line in part)]) + "\n"
 
 
@@ -214,7 +214,7 @@ def _asked(scores: Sequence[Score]) -> list[str]:
     return ["", about, "", *markdown_table(heads, rows)]
 
 
-def _structured(scores: Sequence[Score], task: Task, longest: int) -> list[str]:
+def _structured(scores: Sequence[Score], longest: int) -> list[str]:
     """Accuracy of worst cases and families, a row for each and one for the worst."""
     by_place = {(score.split, score.length): score for score in scores if score.split != "uniform"}
     kinds, lengths = (list(dict.fromkeys(part)) for part in zip(*by_place, strict=True)) if by_place else ([], [])
@@ -228,9 +228,6 @@ def _structured(scores: Sequence[Score], task: Task, longest: int) -> list[str]:
     worst = least_accurate([by_place[place] for place in by_place if place[1] == longest])
     how = f"the worst at {longest} is {worst.split}" if worst.sequence_accuracy < 1 else f"all right at {longest}"
     about = f"Structured inputs, symbols / sequences; {how}"
-    about += (
-        f". {_listed(task.splits)} may be drawn in training (`data.worst`), the others are not" if task.splits else ""
-    )
     about += f". Carries of {FAR} pass more than 31 columns" if any(kind.startswith(FAR) for kind in kinds) else ""
     return ["", f"{about}:", "", *markdown_table(["", *map(str, tested)], rows, text_columns=1)]
 

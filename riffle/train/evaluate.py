@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 CELLS_PER_BATCH = {"cpu": 2**14, "cuda": 2**18}
 """Cells that go through the model at once, so that long inputs take no more memory than short ones."""
-SHORTEST_PROBE, MIN_PROBE_SECONDS, PROBES = 8, 0.1, 3
+SHORTEST_PROBE, MIN_PROBE_SECONDS, PROBES = 8, 0.3, 3
 """The length that a measurement of time starts with, its shortest time, and how many are made for the least."""
 
 

@@ -103,14 +103,6 @@ def test_same_seed_same_weights(kind: str) -> None:
     assert not all(torch.equal(a, b) for a, b in zip(states(1), states(2), strict=True))
 
 
-def test_state_dict_round_trip(kind: str) -> None:
-    model, other = make(kind).eval(), make(kind).eval()
-    inputs_BN = symbols(2, 16)
-    assert not torch.equal(model(inputs_BN), other(inputs_BN))
-    other.load_state_dict(model.state_dict())
-    assert torch.equal(model(inputs_BN), other(inputs_BN))
-
-
 def test_hub_folder_round_trip(kind: str, tmp_path: Path) -> None:
     model = make(kind)
     model.save_pretrained(tmp_path)
@@ -173,15 +165,6 @@ def test_weights_that_do_not_fit_are_an_error(tmp_path: Path) -> None:
     file.unlink()
     with pytest.raises(FileNotFoundError):
         SequenceModel.from_pretrained(tmp_path)
-
-
-def test_device_and_dtype_are_the_callers(tmp_path: Path) -> None:
-    SequenceModel(7, 5, 6, device="cpu", dtype=torch.float64).save_pretrained(tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps({**config, "device": "cuda:7"}))
-    for dtype in (torch.float32, torch.float64):
-        loaded = SequenceModel.from_pretrained(tmp_path, dtype=dtype)
-        assert {(parameter.device.type, parameter.dtype) for parameter in loaded.parameters()} == {("cpu", dtype)}
 
 
 def test_initial_embedding_and_output() -> None:

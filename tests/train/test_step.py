@@ -15,7 +15,7 @@ from riffle.models.base import SymbolModel
 from riffle.models.build import build, symbol_models
 from riffle.tasks import get_task
 from riffle.train import objective as objective_module
-from riffle.train.evaluate import count_correct, symbol_loss
+from riffle.train.evaluate import symbol_loss
 from riffle.train.objective import CountCorrect, Examples, SymbolObjective
 from riffle.train.optim import make_optimizer
 from riffle.train.step import DRAWN_STEPS, TrainStep
@@ -163,13 +163,6 @@ def test_read_gives_means_and_begins_anew() -> None:
     step()
     assert step.pop_metrics().loss == pytest.approx(losses[-1], rel=1e-6)
     assert step.pop_metrics() == (0.0, 0.0, None)
-
-
-def test_counts_where_target_or_output_is_not_blank() -> None:
-    outputs_BN = torch.tensor([[1, 2, 0, 0], [1, 2, 3, 0], [0, 0, 0, 0], [1, 0, 3, 4]])
-    targets_BN = torch.tensor([[1, 2, 0, 0], [1, 3, 0, 0], [0, 0, 0, 0], [1, 2, 3, 4]])
-    counts = count_correct(outputs_BN, targets_BN)
-    assert [int(number) for number in counts] == [2 + 1 + 0 + 3, 2 + 3 + 0 + 4, 2, 4]
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
