@@ -11,7 +11,7 @@ import difflib
 import functools
 import inspect
 import textwrap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hints
 
@@ -290,12 +290,6 @@ def differences(old: Any, new: Any) -> dict[str, tuple[Any, Any]]:
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
-def from_dict(cls: type[T], values: Mapping[str, Any]) -> T:
-    """A configuration from its :func:`dataclasses.asdict` form, as read from JSON; what does not fit is refused."""
-    config: T = decode(cls, values)
-    return config
-
-
 def run_config_from_dict(values: Any) -> RunConfig:
     """The configuration of a run on any task, with any registered model; fields in :data:`RETIRED` are left out."""
     values = decode(dict[str, Any], values)
@@ -306,7 +300,7 @@ def run_config_from_dict(values: Any) -> RunConfig:
     default = cls(task="", model=MODELS[kind].config(kind=kind))
     kept = {name: _without_retired(getattr(default, name, None), name, value) for name, value in values.items()}
     own_model = decode(type(default.model), kept.pop("model", {}), "model")
-    return dataclasses.replace(from_dict(cls, kept), model=own_model)
+    return dataclasses.replace(decode(cls, kept), model=own_model)
 
 
 def _without_retired(default: Any, section: str, values: Any) -> Any:

@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass, replace
 
 import pytest
 
-from riffle.config import RunConfig, TrainConfig, differences, fields, from_dict, override, run_config_from_dict
+from riffle.config import RunConfig, TrainConfig, differences, fields, override, run_config_from_dict
 from riffle.recipes import RECIPES
+from riffle.schema import decode
 
 BASE = RunConfig(task="sort")
 SECTIONS = ("model", "data", "train")
@@ -118,6 +119,6 @@ def test_configurations_survive_json(recipe: str, task: str) -> None:
 
 def test_unknown_fields_are_refused() -> None:
     with pytest.raises(ValueError, match="unknown field 'colour'; TrainConfig has steps, start, learning_rate, "):
-        from_dict(TrainConfig, {"steps": 3, "colour": "red"})
+        decode(TrainConfig, {"steps": 3, "colour": "red"})
     with pytest.raises(ValueError, match="the field task is missing"):
-        from_dict(RunConfig, {})
+        decode(RunConfig, {})
