@@ -96,7 +96,7 @@ def with_model_fields(config: RunConfig, **changes: Any) -> RunConfig:
 def shrink(spec: RunSpec) -> RunSpec:
     """The same run with a tiny network and ten steps, for ``--quick``: seconds on a CPU, nothing is learned."""
     config = with_train(
-        with_model_fields(spec.config, features=spec.config.model.features // 12),
+        with_model_fields(spec.config, features=2 * (spec.config.model.features // 24)),
         steps=10,
         log_every=2,
         evaluate_every=5,

@@ -84,6 +84,7 @@ def test_lists_run_on_as_many_cells_in_training_as_in_the_test() -> None:
     ("name", "only"),
     [
         ("chomsky", "parity-gated"),
+        ("chomsky", "parity-lstm"),
         ("chomsky", "parity-transformer-relative-post-norm"),
         ("listops", "listops-gated"),
         ("residual", "add-residual-features"),
