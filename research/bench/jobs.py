@@ -38,7 +38,7 @@ GRADIENT = "gradient of "
 WEIGHT = "units.0_forward.gates.weight"
 """The weight whose gradient is compared: most layers contribute to it."""
 WEIGHTS = {"gated": WEIGHT, "residual": "units.0_forward.hidden_weight"}
-"""The same by the unit."""
+"""The weight whose gradient is compared, by unit."""
 CHECKED_STEPS = EAGER_STEPS + 2
 """Training steps after which gradients are compared: the last is the second replay of the graph."""
 HEAD = 64
@@ -52,7 +52,7 @@ class Job(NamedTuple):
 
     call: Callable[[], object]
     results: Callable[[], Results | None]
-    """None from a model that is not ours."""
+    """Gives None for a model without reference results."""
     graph: bool = False
     """Whether later calls replay a CUDA graph, which allocates no memory."""
     first_calls: int = 1
@@ -60,9 +60,9 @@ class Job(NamedTuple):
     loop: bool = False
     """Whether it is timed as a loop, with what the host does between the calls."""
     parameters: int | None = None
-    """Of a model that others are compared with."""
+    """Number of parameters, where models of about the same size are compared."""
     has_floor: bool = True
-    """Whether the workload's FLOPs are those of the call."""
+    """Whether the call makes the workload's FLOPs, so that it has a lower bound of time."""
 
 
 class JobKind(NamedTuple):
@@ -198,7 +198,7 @@ def _backward(workload: Workload, form: Form, device: torch.device, *, reference
 
 
 def gradient(x: Tensor) -> Tensor:
-    """The gradient that a backward pass has left."""
+    """The gradient of a tensor after a backward pass."""
     assert x.grad is not None
     return x.grad
 

@@ -136,7 +136,7 @@ def measure_series(
 
 
 class GraphMemoryError(Exception):
-    """There is no memory to capture a call that, called without a graph, would measure launch overhead."""
+    """Too little memory to capture a call whose time without a graph would be launch overhead."""
 
 
 def _compile_layers(module: nn.Module) -> None:
@@ -195,7 +195,7 @@ def _measure_point(
 
 
 def _graph_fits(peak: int | None, memory: float | None, device: torch.device) -> bool:
-    """Whether a graph fits beside what a call left cached; a capture that runs out of memory cannot be undone."""
+    """Whether a graph fits beside the memory that a call left cached; a capture that fails cannot be undone."""
     total = torch.cuda.get_device_properties(device).total_memory
     return peak is not None and peak * 1.5 < min(total, memory * 1e9 if memory else total)
 

@@ -22,7 +22,7 @@ from riffle.nn.graphed import Graphed
 from riffle.nn.network import ShuffleExchange
 
 LAYERS = 6
-"""Of the encoder."""
+"""Layers of the transformer encoder."""
 NO_CHANGE = 1e-12
 """A learning rate at which no weight changes, so that results can be compared after any number of steps."""
 FIRST_CALLS = SIGHTS + 1
@@ -85,7 +85,7 @@ def _own_loop(workload: Workload, form: Form, device: torch.device) -> Job:
 
 
 def _with_graphs(model: nn.Module, x_BND: Tensor) -> Any:
-    """A model whose calls are replayed as CUDA graphs: ours by itself, others by what PyTorch has for it."""
+    """The model with its calls replayed as CUDA graphs: ours by its own option, others by PyTorch's functions."""
     if isinstance(model, ShuffleExchange):
         model.graphs = GraphCache()
         return model
@@ -121,7 +121,7 @@ def make_model(name: str, workload: Workload, device: torch.device) -> nn.Module
 
 
 class TwoWayLayer(nn.Module):
-    """A causal layer in each direction, and a feed-forward layer, both with a norm before and a residual around."""
+    """A causal layer in each direction and a feed-forward layer, each with pre-norm and a residual connection."""
 
     def __init__(self, features: int, make_layer: Callable[[int], nn.Module]) -> None:
         super().__init__()

@@ -25,7 +25,7 @@ STEADY = 100.0
 STABLE, FEWEST, MOST = 0.02, 3, 9
 """Such calls are repeated until the last three are within 2% of each other, at most nine times."""
 LOOP, LOOP_CALLS = 150.0, 100
-"""A loop of short calls takes so many milliseconds, and has at most so many calls."""
+"""Milliseconds that a loop of short calls takes, and the most calls of a loop."""
 SUSTAINED = 1500.0
 """Milliseconds of matrix products: under load a GPU lowers its clock, and long workloads run at the lower one."""
 
@@ -106,7 +106,7 @@ def time_loop(call: Call, device: torch.device, *, quick: bool = False) -> tuple
 
 
 def repeat(call: Call, times: int) -> None:
-    """Call repeatedly, and store nothing."""
+    """Call repeatedly, and keep no result."""
     for _ in range(times):
         call()
 

@@ -15,7 +15,7 @@ SIMPLE = ("duplicate", "reverse", "add", "sort")
 EXACT = 0.0005
 """Tolerance of a goal: half a unit of its third digit."""
 ENOUGH_RUNS = 5
-"""Runs of a recipe, the paper's number, beyond which more of them do not make it the one that a goal is judged by."""
+"""Runs of a recipe that are enough to judge it, the paper's number: more runs do not rank a recipe higher."""
 
 
 class Claim(NamedTuple):
