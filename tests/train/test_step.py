@@ -14,7 +14,7 @@ from riffle.config import MODELS, DataConfig, ModelConfig, RunConfig, TrainConfi
 from riffle.models.base import SymbolModel
 from riffle.models.build import build, symbol_models
 from riffle.tasks import get_task
-from riffle.train import objective as objective_module
+from riffle.train.data import held_out
 from riffle.train.evaluate import symbol_loss
 from riffle.train.objective import CountCorrect, Examples, SymbolObjective
 from riffle.train.optim import make_optimizer
@@ -125,22 +125,18 @@ def test_every_step_has_examples_of_its_own() -> None:
     assert len({tuple(inputs_X.tolist()) for inputs_X in seen}) == 2 * DRAWN_STEPS
 
 
-def test_loss_is_the_mean_over_bins_of_what_is_not_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    step = make_step()
-    asked = []
-
-    def every_other(inputs_BN: Tensor) -> Tensor:
-        asked.append(inputs_BN)
-        return torch.arange(len(inputs_BN)) % 2 == 1
-
-    monkeypatch.setattr(objective_module, "held_out", every_other)
-    loss, _ = step.objective.loss(step.model, one_step(step))
-    assert [tuple(inputs_BN.shape) for inputs_BN in asked] == [(6, 4), (6, 16)]
-    expected = []
-    for inputs_BN in asked:
-        kept_BN = inputs_BN[::2]
-        expected.append(symbol_loss(step.model(kept_BN), TASK.answer(kept_BN)).mean())
-    torch.testing.assert_close(loss, torch.stack(expected).mean(), rtol=1e-5, atol=0)
+def test_loss_is_the_mean_over_bins_of_what_is_not_held_out() -> None:
+    data = replace(CONFIG.data, bins=(4, 32), batch=64)
+    step = make_step(replace(CONFIG, data=data))
+    examples = one_step(step)
+    loss, _ = step.objective.loss(step.model, examples)
+    means = []
+    for inputs_X, width in zip(examples[0].split([64 * width for width in data.bins]), data.bins, strict=True):
+        inputs_BN = inputs_X.view(64, width)
+        kept_BN = inputs_BN[~held_out(inputs_BN)]
+        assert (len(kept_BN) < 64) == (width == 32), "short inputs are never held out"
+        means.append(symbol_loss(step.model(kept_BN), TASK.answer(kept_BN)).mean())
+    torch.testing.assert_close(loss, torch.stack(means).mean(), rtol=1e-5, atol=0)
 
 
 def test_read_gives_means_and_begins_anew() -> None:
