@@ -41,7 +41,7 @@ def program() -> str:
 
 
 def require(*modules: str) -> None:
-    """Refuse to begin what would end at a missing module."""
+    """Raise if a module is not installed, before any work that would need it."""
     for module in modules:
         if find_spec(module) is None:
             raise ModuleNotFoundError(missing(module), name=module)

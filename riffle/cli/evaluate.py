@@ -59,9 +59,7 @@ def evaluate(
     ] = False,
     plot: Annotated[Path | None, typer.Option(help="Where to save the plot.", show_default="RUN/accuracy.png")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the examples.")] = 1,
-    force: Annotated[
-        bool, typer.Option("--force", help="Run even if the estimate is over a day.")
-    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Run even if the estimate is over a day.")] = False,
     device: Device = "auto",
     json: Json = False,
 ) -> None:

@@ -12,16 +12,7 @@ import typer
 from rich.table import Column, Table
 from rich.text import Text
 
-from riffle.cli.display import (
-    Device,
-    Json,
-    choose_device,
-    errors,
-    output,
-    print_json,
-    progress_bar,
-    titled_table,
-)
+from riffle.cli.display import Device, Json, choose_device, errors, output, print_json, progress_bar, titled_table
 from riffle.cli.train import (
     Features,
     Graph,

@@ -20,7 +20,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of it below the working directory, to do with what one wants."""
+    """A copy of it below the working directory, which a test may change."""
     monkeypatch.chdir(tmp_path)
     shutil.copytree(trained, tmp_path / "runs" / "reverse")
     return Path("runs/reverse")
