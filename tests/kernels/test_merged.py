@@ -58,7 +58,7 @@ def assert_same(ours: ShuffleExchange, theirs: ShuffleExchange, xs_BND: list[Ten
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@settings(max_examples=6)
+@settings(max_examples=4)
 @given(
     shapes=st.lists(st.tuples(st.integers(1, 3), st.integers(1, 4)), min_size=1, max_size=3),
     blocks=st.integers(1, 3),

@@ -135,7 +135,7 @@ def make_more_copies(patch: pytest.MonkeyPatch) -> None:
 FORMS = [
     *[(form_candidates_on_the_chip, unit, 1, (3, 8, 48), True) for unit in (*GATED, "residual-features")],
     *[(keep_no_sums, unit, 2, (3, 8, 6), recompute) for unit in GATED for recompute in (True, False)],
-    (take_kernels_for_many_pairs, "residual-sequence", 1, (2, 64, 6), True),
+    (take_kernels_for_many_pairs, "residual-sequence", 1, (2, 32, 6), True),
     (take_kernels_for_many_pairs, "residual-features", 1, (2, 8, 12), True),
     (take_kernels_for_many_pairs, "residual-features", 1, (1, 4, 70), False),
     *[(share_no_products, unit, 1, (3, 8, 8), False) for unit in ("gated", "residual-sequence")],

@@ -32,11 +32,13 @@ SHORT = RunConfig(
 
 def losses(backend: str, precision: Precision, recompute: bool = True) -> list[float]:
     """The loss of every step of a short run."""
-    model = replace(SHORT.model, backend=backend, recompute=recompute)
-    config = replace(SHORT, model=model, train=replace(SHORT.train, precision=precision))
+    config = replace(
+        SHORT, model=replace(SHORT.model, backend=backend), train=replace(SHORT.train, precision=precision)
+    )
     torch.manual_seed(0)
-    task = get_task(config.task)
-    step = TrainStep(config, build(config.model, task, device=DEVICE), SymbolObjective(config))
+    model = build(config.model, get_task(config.task), device=DEVICE)
+    model.network.recompute = recompute
+    step = TrainStep(config, model, SymbolObjective(config))
     found = []
     for _ in range(config.train.steps):
         step()
