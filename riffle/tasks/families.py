@@ -13,7 +13,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from riffle.tasks.rows import BLANK, bernoulli, columns, randint, randint_below, sort_rows, take
+from riffle.tasks.rows import BLANK, bernoulli, columns, rand, randint, randint_below, sort_rows, take
 
 Split = Callable[[Tensor, torch.Generator], Tensor]
 """Replaces drawn inputs ``[B, N]`` by others of the same lengths."""
@@ -59,6 +59,13 @@ def one_odd(values: int, column_BN: Tensor, lengths_B1: Tensor, generator: torch
     """One value in all cells but one."""
     common_B1, odd_B1 = (one_value(values, column_BN, generator) for _ in range(2))
     return torch.where(column_BN == randint_below(lengths_B1, generator), odd_B1, common_B1)
+
+
+def geometric(values: int, column_BN: Tensor, lengths_B1: Tensor, generator: torch.Generator) -> Tensor:
+    """A value in half of the cells on average, the next value in a quarter, the one after it in an eighth, and so on."""
+    first_B1 = one_value(values, column_BN, generator)
+    share_BN = rand((*column_BN.shape,), generator).clamp(min=torch.finfo(torch.float32).tiny)
+    return (first_B1 + (-share_BN.log2()).long().clamp(max=values - 1)) % values
 
 
 def runs(values: int, column_BN: Tensor, lengths_B1: Tensor, generator: torch.Generator) -> Tensor:
@@ -132,6 +139,7 @@ VALUES: dict[str, Values] = {
     "two-values": two_values,
     "rare-values": rare_values,
     "one-odd": one_odd,
+    "geometric": geometric,
     "runs": runs,
     "periodic": periodic,
     "palindrome": palindrome,

@@ -211,6 +211,9 @@ SUMS: dict[str, Operands] = {
     "repeated": numbers(repeated, repeated),
     "equal": equal,
     "count-over": count_over,
+    "one-digit": numbers(few_digits(1), few_digits(1)),
+    "one-digit-plus-zero": numbers(few_digits(1), constant(0)),
+    "sparse": numbers(few_digits(3), few_digits(3)),
 }
 """Sums; carries pass at most :data:`NEAR` columns."""
 FAR_SUMS: dict[str, Operands] = {
