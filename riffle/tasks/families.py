@@ -62,7 +62,7 @@ def one_odd(values: int, column_BN: Tensor, lengths_B1: Tensor, generator: torch
 
 
 def geometric(values: int, column_BN: Tensor, lengths_B1: Tensor, generator: torch.Generator) -> Tensor:
-    """A value in half of the cells on average, the next value in a quarter, the one after it in an eighth, and so on."""
+    """A value in half of the cells on average, the next value in a quarter, the one after that in an eighth, and on."""
     first_B1 = one_value(values, column_BN, generator)
     share_BN = rand((*column_BN.shape,), generator).clamp(min=torch.finfo(torch.float32).tiny)
     return (first_B1 + (-share_BN.log2()).long().clamp(max=values - 1)) % values

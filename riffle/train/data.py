@@ -109,13 +109,12 @@ def held_out(inputs_BN: Tensor) -> Tensor:
 
     It is a hash of the input, so that training can leave test examples out without a list of them.
     """
-    long_enough_B = (inputs_BN != BLANK).sum(dim=1) >= ALWAYS_TRAINED
-    return (_hash(inputs_BN) % HELD_OUT_OF == 0) & long_enough_B
+    return (input_numbers(inputs_BN) % HELD_OUT_OF == 0) & (symbols_in(inputs_BN) >= ALWAYS_TRAINED)
 
 
 def is_part(inputs_BN: Tensor, part: Part) -> Tensor:
     """Which rows belong to a part: another bit of the hash says which half of all inputs may choose weights."""
-    return (_hash(inputs_BN) // HELD_OUT_OF % 2 == 1) == (part == "selection")
+    return (input_numbers(inputs_BN) // HELD_OUT_OF % 2 == 1) == (part == "selection")
 
 
 def sample_held_out(
@@ -127,19 +126,23 @@ def sample_held_out(
     split: str = "uniform",
     part: Part = "test",
     trained: bool = True,
+    seen: Tensor | None = None,
 ) -> Batch:
-    """Examples of one length that are of one part only, and held out if inputs of this length are trained on.
+    """Distinct examples of one length that are of one part only, and held out if inputs of this length are trained on.
 
-    Where there are too few different inputs for that, others complete the batch.
+    Where there are fewer than ``batch``, all that were found are given. Inputs too short to be held out may have been
+    trained on, and so may those of a named split that has no others left: there the other part completes a test, so
+    that a small family is tested as a whole.
 
     Args:
         task: The task.
-        batch: How many examples.
+        batch: How many examples at most.
         length: Their length.
         generator: Draws them.
         split: "uniform", "structured", or the name of a worst case or of a family (:meth:`riffle.tasks.Task.families`).
-        part: "selection" for what chooses weights, "test" for what is reported; no input belongs to both.
+        part: "selection" for what chooses weights, "test" for what is reported; no uniform input belongs to both.
         trained: Whether training draws inputs of this length.
+        seen: Numbers of the examples that are not to be drawn again, :func:`input_numbers`.
     """
     family = task.families().get(split)
     draws, candidates = (8, 8 * batch + 64) if trained else (1, 4 * batch + 32)  # on average twice as many as needed
@@ -148,13 +151,33 @@ def sample_held_out(
         inputs_RN = task.sample_inputs(candidates, length, generator=generator, split="uniform" if family else split)
         drawn.append(family(inputs_RN, generator) if family else inputs_RN)
     inputs_RN = torch.cat(drawn)
-    preference_R = 2 * is_part(inputs_RN, part).int() + (held_out(inputs_RN).int() if trained else 0)
-    inputs_BN = inputs_RN[preference_R.argsort(descending=True, stable=True)[:batch]]
-    return Batch(inputs_BN, task.answer(inputs_BN))
+    number_R = input_numbers(inputs_RN)
+    sorted_R, order_R = number_R.sort(stable=True)
+    first_R = torch.ones_like(sorted_R, dtype=torch.bool)
+    first_R[1:] = sorted_R[1:] != sorted_R[:-1]
+    fresh_R = torch.zeros_like(first_R).scatter(0, order_R, first_R)
+    if seen is not None:
+        fresh_R &= ~torch.isin(number_R, seen)
+    own_R, unseen_R = is_part(inputs_RN, part), held_out(inputs_RN) | (not trained)
+    if split in ("uniform", "structured"):
+        allowed_R = own_R & (unseen_R | (symbols_in(inputs_RN) < ALWAYS_TRAINED))
+    else:
+        allowed_R = own_R | (part == "test")
+    if seen is None and not allowed_R.any():  # there are so few inputs that all are in the other part
+        allowed_R = torch.ones_like(own_R)
+    rank_R = torch.where(fresh_R & allowed_R, own_R.int() + (own_R & unseen_R), -1)
+    kept_R = rank_R.argsort(descending=True, stable=True)[: min(batch, int((rank_R >= 0).sum()))]
+    inputs_BN = inputs_RN[kept_R]
+    return Batch(inputs_BN, task.answer(inputs_BN) if len(inputs_BN) else inputs_BN)
 
 
-def _hash(inputs_BN: Tensor) -> Tensor:
-    """A pseudo-random number for every row that does not depend on its padding."""
+def symbols_in(inputs_BN: Tensor) -> Tensor:
+    """The number of symbols of every row that are no blanks."""
+    return (inputs_BN != BLANK).sum(dim=1)
+
+
+def input_numbers(inputs_BN: Tensor) -> Tensor:
+    """A pseudo-random number for every row, a hash of its symbols, whatever its padding."""
     position_N = torch.arange(1, inputs_BN.shape[1] + 1, device=inputs_BN.device)
     return _scramble((inputs_BN * _scramble(position_N)).sum(dim=1))
 

@@ -67,12 +67,15 @@ class Score:
     split: str
     """"uniform", "structured", or the name of a worst case or a family of the task."""
     examples: int
+    """Distinct inputs that were tested; all there are where fewer than asked."""
     symbol_accuracy: float
     """Fraction of correct symbols over all positions where target or output is not blank: the paper's metric."""
     sequence_accuracy: float
     """Fraction of outputs without a wrong symbol."""
     filled: bool = False
     """Whether inputs were filled up first, as ``riffle solve`` does (:meth:`riffle.tasks.Task.fill`)."""
+    held_out: int | None = None
+    """How many of the inputs training never drew; None where that was not counted."""
 
 
 BETWEEN = (0.55, 0.6, 0.8, 0.95)
@@ -133,15 +136,16 @@ def evaluate(
         task: The task.
         lengths: Input lengths, between powers of two as well as at them (:func:`with_between`).
         splits: "uniform", "structured", names of :attr:`Task.splits` and of :meth:`Task.families`.
-        examples: Examples for each length and split.
-        trained_length: Up to this length, examples are taken from those held out of training.
+        examples: Examples for each length and split, all distinct; where there are fewer inputs, all of them.
+        trained_length: Up to this length, uniform and structured examples are taken from those held out of training,
+            and those of a named split as far as there are any.
         seed: Seed of the examples.
         part: "test" for what is reported; what chooses weights uses "selection", and no input belongs to both.
         fill: Makes of an input what the network is asked, :meth:`riffle.train.run.Run.padded` to score the answers of
             ``riffle solve``; by default the bare network reads the inputs as they are.
         on_progress: Called with the number of cells just scored.
     """
-    from riffle.train.data import sample_held_out
+    from riffle.train.data import held_out, input_numbers, sample_held_out
 
     known = ("uniform", "structured", *task.splits, *task.families())
     for split in splits:
@@ -154,21 +158,28 @@ def evaluate(
     for split in splits:
         for length in lengths:
             generator = torch.Generator(device).manual_seed(seed * 1_000_003 + length)
-            rows = batch_rows(length, examples, device)
-            total = torch.zeros(4, dtype=torch.int64, device=device)
-            for start in range(0, examples, rows):
-                size, trained = min(rows, examples - start), length <= trained_length
+            rows, trained = batch_rows(length, examples, device), length <= trained_length
+            total = torch.zeros(5, dtype=torch.int64, device=device)
+            seen, asked = torch.zeros(0, dtype=torch.int64, device=device), 0
+            while asked < examples:
+                size = min(rows, examples - asked)
                 inputs_BN, targets_BN = sample_held_out(
-                    task, size, length, generator=generator, split=split, part=part, trained=trained
-                )
+                    task, size, length, generator=generator, split=split, part=part, trained=trained,
+                    seen=seen if asked else None,
+                )  # fmt: skip
+                if not len(inputs_BN):  # all inputs of this kind have been tested
+                    on_progress((examples - asked) * length)
+                    break
                 outputs_BN = answer(model, task, inputs_BN, fill)
                 targets_BN = pad_to(targets_BN, outputs_BN.shape[1])
-                total += torch.stack(count_correct(outputs_BN, targets_BN))
-                on_progress(size * length)
-            right, symbols, right_sequences, sequences = total.tolist()
+                unseen = held_out(inputs_BN).sum() if trained else torch.tensor(len(inputs_BN), device=device)
+                total += torch.stack([*count_correct(outputs_BN, targets_BN), unseen])
+                seen, asked = torch.cat([seen, input_numbers(inputs_BN)]), asked + len(inputs_BN)
+                on_progress(len(inputs_BN) * length)
+            right, symbols, right_sequences, sequences, unseen_inputs = total.tolist()
             symbol_accuracy = right / symbols if symbols else 1.0  # so short that every target is blank
             accuracies = (symbol_accuracy, right_sequences / sequences)
-            scores.append(Score(length, split, sequences, *accuracies, filled=fill is not None))
+            scores.append(Score(length, split, sequences, *accuracies, fill is not None, unseen_inputs))
     model.train(was_training)
     return scores
 
