@@ -82,27 +82,6 @@ def test_the_answer_is_that_of_riffle_solve(visit) -> None:
     assert " ".join(cell.split()[0] for cell in cells.all_inner_texts()) == printed["output"]
 
 
-def test_wrong_symbols_are_marked(visit, runs: Path) -> None:
-    page = visit()
-    choose(page, "#task", "id")
-    expect(page.locator("#model input")).to_have_value("id (shipped)")
-    expect(page.locator("#answer .answer.right")).to_be_visible()
-    choose(page, "#model", str(runs / "new"))
-    expect(page.locator("#answer .answer.wrong")).to_be_visible()
-    expect(page.locator("#answer .cells .wrong").first).to_be_visible()
-    choose(page, "#task", "reverse")
-    expect(page.locator("#answer .answer.right .verdict")).to_contain_text("All 256 symbols right at 4 ×")  # noqa: RUF001
-    expect(page.locator("#answer .cells .wrong")).to_have_count(0)
-
-
-def test_enter_solves_and_the_alphabet_is_shown(visit) -> None:
-    page = visit()
-    expect(page.locator("#input")).to_contain_text("Symbols: 1 2 3 4 5 6 7 8 9 10 11")
-    page.locator("#input textarea").fill("3 1 2")
-    page.keyboard.press("Enter")
-    expect(page.locator("#answer .answer")).to_have_attribute("data-output", "1 2 3")
-
-
 def test_reading(visit) -> None:
     page = visit()
     go_to(page, "Read")
@@ -218,8 +197,3 @@ def test_looks(visit, request, tmp_path, name: str, width: int, height: int, sch
     page.mouse.move(0, 0)
     page.screenshot(path=picture, full_page=True)
     assert picture.stat().st_size < LARGEST_PICTURE
-
-
-def test_the_theme_can_be_asked_for(visit) -> None:
-    page = visit(query="?__theme=dark")
-    expect(page.locator("body.dark")).to_be_visible()

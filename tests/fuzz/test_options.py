@@ -14,16 +14,8 @@ from hypothesis import strategies as st
 from .workspace import CORPUS, READER, RESULTS, RUN, contents, copy_of, invoke, some, unfinished
 
 SMALL = (
-    "--set",
-    "data.bins=4",
-    "--set",
-    "train.evaluate_lengths=4",
-    "--features",
-    "8",
-    "--steps",
-    "1",
-    "--device",
-    "cpu",
+    *("--set", "data.bins=4", "--set", "train.evaluate_lengths=4"),
+    *("--features", "8", "--steps", "1", "--device", "cpu"),
 )
 BASES: dict[str, tuple[str, ...]] = {
     "info": (),
@@ -46,23 +38,7 @@ BASES: dict[str, tuple[str, ...]] = {
     "lambada ship": (READER, "shipped"),
 }
 """Arguments with which a command works; those drawn follow them, and of two values of an option the last counts."""
-NUMBERS = (
-    "0",
-    "1",
-    "-1",
-    "2",
-    "3",
-    "8",
-    "63",
-    "64",
-    "1000000",
-    "4294967296",
-    "9" * 23,
-    "0.5",
-    "1e-300",
-    "1e309",
-    "nan",
-)
+NUMBERS = ("0", "1", "-1", "2", "8", "63", "64", "1000000", "4294967296", "9" * 23, "0.5", "1e-300", "1e309", "nan")
 NAMES = ("reverse", "add", "lambada", "sharing", "cuda", "cuda:99", "torch", "hub", "bf16", "lstm", "[bold]")
 QUANTITIES = ("8,x", "8,8", "1,0", "1 0", "2^3", "2^999", "400Gb", "0Gb", "5us")
 CHANGES = ("model.blocks=2", "model.features=-1", "train.steps=1e9", "data.bins=", "train.seed=" + "9" * 24)

@@ -109,26 +109,12 @@ def test_the_reset_gates_explain_the_candidates() -> None:
                 torch.testing.assert_close(seen.candidate[:, address], torch.tanh(kept @ weight.T + bias))
 
 
-def test_shuffled_order_is_where_the_shuffles_bring_the_cells() -> None:
-    net, x = network(), cells(16)
-    in_place, shuffled = trace(net, x).layers, trace(net, x, order="shuffled").layers
-    for one, other in zip(in_place, shuffled, strict=True):
-        adjacent = other.state.unflatten(1, (-1, 2)).flatten(2)
-        expected = {tuple(pair) for pair in pairs(one.state, one.layer.bit)[0].tolist()}
-        assert {tuple(pair) for pair in adjacent[0].tolist()} == expected
-
-
 def test_a_model_is_its_network_on_embedded_symbols() -> None:
     model = SequenceModel(5, 7, FEATURES, dtype=torch.float64)
     symbols = torch.randint(0, 5, (3, 11))
     seen = trace(model, symbols)
     assert seen.layers[0].state.shape == (3, 16, FEATURES)
     torch.testing.assert_close(model.output(seen.output), model(symbols))
-
-
-def test_the_order_of_the_released_code() -> None:
-    net, x = network(order="official", blocks=2), cells(8)
-    torch.testing.assert_close(trace(net, x).output, net(x))
 
 
 def test_the_network_stays_as_it_was() -> None:

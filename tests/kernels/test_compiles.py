@@ -57,42 +57,28 @@ def test_kernels_of_the_gated_unit(features: int, kernels: tuple[str, ...], more
 def test_kernels_of_the_swap_gate_unit(tmp_path: Path) -> None:
     kernels = ("switch_forward", "update_forward", "swap_gate_backward")
     options = ("--features", "96", "--units", "swap-gate", "--keep", "gates", "--cells", "512", "65536", "--dropout")
-    rows = compile_kernels(tmp_path, *options, "--kernels", *kernels)
-    assert {row["kernel"] for row in rows} == set(kernels)
-    for row in rows:
-        assert row["spills"] == 0
-        assert row["shared"] <= MOST_SHARED
-        assert row["ACQBULK"] == row["PREEXIT"] == 1
+    check_launches(compile_kernels(tmp_path, *options, "--kernels", *kernels), set(kernels))
 
 
 def test_kernels_of_the_residual_unit(tmp_path: Path) -> None:
-    units = ("residual-features", "residual-sequence")
-    rows = compile_kernels(
-        tmp_path, "--features", "192", "--units", *units, "--keep", "gates", "--cells", "512", "65536"
-    )
+    options = ("--features", "192", "--keep", "gates", "--units", "residual-features")
+    rows = compile_kernels(tmp_path, *options, "residual-sequence", "--cells", "512", "65536")
     around = {f"{norm}_{way}" for norm in ("features", "sequence", "residual") for way in ("forward", "backward")}
-    assert {row["kernel"] for row in rows} == {*around, "features_switch"}
+    check_launches(rows, {*around, "features_switch"})
+    for row in rows:  # where a warp has rows of its own, no memory is shared for their sums
+        assert row["kernel"] != "features_forward" or not row["WARP_ROWS"] or row["shared"] == 0
+    waiting = compile_kernels(tmp_path, *options, "--cells", "512", "--kernels", "residual_backward", "--waiting")
+    assert waiting
+    assert all(row["ACQBULK"] == row["PREEXIT"] == 0 for row in waiting)
+
+
+def check_launches(rows: list[dict[str, Any]], kernels: set[str]) -> None:
+    """These kernels, each of which waits for the launch before it once and lets the next one begin once."""
+    assert {row["kernel"] for row in rows} == kernels
     for row in rows:
         assert row["spills"] == 0
         assert row["shared"] <= MOST_SHARED
         assert row["ACQBULK"] == row["PREEXIT"] == 1
-        # Where a warp has rows of its own, no memory is shared for their sums.
-        assert row["kernel"] != "features_forward" or not row["WARP_ROWS"] or row["shared"] == 0
-    one = (
-        "--features",
-        "192",
-        "--units",
-        units[0],
-        "--keep",
-        "gates",
-        "--cells",
-        "512",
-        "--kernels",
-        "residual_backward",
-    )
-    waiting = compile_kernels(tmp_path, *one, "--kernels", "residual_backward", "--waiting")
-    assert waiting
-    assert all(row["ACQBULK"] == row["PREEXIT"] == 0 for row in waiting)
 
 
 def test_kernels_of_the_neural_gpu(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ A kernel may stray from the float64 truth at most twice as far as eager PyTorch 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -40,6 +41,13 @@ CASES = [(shuffle, swap) for shuffle in (1, -1, 0) for swap in (True, False)]
 if GPU:  # each case is compiled for each shape and dtype there
     CASES = [(1, True), (-1, True), (0, False)]
 SHUFFLES = {1: unriffle, -1: riffle, 0: lambda x: x}
+
+
+def shuffled(y_CD: Tensor, bins: Sequence[tuple[int, int]], shuffle: int) -> Tensor:
+    """Shuffle every sequence; ``bins`` are numbers of sequences and the cells of each."""
+    parts = y_CD.split([count * length for count, length in bins])
+    pairs = zip(parts, bins, strict=True)
+    return torch.cat([SHUFFLES[shuffle](part.view(*shape, -1)).flatten(0, 1) for part, shape in pairs])
 
 
 def assert_as_accurate(
@@ -108,46 +116,6 @@ def test_layer_and_every_gradient(shape: tuple[int, int, int], dtype: torch.dtyp
             )
             for name, *results in zip(["y", *case.names], actual, eager, exact, strict=True):
                 assert_as_accurate(f"{name}, shuffle {shuffle}, swap {swap}, skip {skip}", *results)
-
-
-@pytest.mark.parametrize("shuffle", [1, -1, 0])
-def test_dropout(shuffle: int) -> None:
-    features, rate = 16, 0.25
-    torch.manual_seed(0)
-    unit = ShuffleExchange(features, device=DEVICE)["last"]
-    packed = fused.pack(unit.weights(), None, torch.float32)
-    x_BND = (torch.rand(2, 64, features, device=DEVICE) * 2 - 1).requires_grad_()
-    plain = layer(x_BND, packed, shuffle=shuffle)
-    torch.manual_seed(1)
-    dropped = layer(x_BND, packed, shuffle=shuffle, dropout=[rate])
-    kept = dropped != 0
-    assert abs(kept.float().mean().item() - (1 - rate)) < 0.03
-    torch.testing.assert_close(dropped[kept], plain[kept] / (1 - rate))
-    # Backward drops the same features: gradients equal those of the plain layer masked by hand.
-    grad = torch.randn_like(plain)
-    (actual,) = torch.autograd.grad(dropped, x_BND, grad)
-    (expected,) = torch.autograd.grad(plain, x_BND, grad * kept / (1 - rate))
-    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
-    torch.manual_seed(2)
-    other = layer(x_BND, packed, shuffle=shuffle, dropout=[rate])
-    assert not torch.equal(other != 0, kept)
-
-
-@pytest.mark.parametrize("recompute", [True, False])
-def test_noise(recompute: bool) -> None:
-    features, deviation = 16, 0.25
-    unit = ShuffleExchange(features, device=DEVICE)["last"]
-    packed = fused.pack(unit.weights(), None, torch.float32)
-    x_BND = (torch.rand(2, 64, features, device=DEVICE) * 2 - 1).requires_grad_()
-    plain = layer(x_BND, packed, shuffle=1)
-    noisy = layer(x_BND, packed, shuffle=1, noise=deviation, recompute=recompute)
-    factors = (noisy / plain).detach()
-    assert abs(factors.mean().item() - 1) < 0.03
-    assert abs(factors.std().item() - deviation) < 0.03
-    grad = torch.randn_like(plain)
-    (actual,) = torch.autograd.grad(noisy, x_BND, grad)
-    (expected,) = torch.autograd.grad(plain, x_BND, grad * factors)
-    torch.testing.assert_close(actual, expected, rtol=1e-3, atol=1e-4)
 
 
 def test_the_operator_is_registered_correctly() -> None:

@@ -14,14 +14,14 @@ from torch import Tensor
 
 pytest.importorskip("triton", reason="Triton has no build for this platform")
 
-from kernels.test_fused import assert_as_accurate
+from kernels.test_fused import assert_as_accurate, shuffled
 from riffle import ShuffleExchange
 from riffle.kernels import reference, residual, tuning
 from riffle.kernels.launches import Kept, UnitWeights, Workspace, forward_layer, unit_weights
 from riffle.kernels.layer_backward import SkipGradient, UnitGradients, backward_layer
 from riffle.kernels.layer_plan import LayerPlan, plan_layer, share_gradients
 from riffle.kernels.plan import plan_network
-from riffle.kernels.reference import NORMS, Norm, SwitchWeights
+from riffle.kernels.reference import NORMS, SwitchWeights
 from riffle.kernels.tuning import (
     LAYER_ROWS,
     PRODUCT_FORMS,
@@ -32,11 +32,9 @@ from riffle.kernels.tuning import (
     layer_form,
     product_form,
 )
-from riffle.shuffle import riffle, unriffle
 
 WARPGROUPS = tuning.has_warpgroups(torch.device("cuda"))
 on_hopper = pytest.mark.skipif(not WARPGROUPS, reason="needs a GPU of compute capability 9.0 and Triton 3.6")
-SHUFFLES = {1: unriffle, -1: riffle, 0: lambda x_BND: x_BND}
 BINS = ((3, 512), (5, 62))
 """Sequences and cells of each: odd numbers of pairs, so that the last tile is not full."""
 FORMS = list(dict.fromkeys((row.features, row.form) for row in LAYER_ROWS))
@@ -69,12 +67,7 @@ class Layer(NamedTuple):
         pairs = x_CD.shape[0] // 2, 2 * x_CD.shape[1]
         skip_PE = (skip[0] * skip[1]).view(pairs) if skip else None
         y_PE = reference.gated_switch(x_CD.view(pairs), SwitchWeights(*leaves[1:5]), skip_PE, swap=swap)
-        parts = y_PE.view(x_CD.shape).split([count * length for count, length in bins])
-        shuffled = [
-            SHUFFLES[shuffle](part.view(*shape, -1)).reshape(part.shape)
-            for part, shape in zip(parts, bins, strict=True)
-        ]
-        y_CD = torch.cat(shuffled)
+        y_CD = shuffled(y_PE.view(x_CD.shape), bins, shuffle)
         return [y_CD.detach(), *torch.autograd.grad(y_CD, leaves, self.grad.to(dtype))]
 
 
@@ -186,16 +179,19 @@ def test_a_layer_is_as_exact_as_eager(features: int, form: LayerForm, dtype: tor
 
 @pytest.mark.gpu
 @on_hopper
-@pytest.mark.parametrize(("features", "form"), [form for form in FORMS if form[0] in (48, 96, 192)], ids=str)
-def test_dropout_drops_what_the_other_kernels_drop(features: int, form: LayerForm, table: Table) -> None:
+@pytest.mark.parametrize(
+    ("features", "form"), [*(form for form in FORMS if form[0] in (48, 96, 192)), (384, WideForm(fewest=0))], ids=str
+)
+def test_dropout_drops_what_the_other_kernels_drop(features: int, form: LayerForm | WideForm, table: Table) -> None:
     layer = draw_layer(features, sum(count * length for count, length in BINS), torch.bfloat16, skip=False)
     seed = torch.tensor([12345, 67], device="cuda")
     for swap in (True, False):
         results = []
-        for rows in (rows_of(form, features), []):
-            table(rows, products=False)
+        for ours in (True, False):
+            rows = rows_of(form, features) if ours and isinstance(form, LayerForm) else []
+            table(rows, products=False, wide=form if ours and isinstance(form, WideForm) else None)
             plan = plan_of(layer, BINS, shuffle=1, keep=False, rate=0.25, swap=swap)
-            assert (plan.layer_forward is None) == (not rows)
+            assert (plan.layer_forward or plan.wide_forward) is None or ours
             results.append(run(plan, layer, seed=seed))
         ours, theirs = results
         assert 0.2 < (ours == 0).float().mean() < 0.3
@@ -217,20 +213,6 @@ def test_a_wide_layer_is_as_exact_as_eager(form: WideForm, dtype: torch.dtype, t
         exact, eager = (layer.expected(kind, bins, shuffle)[0] for kind in (torch.float64, dtype))
         assert_as_accurate(f"{shuffle} {skip} {bins}", actual, eager, exact)
         assert (actual.double() - exact).abs().max() <= 2 * (eager.double() - exact).abs().max()
-
-
-@pytest.mark.gpu
-@on_hopper
-def test_a_wide_layer_drops_what_the_other_kernels_drop(table: Table) -> None:
-    layer = draw_layer(384, sum(count * length for count, length in BINS), torch.bfloat16, skip=False)
-    seed, results = torch.tensor([12345, 67], device="cuda"), []
-    for wide in (WideForm(fewest=0), None):
-        table([], products=False, wide=wide)
-        results.append(run(plan_of(layer, BINS, shuffle=1, keep=False, rate=0.25), layer, seed=seed))
-    ours, theirs = results
-    assert 0.2 < (ours == 0).float().mean() < 0.3
-    assert torch.equal(ours == 0, theirs == 0)
-    torch.testing.assert_close(ours, theirs, rtol=0, atol=0.03)
 
 
 # Backward
@@ -437,39 +419,25 @@ def test_half_blocks_as_launches(shape: tuple[int, int], blocks: int, table: Tab
 
 @pytest.mark.gpu
 @on_hopper
-@pytest.mark.parametrize("features", [96, 192])
-@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize(
+    ("features", "shapes", "unit"),
+    [
+        *((features, [(4, 1024)], {"recompute": again}) for features in (96, 192) for again in (False, True)),
+        *((192, [(64, 64), (64, 32), (64, 16), (64, 8)], {"unit": "residual", "norm": norm}) for norm in NORMS),
+        *((192, [(16, 1024)], {"unit": "residual", "norm": norm}) for norm in NORMS),
+    ],
+    ids=str,
+)
 def test_dependent_launches_change_no_bit(
-    features: int, recompute: bool, table: Table, monkeypatch: pytest.MonkeyPatch
+    features: int, shapes: list[tuple[int, int]], unit: dict[str, Any], table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Programmatic dependent launch, plainly and in CUDA graphs, in training and in inference."""
+    """Programmatic dependent launch, plainly and in CUDA graphs (where some launches wait for another stream's)."""
     results = []
     for dependent in (False, True):
         monkeypatch.setattr(tuning, "DEPENDENT_LAUNCH", dependent)
         table([LayerRow(*row[:2], 0, row.form) for row in LAYER_ROWS], products=True, multiprocessors=132)
         torch.manual_seed(0)
-        options: dict[str, Any] = {"recompute": recompute, "device": "cuda", "dtype": torch.bfloat16}
-        net = ShuffleExchange(features, 2, backend="fused", **options)
-        results.append(launched_and_replayed(net, [(4, 1024)]))
-    for plain, dependent_result in zip(*results, strict=True):
-        assert torch.equal(plain, dependent_result)
-
-
-@pytest.mark.gpu
-@on_hopper
-@pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("shapes", [((64, 64), (64, 32), (64, 16), (64, 8)), ((16, 1024),)], ids=["few", "many"])
-def test_dependent_launches_of_the_residual_unit_change_no_bit(
-    norm: Norm, shapes: tuple[tuple[int, int], ...], table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The same; in graphs, products beside the other launches make some of these wait for another stream."""
-    results = []
-    for dependent in (False, True):
-        monkeypatch.setattr(tuning, "DEPENDENT_LAUNCH", dependent)
-        table(list(LAYER_ROWS), products=True, multiprocessors=132)
-        options: dict[str, Any] = {"unit": "residual", "norm": norm, "device": "cuda", "dtype": torch.bfloat16}
-        torch.manual_seed(0)
-        net = ShuffleExchange(192, 2, backend="fused", **options)
+        net = ShuffleExchange(features, 2, backend="fused", device="cuda", dtype=torch.bfloat16, **unit)
         results.append(launched_and_replayed(net, shapes))
     for plain, dependent_result in zip(*results, strict=True):
         assert torch.equal(plain, dependent_result)

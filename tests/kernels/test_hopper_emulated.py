@@ -14,12 +14,13 @@ from torch import Tensor
 
 from riffle.kernels import TRITON_VERSION, reference, tuning
 from riffle.kernels.reference import SwitchWeights
-from riffle.shuffle import riffle, unriffle
 
 if TRITON_VERSION < (3, 6):
     pytest.skip("needs Triton 3.6", allow_module_level=True)
 
 from kernels.gluon_emulator import Deadlock, Descriptor, Emulated, Pointer
+from kernels.test_fused import shuffled
+from kernels.test_hopper import FORMS, WIDE
 from riffle import ShuffleExchange
 from riffle.kernels import (
     gated_switch,
@@ -33,15 +34,11 @@ from riffle.kernels import (
 from riffle.kernels.descriptors import DescriptorLaunch
 from riffle.kernels.launches import Launch
 from riffle.kernels.plan import plan_network
-from riffle.kernels.tuning import LAYER_ROWS, PRODUCT_FORMS, WIDE_FORMS, LayerForm, LayerRow, ProductForm, WideForm
+from riffle.kernels.tuning import PRODUCT_FORMS, LayerForm, LayerRow, ProductForm, WideForm
 
 DTYPE, CPU = torch.bfloat16, torch.device("cpu")
-SHUFFLES = {1: unriffle, -1: riffle, 0: lambda x_BND: x_BND}
 KERNELS = {module: Emulated(gated_switch, module) for module in (hopper, hopper_backward, hopper_wide)}
 KERNELS[hopper_resident] = Emulated(gated_switch, hopper_wide, hopper_resident)
-FORMS = list(dict.fromkeys((row.features, row.form) for row in LAYER_ROWS))
-WIDE = [form._replace(fewest=0) for form in WIDE_FORMS[384]]
-"""All that the table has, and what is tried."""
 
 
 @pytest.fixture(autouse=True)
@@ -115,13 +112,9 @@ def forward(
         columns = torch.arange(pair)
         numbers = torch.arange(pairs)[:, None] * 7 + columns // features * 3 + columns % features
         y_PE = y_PE * (numbers % 4 > 0) / (1 - rate)
-    parts = y_PE.view(cells, features).split([count * length for count, length in bins])
-    shuffled = [
-        SHUFFLES[flags["SHUFFLE"]](part.view(*shape, -1)).reshape(part.shape)
-        for part, shape in zip(parts, bins, strict=True)
-    ]
+    exact_CD = shuffled(y_PE.view(cells, features), bins, flags["SHUFFLE"])
     read_PE = x_CD.double().view(pairs, pair) + (0 if added is None else added)
-    return out_CD.double(), torch.cat(shuffled), kept, read_PE @ gates.double().t()
+    return out_CD.double(), exact_CD, kept, read_PE @ gates.double().t()
 
 
 @pytest.mark.parametrize(("features", "form"), FORMS, ids=str)
@@ -228,12 +221,7 @@ def resident(
     for out_CD, skip_CD in zip(states.view(layers, cells, features), skips, strict=False):
         added = (skip_CD.double() * scale_D.double()).view(pairs, pair) if flags["SKIP"] else None
         y_PE = reference.gated_switch(x_CD.double().view(pairs, pair), weights, added, swap=flags["SWAP"])
-        parts = y_PE.view(cells, features).split([count * length for count, length in bins])
-        shuffled = [
-            SHUFFLES[flags["SHUFFLE"]](part.view(*shape, -1)).reshape(part.shape)
-            for part, shape in zip(parts, bins, strict=True)
-        ]
-        yield out_CD.double(), torch.cat(shuffled)
+        yield out_CD.double(), shuffled(y_PE.view(cells, features), bins, flags["SHUFFLE"])
         x_CD = out_CD
 
 

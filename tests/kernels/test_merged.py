@@ -58,35 +58,19 @@ def assert_same(ours: ShuffleExchange, theirs: ShuffleExchange, xs_BND: list[Ten
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@settings(max_examples=4)
+@settings(max_examples=7)
 @given(
-    shapes=st.lists(st.tuples(st.integers(1, 3), st.integers(1, 4)), min_size=1, max_size=3),
+    shapes=st.lists(st.tuples(st.integers(1, 3), st.integers(1, 12)), min_size=1, max_size=3),
     blocks=st.integers(1, 3),
     sharing=st.sampled_from(["block", "minimal", "full"]),
-    unit=st.sampled_from(["gated", "no-residual", "no-benes"]),
+    kind=st.sampled_from([("gated", "power"), ("no-residual", "power"), ("no-benes", "power"), ("gated", "even")]),
     recompute=st.booleans(),
 )
 def test_together_as_apart(
-    dtype: torch.dtype, shapes: list[tuple[int, int]], blocks: int, sharing: str, unit: str, recompute: bool
+    dtype: torch.dtype, shapes: list[tuple[int, int]], blocks: int, sharing: str, kind: tuple[str, str], recompute: bool
 ) -> None:
-    nets = pair_of_networks(blocks=blocks, sharing=sharing, unit=unit, recompute=recompute, dtype=dtype)
-    xs_BND = [(torch.rand(batch, 2**k, FEATURES, device=DEVICE) * 2 - 1).to(dtype) for batch, k in shapes]
-    xs_BND = [x_BND.requires_grad_() for x_BND in xs_BND]
-    assert_same(*nets, xs_BND, [nets[1](x_BND) for x_BND in xs_BND])
-
-
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@settings(max_examples=3)
-@given(
-    shapes=st.lists(st.tuples(st.integers(1, 3), st.integers(1, 12)), min_size=1, max_size=3),
-    blocks=st.integers(1, 2),
-    unit=st.sampled_from(["gated", "residual"]),
-    recompute=st.booleans(),
-)
-def test_even_lengths_together_as_apart(
-    dtype: torch.dtype, shapes: list[tuple[int, int]], blocks: int, unit: str, recompute: bool
-) -> None:
-    nets = pair_of_networks(blocks=blocks, unit=unit, recompute=recompute, pad="even", dtype=dtype)
+    options = {"unit": kind[0], "pad": kind[1], "blocks": blocks, "sharing": sharing, "recompute": recompute}
+    nets = pair_of_networks(**options, dtype=dtype)
     xs_BND = [(torch.rand(batch, length, FEATURES, device=DEVICE) * 2 - 1).to(dtype) for batch, length in shapes]
     xs_BND = [x_BND.requires_grad_() for x_BND in xs_BND]
     assert_same(*nets, xs_BND, [nets[1](x_BND) for x_BND in xs_BND])
@@ -105,12 +89,13 @@ def test_at_powers_of_two_even_lengths_are_the_padded_ones_bit_for_bit() -> None
         assert torch.equal(actual, expected)
 
 
-def test_every_group_has_its_own_rate_of_dropout() -> None:
+@pytest.mark.parametrize("shuffle", [1, -1, 0])
+def test_every_group_has_its_own_rate_of_dropout(shuffle: int) -> None:
     features, rates = 16, [0.5, 0.1]
     unit = ShuffleExchange(features, device=DEVICE)["last"]
     packed = fused.pack(unit.weights(), None, torch.float32)
     x_CD = (torch.rand(2 * 64 + 9 * 8, features, device=DEVICE) * 2 - 1).requires_grad_()
-    groups: dict[str, Any] = {"sequences": [2, 9], "cells": [64, 8], "shuffle": 1}
+    groups: dict[str, Any] = {"sequences": [2, 9], "cells": [64, 8], "shuffle": shuffle}
     plain_CD = fused.switch_and_shuffle(x_CD, packed, **groups)
     dropped_CD = fused.switch_and_shuffle(x_CD, packed, dropout=rates, **groups)
     parts = [part.split([128, 72]) for part in (plain_CD, dropped_CD)]

@@ -14,14 +14,6 @@ from riffle import ShuffleExchange
 
 pytest.importorskip("triton", reason="Triton has no build for this platform")
 
-from riffle.kernels import operator, plan
-from riffle.kernels.plan import (
-    KEEP_GATES,
-    KEEP_INPUTS,
-    KEEP_NOTHING,
-    KEPT_SHARE,
-    NetworkPlan,
-)
 
 GPU = torch.cuda.is_available()
 DEVICE = "cuda" if GPU else "cpu"
@@ -57,27 +49,25 @@ def assert_equal_gradients(
             torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
 
 
+def used_twice(net: ShuffleExchange, x_BND: Tensor) -> Tensor:
+    return (net(net(x_BND)) * net(x_BND)).sum()
+
+
+def added_up_over_two_calls(net: ShuffleExchange, x_BND: Tensor) -> Tensor:
+    first, second = net(x_BND).square().sum(), net(x_BND.flip(0)).sum()
+    first.backward(retain_graph=True)
+    return first + second
+
+
+def checkpointed(net: ShuffleExchange, x_BND: Tensor) -> Tensor:
+    reentrant, other = (checkpoint(net, x_BND, use_reentrant=kind).square().sum() for kind in (True, False))
+    return reentrant + 2 * other
+
+
 @pytest.mark.parametrize("recompute", [True, False])
-def test_used_twice_in_one_graph(recompute: bool) -> None:
-    nets = networks(recompute=recompute)
-    assert_equal_gradients(*nets, cells(2, 3), lambda net, x_BND: (net(net(x_BND)) * net(x_BND)).sum())
-
-
-def test_gradients_add_up_over_several_calls() -> None:
-    def loss(net: ShuffleExchange, x_BND: Tensor) -> Tensor:
-        first, second = net(x_BND).square().sum(), net(x_BND.flip(0)).sum()
-        first.backward(retain_graph=True)
-        return first + second
-
-    assert_equal_gradients(*networks(), cells(2, 4), loss)
-
-
-@pytest.mark.parametrize("reentrant", [True, False])
-def test_activation_checkpointing(reentrant: bool) -> None:
-    def loss(net: ShuffleExchange, x_BND: Tensor) -> Tensor:
-        return checkpoint(net, x_BND, use_reentrant=reentrant).square().sum()
-
-    assert_equal_gradients(*networks(), cells(2, 4), loss)
+@pytest.mark.parametrize("loss", [used_twice, added_up_over_two_calls, checkpointed])
+def test_several_calls_in_one_graph(loss: Callable[[ShuffleExchange, Tensor], Tensor], recompute: bool) -> None:
+    assert_equal_gradients(*networks(recompute=recompute), cells(2, 3), loss)
 
 
 @pytest.mark.parametrize("wanted", ["input", "last", "one bias", "nothing"])
@@ -99,35 +89,6 @@ def test_only_the_gradients_that_are_wanted(wanted: str) -> None:
         assert (actual.grad is None) == (expected.grad is None), name
         if expected.grad is not None:
             torch.testing.assert_close(actual.grad, expected.grad, rtol=1e-4, atol=1e-5)
-
-
-def test_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = []
-    original = operator.plan_network
-
-    def plan_network(*arguments: Any) -> NetworkPlan:
-        kept.append(original(*arguments).keep)
-        return original(*arguments)
-
-    monkeypatch.setattr(operator, "plan_network", plan_network)
-    net = ShuffleExchange(FEATURES, backend="fused", device=DEVICE)
-    x_BND = cells(1, 4)
-    gates = 3 * 3 * x_BND.nbytes  # of three layers
-    for room in (gates, gates - 1):
-        monkeypatch.setattr(plan, "memory_bytes", lambda device, room=room: KEPT_SHARE * room)
-        original.cache_clear()
-        net(x_BND)
-    for net.recompute in (True, False):
-        net(x_BND)
-    assert kept == [KEEP_GATES, KEEP_INPUTS, KEEP_INPUTS, KEEP_GATES]
-    original.cache_clear()
-    kept.clear()
-    for mode in (torch.no_grad, torch.inference_mode):
-        with mode():
-            net(x_BND)
-    net.requires_grad_(False)
-    net(x_BND)
-    assert kept == 3 * [KEEP_NOTHING], "without gradients nothing is kept"
 
 
 RANDOM = pytest.mark.parametrize("random", [{"dropout": 0.5}, {"noise": 0.5}], ids=str)

@@ -40,3 +40,14 @@ def test_a_request_that_cannot_be_met_says_why(monkeypatch: pytest.MonkeyPatch) 
 def test_ablated_units_have_no_fused_kernel() -> None:
     with pytest.raises(ValueError, match="unit 'two-fc' has no fused kernel"):
         ShuffleExchange(4, unit="two-fc", backend="fused")
+
+
+def test_other_chips_widths_and_dtypes_take_the_other_kernels() -> None:
+    pytest.importorskip("triton", reason="Triton has no build for this platform")
+    from riffle.kernels import tuning
+
+    cells, cpu, cuda = 2**20, torch.device("cpu"), torch.device("cuda")
+    assert tuning.wide_form(cells, 384, torch.bfloat16, cpu) is None
+    for features, dtype, device in ((96, torch.bfloat16, cpu), (100, torch.bfloat16, cuda), (96, torch.float32, cuda)):
+        assert tuning.layer_form(cells, features, dtype, device, keep=False) is None
+        assert tuning.product_form(cells, features, dtype, device) is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -119,35 +118,6 @@ def test_a_kind_has_a_configuration_of_its_own() -> None:
         build(ModelConfig(kind="transfomer"), TASK)
     with pytest.raises(ValueError, match="'dngpu' is configured by NeuralGPUConfig, not by ModelConfig"):
         build(ModelConfig(kind="dngpu"), TASK)
-
-
-CONFIGS = [
-    {"blocks": 2, "dropout": 0.1},
-    {"blocks": 3, "sharing": "minimal"},
-    {"blocks": 2, "sharing": "full", "noise": 0.001},
-    {"unit": "no-swap"},
-    {"unit": "two-fc-gate", "blocks": 2},
-    {"unit": "residual", "norm": "sequence"},
-]
-
-
-@pytest.mark.parametrize("config", CONFIGS, ids=str)
-def test_sequence_model_keeps_its_arguments(config: dict, tmp_path: Path) -> None:
-    model = SequenceModel(7, 5, 6, **config)
-    model.save_pretrained(tmp_path)
-    saved = json.loads((tmp_path / "config.json").read_text())
-    assert {key: saved[key] for key in ("symbols", "classes", "features", *config)} == {
-        "symbols": 7,
-        "classes": 5,
-        "features": 6,
-        **config,
-    }
-    loaded = SequenceModel.from_pretrained(tmp_path)
-    assert (loaded.embedding.num_embeddings, loaded.output.out_features) == (7, 5)
-    for name in ("features", "blocks", "sharing", "unit", "dropout", "noise"):
-        assert getattr(loaded.network, name) == getattr(model.network, name), name
-    inputs_BN = torch.randint(0, 7, (3, 12))
-    assert torch.equal(loaded(inputs_BN), model.eval()(inputs_BN))
 
 
 def test_weights_that_do_not_fit_are_an_error(tmp_path: Path) -> None:

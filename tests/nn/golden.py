@@ -24,6 +24,7 @@ from riffle.nn.switch import GATE_BIAS
 
 FOLDER = Path(__file__).parents[1] / "golden"
 NETS = sorted(path.stem for path in FOLDER.glob("net_*.npz"))
+RESIDUAL_NETS = sorted(path.stem for path in FOLDER.glob("rse_*_L*.npz"))
 SWITCHES = sorted(path.stem for path in FOLDER.glob("switch_layer_*.npz"))
 PRECISIONS = {"f64": torch.float64, "f32": torch.float32}
 TOLERANCE = {"f64": 1e-10, "f32": 1e-5}
@@ -49,7 +50,7 @@ class Golden:
 
     @property
     def minimal(self) -> bool:
-        return self.name.startswith("net_less")
+        return self.name.startswith(("net_less", "rse_less"))
 
     @property
     def scope(self) -> str:

@@ -49,11 +49,22 @@ def test_the_fused_network_is_one_node_for_all_lengths(training: bool, graphs: i
     assert counter.nodes.count("riffle.network.default") == 1
 
 
-def test_rows_of_different_lengths_compile_whole() -> None:
+def test_the_even_lengths_of_a_depth_share_a_graph() -> None:
+    net, counter = ShuffleExchange(4, pad="even"), GraphCounter()
+    compiled = torch.compile(net, backend=counter, dynamic=True)
+    for length in (10, 14, 11, 15, 16):
+        x_BND = torch.rand(2, length, 4)
+        torch.testing.assert_close(compiled(x_BND), net(x_BND))
+    assert counter.graphs == 1
+
+
+def test_rows_of_different_lengths_compile_and_export_whole() -> None:
     lengths = [20, 3, 17]
     net, x_BND = ShuffleExchange(4).double(), torch.rand(3, 20, 4, dtype=torch.float64)
     compiled = torch.compile(net, fullgraph=True, backend=GraphCounter())
     torch.testing.assert_close(compiled(x_BND, lengths=lengths), net(x_BND, lengths=lengths), rtol=0, atol=1e-12)
+    program = torch.export.export(net, (x_BND, lengths)).module()
+    torch.testing.assert_close(program(x_BND, lengths), net(x_BND, lengths), rtol=0, atol=1e-12)
 
 
 def test_exported_for_the_lengths_of_a_power_of_two() -> None:
@@ -63,13 +74,6 @@ def test_exported_for_the_lengths_of_a_power_of_two() -> None:
     for batch, length in ((1, 17), (3, 25), (2, 32)):
         x_BND = torch.rand(batch, length, 4, dtype=torch.float64)
         torch.testing.assert_close(program(x_BND), net(x_BND), rtol=0, atol=1e-12)
-
-
-def test_exported_with_rows_of_different_lengths() -> None:
-    net, lengths = ShuffleExchange(4).double(), [20, 3]
-    x_BND = torch.rand(2, 20, 4, dtype=torch.float64)
-    program = torch.export.export(net, (x_BND, lengths)).module()
-    torch.testing.assert_close(program(x_BND, lengths), net(x_BND, lengths), rtol=0, atol=1e-12)
 
 
 @pytest.mark.gpu

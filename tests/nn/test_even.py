@@ -88,19 +88,6 @@ def test_shuffles_multiply_addresses_modulo_n_minus_1(half: int, times: int) -> 
     assert moved == [*(factor * cell % (n - 1) for cell in range(n - 1)), n - 1]
 
 
-@given(half=st.integers(2, 2**40), data=st.data())
-def test_the_way_from_any_input_to_any_output(half: int, data: st.DataObject) -> None:
-    """In closed form: ``j`` unriffles before pair ``q`` lie ``2**j`` pairs, from ``2**j * q`` on, modulo n / 2."""
-    n, levels = 2 * half, bits(2 * half) - 1
-    source, pair = data.draw(st.integers(0, half - 1)), data.draw(st.integers(0, half - 1))
-    sides = (source - 2**levels * pair) % half
-    assert sides < 2**levels, "k - 1 unriffles suffice"
-    for level in range(levels - 1, -1, -1):
-        cell = 2 * pair + (sides >> level & 1)
-        pair = (2 * cell % (n - 1) if cell < n - 1 else cell) // 2  # where this cell was before the unriffle
-    assert pair == source
-
-
 @pytest.mark.parametrize("n", [2, 4, 6, 8])
 def test_the_switches_can_make_every_permutation(n: int) -> None:
     """Of six cells as of powers of two; the wiring of other lengths promises reach, and this was counted."""
@@ -131,32 +118,13 @@ def test_gradients() -> None:
     assert torch.autograd.gradcheck(lambda x_BND, *_: net(x_BND), (x_BND, *net.parameters()))
 
 
-def test_several_lengths_at_once() -> None:
-    net = network(dropout=0.1).eval()
-    xs_BND = [cells(2, length) for length in (7, 12, 30, 8, 12)]
-    for y_BND, x_BND in zip(net.forward_batches(xs_BND), xs_BND, strict=True):
-        torch.testing.assert_close(y_BND, net(x_BND), rtol=1e-12, atol=1e-12)
-
-
-def test_compiled_once_for_the_lengths_of_a_depth() -> None:
-    net = ShuffleExchange(4, pad="even")
-    graphs = []
-
-    def backend(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Any:
-        graphs.append(graph)
-        return graph
-
-    compiled = torch.compile(net, backend=backend, dynamic=True)
-    for length in (10, 14, 11, 15, 16):
-        x_BND = torch.rand(2, length, 4)
-        torch.testing.assert_close(compiled(x_BND), net(x_BND))
-    assert len(graphs) == 1
-
-
-def test_exported(tmp_path: Path) -> None:
-    model = SequenceModel(5, 5, 4, pad="even").eval()
-    program, lengths = export_program(model, 6)
-    assert lengths == (5, 8)
+@pytest.mark.parametrize(
+    ("options", "shortest"), [({"pad": "even"}, 5), ({"unit": "residual", "norm": "sequence"}, 5)], ids=str
+)
+def test_exported(options: dict[str, Any], shortest: int, tmp_path: Path) -> None:
+    model = SequenceModel(5, 5, 4, **options).eval()
+    program, lengths = export_program(model, 8)
+    assert lengths == (shortest, 8)
     batches = [torch.randint(5, (3, length)) for length in (5, 6, 7, 8)]
     for symbols_BN in batches:
         torch.testing.assert_close(program.module()(symbols_BN), model(symbols_BN))
@@ -166,7 +134,7 @@ def test_exported(tmp_path: Path) -> None:
     session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"])
     for symbols_BN in batches:
         (scores,) = session.run(None, {"symbols": symbols_BN.numpy()})
-        torch.testing.assert_close(torch.from_numpy(scores), model(symbols_BN))
+        torch.testing.assert_close(torch.from_numpy(scores), model(symbols_BN), rtol=1e-4, atol=1e-5)
 
 
 def test_traced() -> None:

@@ -7,7 +7,7 @@ import torch
 
 from riffle import ShuffleExchange
 from riffle.nn import UNITS, execute
-from riffle.nn.execute import CHUNK_PAIRS, chunks, in_place_layer, reference_layer, shuffled_layer, switch_layer, walk
+from riffle.nn.execute import CHUNK_PAIRS, in_place_layer, reference_layer, shuffled_layer, switch_layer, walk
 from riffle.shuffle import SHARINGS
 
 BITS = range(1, 7)
@@ -38,18 +38,6 @@ def test_both_forms_agree(unit: str, sharing: str, blocks: int, monkeypatch: pyt
                 in_place = in_place_layer(net.layers(k), switch_layer(net, x_BND, k))
                 actual = walk(net.layers(k), x_BND.clone(), in_place)
                 torch.testing.assert_close(actual, expected, rtol=0, atol=1e-12 * expected.abs().max().item())
-
-
-@pytest.mark.parametrize("pairs", [1, 3, 8, 1024])
-def test_chunks_cover_every_pair_once(pairs: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(CHUNK_PAIRS, "cpu", pairs)
-    addresses = torch.arange(2 * 32).view(2, 32, 1)
-    for bit in range(5):
-        parts = list(chunks(addresses, bit))
-        assert all(part.shape[0] * part.shape[1] <= pairs for part in parts)
-        joined = torch.cat([part.flatten(0, 1).squeeze(-1) for part in parts])
-        assert (joined[:, 1] - joined[:, 0] == 1 << bit).all()
-        assert sorted(joined.flatten().tolist()) == list(range(64))
 
 
 def test_a_network_without_gradients_leaves_its_input_alone() -> None:
@@ -113,11 +101,6 @@ def test_overwrite_on_the_fused_kernels(blocks: int, monkeypatch: pytest.MonkeyP
     expected = reference(x_BND).detach()
     torch.testing.assert_close(net.overwrite(x_BND), expected, rtol=0, atol=1e-5)
     assert chunks == [[8]] * (3 * len(net.layers(4))), "not every chunk of eight pairs went through the kernels"
-
-
-@pytest.mark.parametrize(("blocks", "kept"), [(1, 0), (2, 8), (3, 8), (5, 8)])
-def test_skip_connections_keep_one_block(blocks: int, kept: int) -> None:
-    assert len(set(execute.skip_buffers(ShuffleExchange(4, blocks).layers(5)).values())) == kept
 
 
 def test_what_cannot_be_overwritten() -> None:

@@ -12,7 +12,18 @@ from riffle.nn.official import read_variables
 from riffle.shuffle import SHARINGS
 
 from . import official_numpy
-from .golden import NETS, PRECISIONS, SWITCHES, TOLERANCE, Golden, assert_near, load, load_json, write_variables
+from .golden import (
+    NETS,
+    PRECISIONS,
+    RESIDUAL_NETS,
+    SWITCHES,
+    TOLERANCE,
+    Golden,
+    assert_near,
+    load,
+    load_json,
+    write_variables,
+)
 
 WITH_GRADIENTS = [name for name in NETS if "loss_weight" in load(name)]
 
@@ -41,14 +52,16 @@ def test_gradients_are_among_the_golden_files() -> None:
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("name", [*NETS, *RESIDUAL_NETS])
 def test_output_and_memory(name: str, precision: str) -> None:
-    golden = load(name)
+    golden, gated = load(name), name in NETS
     net = network(golden, PRECISIONS[precision])
+    assert (net.unit, net.order) == (("gated", "official") if gated else ("residual", "paper"))
     assert net.sharing == golden.sharing or golden.meta["length"] == 2
     memory: list[torch.Tensor] = []
     for unit in net.units.values():
-        unit.register_forward_hook(lambda unit, inputs, output: memory.append(exchange_halves(output)))
+        kept = exchange_halves if gated else torch.Tensor.clone
+        unit.register_forward_hook(lambda unit, inputs, output, kept=kept: memory.append(kept(output)))
     x = torch.from_numpy(golden["input"]).to(PRECISIONS[precision])
 
     output = net(x)

@@ -36,17 +36,6 @@ def test_round_trip(config: dict, tmp_path: Path) -> None:
     assert torch.equal(loaded(x_BND), net.eval()(x_BND))
 
 
-def test_files_are_json_and_safetensors(tmp_path: Path) -> None:
-    ShuffleExchange(6, 2, sharing="minimal", unit="no-swap").save_pretrained(tmp_path)
-    files = {path.name for path in tmp_path.iterdir()}
-    assert {"config.json", "model.safetensors"} <= files <= {"config.json", "model.safetensors", "README.md"}
-    config = json.loads((tmp_path / "config.json").read_text())
-    assert (config["features"], config["blocks"], config["sharing"], config["unit"]) == (6, 2, "minimal", "no-swap")
-    assert (
-        load_file(tmp_path / "model.safetensors").keys() == ShuffleExchange(6, 2, sharing="minimal").state_dict().keys()
-    )
-
-
 def test_official_weights_keep_their_order(tmp_path: Path) -> None:
     golden = load("net_std_L8_m8_b1_B2")
     net = ShuffleExchange.from_official(golden.under("var/"))
@@ -94,14 +83,6 @@ def test_a_configuration_that_does_not_fit_the_weights_is_an_error(tmp_path: Pat
     file.write_text(json.dumps({**json.loads(file.read_text()), "blocks": 3}))
     with pytest.raises(RuntimeError, match="2_forward"):
         ShuffleExchange.from_pretrained(tmp_path)
-
-
-def test_repr_tells_the_arguments() -> None:
-    text = repr(ShuffleExchange(6, 2, sharing="minimal", unit="no-swap"))
-    assert "6, blocks=2, sharing='minimal', unit='no-swap'" in text
-    assert "(0_first): NoSwapUnit(\n      6, skip=False, swap=False" in text
-    assert "(1_forward): NoSwapUnit(\n      6, skip=True, swap=False" in text
-    assert "swap" not in repr(ShuffleExchange(6))
 
 
 def test_a_pickle_is_never_loaded(tmp_path: Path) -> None:

@@ -38,17 +38,6 @@ def test_every_layer_once_and_in_order(ks: list[int], blocks: int, sharing: str,
     assert len(plan) == len(schedules[0]) + apart
 
 
-def test_groups_meet_in_the_middle() -> None:
-    plan = merge(tuple(schedule(k, 2) for k in (6, 5, 4, 3)))
-    active = [layer.end for layer in plan]
-    assert active == 2 * [1, 2, 3, 4, 4, 4, 4, 3, 2, 1] + [4]
-    assert {layer.first for layer in plan} == {0}
-    assert [layer.skip for layer in plan[:10]] == [None] * 10
-    assert [layer.skip for layer in plan[10:-1]] == [(time,) * end for time, end in enumerate(active[:10])]
-    # The input of the last block is where each group began it.
-    assert plan[-1].skip == (10, 11, 12, 13)
-
-
 @given(
     ks=st.lists(st.integers(1, 5), min_size=1, max_size=4),
     blocks=st.integers(1, 3),

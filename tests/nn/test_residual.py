@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
-from riffle import SequenceModel, ShuffleExchange
+from riffle import ShuffleExchange
 from riffle.kernels.reference import CANDIDATE_SCALE, NORMS, residual_candidate
-from riffle.models.export import export_program, write_onnx
 from riffle.nn.official import RESIDUAL
 from riffle.nn.switch import ResidualUnit
 from riffle.parallel import stream
 
-from .golden import FOLDER, PRECISIONS, TOLERANCE, Golden, assert_near, load, load_json
+from .golden import PRECISIONS, RESIDUAL_NETS, TOLERANCE, Golden, assert_near, load
 
-NETS = sorted(path.stem for path in FOLDER.glob("rse_*_L*.npz"))
-WITH_GRADIENTS = [name for name in NETS if "loss_weight" in load(name)]
+WITH_GRADIENTS = [name for name in RESIDUAL_NETS if "loss_weight" in load(name)]
 
 
 def network(golden: Golden, dtype: torch.dtype) -> ShuffleExchange:
@@ -34,31 +31,6 @@ def random_network(norm: str, features: int = 4, blocks: int = 2, **arguments) -
         if name.endswith("bias"):
             torch.nn.init.normal_(parameter, std=0.4)
     return net
-
-
-@pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("name", NETS)
-def test_output_and_memory(name: str, precision: str) -> None:
-    golden = load(name)
-    minimal = name.startswith("rse_less")
-    net = network(golden, PRECISIONS[precision])
-    assert (net.unit, net.norm, net.order) == ("residual", "sequence", "paper")
-    assert (net.blocks, net.sharing) == (golden.meta["blocks"], "minimal" if minimal else "block")
-    memory: list[Tensor] = []
-    for unit in net.units.values():
-        unit.register_forward_hook(lambda unit, inputs, output: memory.append(output))
-    x = torch.from_numpy(golden["input"]).to(PRECISIONS[precision])
-
-    output = net(x)
-    assert_near("output", output, golden[f"output_{precision}"], TOLERANCE[precision])
-    if minimal:
-        permutations = load_json("shuffle_permutations")[str(golden.meta["length"])]
-        order = {1: permutations["rol"], -1: permutations["ror"], 0: list(range(golden.meta["length"]))}
-        layers = net.layers(golden.meta["length"].bit_length() - 1)
-        memory = [mem[:, order[layer.shuffle]] for mem, layer in zip(memory, layers, strict=True)]
-    assert_near("memory", torch.stack(memory), golden[f"mem_{precision}"], TOLERANCE[precision])
-    with torch.no_grad():
-        assert_near("output without gradients", net(x), golden[f"output_{precision}"], TOLERANCE[precision])
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -166,16 +138,3 @@ def test_over_the_sequence_a_sharding_is_refused() -> None:
     sharding = type("TwoRanks", (), {"ranks": 2})()
     with pytest.raises(ValueError, match="cannot be spread over ranks"):
         random_network("sequence", sharding=sharding)
-
-
-def test_exported_also_as_onnx(tmp_path: Path) -> None:
-    pytest.importorskip("onnxscript")
-    onnxruntime = pytest.importorskip("onnxruntime")
-    model = SequenceModel(5, 3, 4, unit="residual", norm="sequence").eval()
-    program, _ = export_program(model, 8)
-    write_onnx(program, tmp_path / "model.onnx")
-    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"])
-    for length in (5, 8):
-        symbols_BN = torch.randint(5, (3, length))
-        (scores,) = session.run(None, {"symbols": symbols_BN.numpy()})
-        torch.testing.assert_close(torch.from_numpy(scores), model(symbols_BN), rtol=1e-4, atol=1e-5)

@@ -26,19 +26,6 @@ def test_shuffles_are_those_of_the_released_code(length: str) -> None:
     assert permute(riffle, cells) == PERMUTATIONS[length]["ror"]
 
 
-@given(k=st.integers(1, 8), features=st.integers(1, 3))
-def test_unriffle_undoes_riffle(k: int, features: int) -> None:
-    x_BND = torch.randn(2, 2**k, features)
-    assert torch.equal(unriffle(riffle(x_BND)), x_BND)
-    assert torch.equal(riffle(unriffle(x_BND)), x_BND)
-
-
-def test_shuffles_are_bit_rotations() -> None:
-    k, n = 5, 32
-    assert permute(unriffle, list(range(n))) == [((i << 1) | (i >> (k - 1))) % n for i in range(n)]
-    assert permute(riffle, list(range(n))) == [(i >> 1) | ((i & 1) << (k - 1)) for i in range(n)]
-
-
 @given(**SIZES, benes=st.booleans())
 def test_bits_are_what_the_shuffles_do(k: int, blocks: int, sharing: str, benes: bool) -> None:
     """Followed through the shuffles, adjacent cells differ in the layer's bit, the one with the bit clear first."""
@@ -64,24 +51,6 @@ def test_skips_join_the_same_layer_one_block_before(k: int, blocks: int, sharing
             assert layers[layer.skip].bit == layer.bit
     # The last layer takes the input of the last block, where there is a block before it.
     assert last.skip == (size * (blocks - 1) if blocks > 1 and size else None)
-
-
-def test_units_of_every_sharing() -> None:
-    def units(sharing: str) -> list[str]:
-        return [layer.unit for layer in schedule(4, 2, sharing)]
-
-    assert units("block") == [*["0_forward"] * 3, *["0_reverse"] * 3, *["1_forward"] * 3, *["1_reverse"] * 3, "last"]
-    assert units("full") == [*(["all_forward"] * 3 + ["all_reverse"] * 3) * 2, "last"]
-    assert units("minimal") == [
-        *["0_first", "0_forward", "0_forward", "0_middle", "0_reverse", "0_reverse"],
-        *["1_first", "1_forward", "1_forward", "1_middle", "1_reverse", "1_reverse"],
-        "last",
-    ]
-    assert units("none") == [
-        *["0_forward_0", "0_forward_1", "0_forward_2", "0_reverse_2", "0_reverse_1", "0_reverse_0"],
-        *["1_forward_0", "1_forward_1", "1_forward_2", "1_reverse_2", "1_reverse_1", "1_reverse_0"],
-        "last",
-    ]
 
 
 @given(k=st.integers(3, 10), blocks=st.integers(1, 4), sharing=st.sampled_from(["block", "minimal", "full"]))

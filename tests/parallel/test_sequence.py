@@ -34,32 +34,22 @@ def test_every_sharing(ranks: Ranks, size: int, blocks: int, sharing: str) -> No
 
 
 @pytest.mark.parametrize("size", SPREAD)
-@pytest.mark.parametrize("unit", [unit for unit in UNITS if unit != "gated"])
-def test_every_unit(ranks: Ranks, size: int, unit: str) -> None:
-    check(ranks, size, {"features": 6, "blocks": 2, "unit": unit}, 3, 128)
-
-
-@pytest.mark.parametrize("size", [1, *SPREAD])
 @pytest.mark.parametrize(
-    ("k", "blocks"), [(7, 3), (8, 2), (9, 1), (10, 3), (11, 1), (12, 3), (13, 2), (14, 1), (15, 1), (16, 1)]
+    "options", [*({"unit": unit} for unit in UNITS if unit != "gated"), {"order": "official"}], ids=str
 )
+def test_every_unit_and_the_released_order(ranks: Ranks, size: int, options: dict[str, str]) -> None:
+    check(ranks, size, {"features": 6, "blocks": 2, **options}, 3, 128)
+
+
+@pytest.mark.parametrize("size", SPREAD)
+@pytest.mark.parametrize(("k", "blocks"), [(7, 3), (8, 2), (9, 1), (12, 3), (16, 3)])
 def test_long_sequences(ranks: Ranks, size: int, k: int, blocks: int) -> None:
     check(ranks, size, {"features": 4, "blocks": blocks}, 1, 2**k)
-
-
-@pytest.mark.parametrize("size", [8])
-def test_a_long_sequence_and_three_blocks(ranks: Ranks, size: int) -> None:
-    check(ranks, size, {"features": 4, "blocks": 3}, 1, 2**16)
 
 
 @pytest.mark.parametrize(("size", "length"), [(2, 4), (2, 8), (4, 16), (4, 32)])
 def test_the_shortest_sequences(ranks: Ranks, size: int, length: int) -> None:
     check(ranks, size, {"features": 4, "blocks": 2}, 3, length)
-
-
-@pytest.mark.parametrize("size", SPREAD)
-def test_features_in_the_released_order(ranks: Ranks, size: int) -> None:
-    check(ranks, size, {"features": 4, "order": "official"}, 1, 64)
 
 
 @pytest.mark.usefixtures("interpreter")

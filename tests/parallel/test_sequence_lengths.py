@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from riffle.shuffle import SHARINGS, bits
+from riffle.shuffle import bits
 
 from . import jobs
 from .alone import SPREAD, check
@@ -18,36 +18,25 @@ MIXED = [256, 1, 17, 63, 64, 65, 130, 2, 31]
 
 
 @pytest.mark.parametrize("size", [1, *SPREAD])
-@pytest.mark.parametrize("blocks", [1, 2, 3])
-def test_rows_of_every_power(ranks: Ranks, size: int, blocks: int) -> None:
-    check(ranks, size, {"features": 4, "blocks": blocks}, len(MIXED), 256, MIXED)
+@pytest.mark.parametrize(("blocks", "sharing"), [(1, "block"), (3, "block"), (2, "minimal"), (2, "full")])
+def test_rows_of_every_power(ranks: Ranks, size: int, blocks: int, sharing: str) -> None:
+    check(ranks, size, {"features": 4, "blocks": blocks, "sharing": sharing}, len(MIXED), 256, MIXED)
 
 
 @pytest.mark.parametrize("size", SPREAD)
 @pytest.mark.parametrize(
     "lengths",
-    [[64, 33, 50], [128, 100], [40], [1], [3, 2], [9, 16, 11, 10, 12, 13, 14, 15, 9, 16]],
-    ids=["all of 64", "all shorter than half", "one", "one cell", "fewer than ranks", "more than ranks"],
+    [[64, 33, 50], [128, 100], [40], [1], [3, 2], [9, 16, 11, 10, 12, 13, 14, 15, 9, 16], [2**14, 5000, 37]],
+    ids=["all of 64", "all shorter than half", "one", "one cell", "fewer than ranks", "more than ranks", "long"],
 )
 def test_batches_of_few_powers(ranks: Ranks, size: int, lengths: list[int]) -> None:
-    check(ranks, size, {"features": 4, "blocks": 2}, len(lengths), 64 if max(lengths) <= 64 else 512, lengths)
-
-
-@pytest.mark.parametrize("size", SPREAD)
-@pytest.mark.parametrize("sharing", [sharing for sharing in SHARINGS if sharing not in ("block", "none")])
-def test_every_sharing(ranks: Ranks, size: int, sharing: str) -> None:
-    check(ranks, size, {"features": 4, "blocks": 2, "sharing": sharing}, len(MIXED), 256, MIXED)
+    check(ranks, size, {"features": 4, "blocks": 2}, len(lengths), max(64, 2 ** bits(max(lengths))), lengths)
 
 
 @pytest.mark.parametrize("size", SPREAD)
 @pytest.mark.parametrize("own", [16, 128])
 def test_a_unit_per_layer(ranks: Ranks, size: int, own: int) -> None:
     check(ranks, size, {"features": 4, "sharing": "none", "length": own}, 2, 256, [own, own - 3])
-
-
-@pytest.mark.parametrize("size", SPREAD)
-def test_long_rows(ranks: Ranks, size: int) -> None:
-    check(ranks, size, {"features": 4}, 4, 2**14, [2**14, 5000, 37, 2**13])
 
 
 @pytest.mark.usefixtures("interpreter")

@@ -48,14 +48,9 @@ def test_blocks_and_sharings(sharing: str, blocks: int) -> None:
             assert_streams(net, 2, k, w)
 
 
-@pytest.mark.parametrize("unit", UNITS)
-def test_units(unit: str) -> None:
-    assert_streams(network({"features": 4, "blocks": 2, "unit": unit}), 1, 6, 4)
-
-
-def test_the_order_of_the_released_code() -> None:
-    for w in (2, 6):
-        assert_streams(network({"features": 6, "blocks": 2, "order": "official"}), 1, 6, w)
+@pytest.mark.parametrize("options", [*({"unit": unit} for unit in UNITS), {"order": "official"}], ids=str)
+def test_units_and_the_released_order(options: dict[str, str]) -> None:
+    assert_streams(network({"features": 6, "blocks": 2, **options}), 1, 6, 4)
 
 
 def test_the_fused_kernels() -> None:

@@ -58,18 +58,6 @@ def test_errors_die_out() -> None:
     assert torch.equal(net(x), net(x + 0.6 * torch.rand_like(x) - 0.3))
 
 
-def test_it_is_an_ordinary_network_of_few_weights() -> None:
-    net = permutation_network(4)
-    assert isinstance(net, ShuffleExchange)
-    assert (net.features, net.blocks, net.sharing, net.unit) == (MESSAGE_BITS + 8, 1, "block", "gated")
-    assert not net.training
-    assert not any(parameter.requires_grad for parameter in net.parameters())
-    values = torch.cat([parameter.flatten() for parameter in net.parameters()]).unique()
-    assert values.tolist() == [-40, -20, 0, 20, 40]
-    first, *others = (list(unit.parameters()) for unit in net.units.values())
-    assert all(torch.equal(a, b) for other in others for a, b in zip(first, other, strict=True))
-
-
 @pytest.mark.parametrize("k", [1, 2, 5])
 def test_one_set_of_weights_for_all_shorter_lengths(k: int) -> None:
     net, permutation, items = permutation_network(6), shuffled(2**k, seed=1), messages(2**k)

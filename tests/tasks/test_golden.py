@@ -81,13 +81,3 @@ def test_drawn_inputs_have_the_same_lengths_and_symbols(name: str) -> None:
         assert theirs <= ours
         if length == 32:  # long enough for the examples to hold every symbol
             assert theirs == ours
-
-
-def test_drawn_divisors_have_the_same_sizes() -> None:
-    for length, pairs in examples("divide").items():
-        if length < 3:
-            continue
-        rows = TASKS["divide"].draw(torch.full((1000,), length), length, generator=seeded(length)).tolist()
-        sizes = {length - 1 - row.index(12) for row in rows}
-        assert sizes == set(range(1, (length - 1) // 2 + 1))
-        assert sizes >= {len(symbols) - 1 - symbols.index(12) for symbols, _ in pairs}

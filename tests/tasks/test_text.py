@@ -8,23 +8,14 @@ from riffle.tasks import TASKS
 
 READS = [
     ("add", ["1011", "110"], [2, 2, 1, 2, 11, 1, 2, 2, 1]),
-    ("add", ["1011+110"], [2, 2, 1, 2, 11, 1, 2, 2, 1]),
-    ("add", ["1011", "+", "110"], [2, 2, 1, 2, 11, 1, 2, 2, 1]),
     ("multiply", ["10", "*", "11"], [1, 2, 12, 2, 2]),
-    ("multiply-decimal", ["12x7"], [3, 2, 12, 8, 1]),
     ("divide", ["1/10"], [2, 1, 12, 1, 2]),
     ("sort", ["7", "3", "11"], [7, 3, 11]),
-    ("sort", ["7 3, 11"], [7, 3, 11]),
     ("sort", ["7,3", "11"], [7, 3, 11]),
-    ("duplicate", ["7", "3"], [7, 3, 0, 0]),
     ("kv-sort", ["3:9", "1:4"], [3, 9, 1, 4]),
-    ("search", ["3:9", "1:4", "1"], [3, 9, 1, 4, 1]),
     ("search", ["3:9 1:4 ? 1"], [3, 9, 1, 4, 1]),
     ("memory-index", ["1:0", "2:1", "2", "1"], [1, 5, 6, 3]),
-    ("rotate", ["100", "1"], [1, 1, 2, 4, 3]),
-    ("word-sort", ["ab", "k"], [1, 2, 12, 11]),
     ("merge", ["a", "b", "/", "c"], [1, 12, 2, 12, 11, 12, 3]),
-    ("merge", ["/ c"], [11, 12, 3]),
     ("dyck", ["( [", "] )"], [1, 3, 4, 2]),
     ("multiply-bcd", ["9", "0"], [2, 1, 1, 4, 12, 1, 1, 1, 3]),
 ]
@@ -36,26 +27,17 @@ def test_parse(name: str, words: list[str], symbols: list[int]) -> None:
 
 
 SHOWS = [
-    ("add", [2, 1, 1, 2, 1, 0], "1001"),
     ("add", [1, 1, 0, 0], "0"),
     ("add", [2, 0, 3, 2], "1?_1"),
-    ("add", [], ""),
-    ("multiply-decimal", [8, 9, 1], "87"),
-    ("sort", [1, 3, 7, 9, 0], "1 3 7 9"),
     ("sort", [1, 0, 7, 0, 0], "1 _ 7"),
     ("kv-sort", [1, 4, 2, 0, 3], "1:4 2:_ 3"),
     ("search", [0, 0], "not found"),
-    ("search", [4, 0], "4"),
     ("memory-index", [1, 0, 2], "0 _ 1"),
-    ("rotate", [1, 1, 2], "100"),
     ("word-sort", [2, 1, 12, 0, 11], "ba _k"),
     ("merge", [1, 12, 11], "a /"),
     ("dyck", [2, 0], "balanced"),
-    ("dyck", [1], "not balanced"),
     ("dyck", [2, 2], "2 2"),
-    ("dyck-continue", [4, 2, 0], "])"),
     ("divide", [1, 2, 3, 2, 1], "10 remainder 1"),
-    ("divide", [1, 2, 0], "10"),
     ("divide", [3, 0, 3], "_ remainder ?_"),
     ("multiply-bcd", [1, 1, 2, 3, 1, 1, 1, 4, 1, 1, 1, 3], "84"),
     ("multiply-bcd", [1, 1, 2, 3, 0, 0, 0, 0, 2, 2], "?_4"),
@@ -67,36 +49,15 @@ def test_render(name: str, output: list[int], text: str) -> None:
     assert TASKS[name].render(output) == text
 
 
-LABELS = [
-    ("add", [0, 1, 2, 11], "· 0 1 +"),
-    ("divide", [2, 12], "1 /"),
-    ("multiply-bcd", [1, 4, 12], "1 4 12"),
-    ("sort", [0, 11], "· 11"),
-    ("merge", [1, 11, 12, 0], "a / ␣ ·"),
-    ("dyck", [1, 2], "1 2"),
-    ("dyck-continue", [1, 4, 0], "( ] ·"),
-]
-
-
-@pytest.mark.parametrize(("name", "symbols", "labels"), LABELS)
-def test_labels(name: str, symbols: list[int], labels: str) -> None:
-    assert " ".join(TASKS[name].label(symbol) for symbol in symbols) == labels
-
-
 ERRORS = [
     ("sort", ["7", "15"], r"^symbol 15 is outside 1\.\.11; type symbols"),
-    ("sort", ["7", "0"], r"^symbol 0 is outside 1\.\.11"),
     ("sort", ["7", "x"], r"^'x' is not a symbol"),
     ("sort", [], "no symbol"),
     ("add", ["102", "1"], r"^'2' in '102' is not a digit 0\.\.1; type two binary numbers"),
     ("add", ["101"], "^two numbers are needed, got '101'"),
-    ("add", ["1+1+1"], "two numbers are needed"),
-    ("add", ["1+"], "two numbers are needed"),
     ("divide", ["101", "00"], "^cannot divide by 00"),
     ("kv-sort", ["3:9", "4"], "^'4' is not a pair key:value"),
-    ("kv-sort", ["3:19"], r"^symbol 19 is outside 1\.\.11"),
     ("search", ["3:9"], "no key is asked for in '3:9'"),
-    ("search", ["3:9", "3", "4"], "only one key"),
     ("search", ["3", "3:9"], "'3:9' comes after a key"),
     ("memory-index", ["3:2", "3"], "'2' in '3:2' is not a bit"),
     ("memory-index", ["3:1", "3:0", "3"], "key 3 has two cells"),
@@ -104,7 +65,6 @@ ERRORS = [
     ("rotate", ["1011", "4"], r"^amount 4 is outside 0\.\.3"),
     ("rotate", ["1011"], "^a number and an amount are needed"),
     ("word-sort", ["lid"], r"^letter 'l' in 'lid' is outside a\.\.k"),
-    ("merge", ["kid", "/", "a"], r"^letter 'k' in 'kid' is outside a\.\.j"),
     ("merge", ["b", "a", "/", "c"], "^the list 'b a' is not sorted"),
     ("merge", ["a", "b"], "^two lists of words are needed"),
     ("dyck", ["(a)"], r"^'a' in '\(a\)' is not one of the brackets \(\)\[\]"),

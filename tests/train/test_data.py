@@ -251,9 +251,3 @@ def test_a_fixed_training_set_has_no_held_out_example() -> None:
     assert not held_out(batch.inputs.long()).any()
     assert torch.equal(batch.targets.long(), task.answer(batch.inputs.long()))
     assert batch.inputs.unique(dim=0).shape[0] > 2700, "one in sixteen stands twice"
-
-
-def test_rows_without_room_for_their_answer_are_no_longer_than_the_longest() -> None:
-    task, data = get_task("duplicate-bits"), DataConfig(bins=(8, 16, 32, 64, 128), longest=80, cropped=0.5)
-    longest = [(sample_bin(task, data, i, 500, generator=seeded(i)).inputs != 0).sum(dim=1).max() for i in range(5)]
-    assert longest == [8, 16, 32, 40, 40]

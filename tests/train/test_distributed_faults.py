@@ -20,8 +20,8 @@ from riffle.train.run import Run
 from .processes import PATIENCE, started, together, train
 from .tiny import assert_same_run, last_step, with_train
 
-KILLS = 20
-CONFIG = with_train(steps=200, evaluate_every=0, checkpoint_every=3)
+KILLS = 8
+CONFIG = with_train(steps=120, evaluate_every=0, checkpoint_every=3)
 """Checkpoints and log lines do not fall together, so a kill can part them."""
 
 
@@ -72,7 +72,7 @@ def test_kills_at_random_moments(undisturbed: Path, tmp_path: Path) -> None:
 
 def test_a_rank_that_hangs_is_reported(undisturbed: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    with started(2, train, folder, CONFIG, timeout=4) as processes:
+    with started(2, train, folder, CONFIG, timeout=2) as processes:
         wait_for_steps(folder, 20)
         pid = processes.ranks[1].pid
         assert pid is not None

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from riffle import SequenceModel
 from riffle.config import MODELS, DataConfig, ModelConfig, RunConfig, TrainConfig
 from riffle.models.base import SymbolModel
 from riffle.models.build import build, symbol_models
@@ -73,13 +72,6 @@ def test_cells_whose_target_is_blank_weigh_less(offset: float) -> None:
         assert len(answer) == 1
         torch.testing.assert_close(weights_BN[trained_B1 & blank_BN].unique(), answer / 4)
         torch.testing.assert_close(weights_BN.sum(), torch.tensor(0.5), msg="two bins of equal weight")
-
-
-def test_every_parameter_is_optimised_once() -> None:
-    model = SequenceModel(12, 12, 8, 2)
-    groups = make_optimizer(model, CONFIG.train, torch.tensor(0.1)).param_groups
-    ours = [id(parameter) for group in groups for parameter in group["params"]]
-    assert sorted(ours) == sorted(id(parameter) for parameter in model.parameters())
 
 
 def test_learning_rate_falls_linearly_to_zero() -> None:

@@ -7,7 +7,6 @@ import pytest
 import torch
 from nn.golden import Golden, assert_near, load
 from torch import Tensor
-from torch._dynamo.testing import CompileCounterWithBackend
 
 from research.baselines import NeuralGPU
 from research.baselines.neural_gpu import PERIOD
@@ -51,14 +50,6 @@ def model_of(golden: Golden) -> NeuralGPU:
     assert not unexpected
     model.active_cells = lambda symbols_BN: torch.from_numpy((golden["x"] != 0) | (golden["y"] != 0))
     return model
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_one_step(name: str) -> None:
-    golden = load(name)
-    rows_BND = torch.nn.functional.pad(torch.from_numpy(golden["step_input"]), (0, 0, 0, 1))
-    out_LD = model_of(golden).unit(rows_BND.flatten(0, 1))
-    assert_near("step", out_LD.view_as(rows_BND)[:, :-1], golden["step_output"], TOLERANCE)
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -137,35 +128,3 @@ def test_the_weight_of_saturation_follows_the_loss() -> None:
     assert float(model.saturation.weight) == pytest.approx(min(1e-3, 1e-4 * 1.0 / cost), rel=1e-4)
     assert (model.saturation.period == 0).all()
     assert float(model.extra_loss()) == 0.0, "a step's graph is let go"
-
-
-def test_only_training_pays_for_saturation() -> None:
-    model = NeuralGPU(12, 12, 9).eval()
-    model(torch.randint(1, 12, (4, 7)))
-    assert float(model.extra_loss()) == 0.0
-
-
-def test_initial_values() -> None:
-    model = NeuralGPU(12, 12, 48)
-    assert 0.9 / 48**0.5 < model.unit.gates.weight.abs().max() <= 1 / 48**0.5
-    assert model.unit.gates.bias.tolist() == pytest.approx([0.5] * 48 + [0.7] * 48)
-    assert (model.unit.candidate.bias == 0).all()
-
-
-@pytest.mark.parametrize(("arguments", "message"), [({"features": 2}, "at least 3"), ({"dropout": 1.0}, r"\[0, 1\)")])
-def test_impossible_arguments(arguments: dict[str, float], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        NeuralGPU(**{"symbols": 3, "classes": 3, "features": 9, **arguments})
-
-
-def test_a_step_compiles_once_for_all_lengths() -> None:
-    model = NeuralGPU(12, 5, 9).eval()
-    batches = [torch.randint(0, 12, (1, length)) for length in (16, 32, 64)]
-    expected = [model(batch) for batch in batches]
-    counter = CompileCounterWithBackend("aot_eager")
-    model.unit.compile(dynamic=True, fullgraph=True, backend=counter)
-    counts = []
-    for batch, scores_BNC in zip(batches, expected, strict=True):
-        torch.testing.assert_close(model(batch), scores_BNC)
-        counts.append(counter.frame_count)
-    assert counts == [counts[0]] * 3

@@ -7,11 +7,7 @@ import torch
 from torch import Tensor
 
 from research.baselines import PreprintNetwork
-from research.baselines.preprint import preprint_schedule
-from research.recipes import preprint
 from riffle.kernels import HAS_TRITON
-from riffle.recipes import with_model
-from riffle.shuffle import Layer, schedule
 
 GPU = torch.cuda.is_available()
 DEVICE = "cuda" if GPU else "cpu"
@@ -94,38 +90,9 @@ def test_the_kernels_stray_at_most_twice_as_far_as_eager_pytorch(blocks: int, dt
         assert error <= max(2 * eager_error, floor), f"{name}: {error:.2e}, {eager_error:.2e} by eager PyTorch"
 
 
-@pytest.mark.parametrize("blocks", [1, 2, 3])
-@pytest.mark.parametrize("k", [2, 3, 6])
-def test_it_is_wired_as_the_papers_network(k: int, blocks: int) -> None:
-    def wiring(layers: tuple[Layer, ...]) -> list[tuple[int, int]]:
-        return [(layer.bit, layer.shuffle) for layer in layers]
-
-    layers = preprint_schedule(k, blocks)
-    assert wiring(layers) == wiring(schedule(k, blocks))
-    read = [layers[layer.skip] for layer in layers if layer.skip is not None]
-    assert [layer.bit for layer in read] == [layer.bit for layer in layers if layer.skip is not None]
-
-
-def test_only_middle_layers_keep_halves_where_they_are() -> None:
-    model = make(2)
-    straight = {name for name, unit in model.units.items() if not unit.swap}  # type: ignore[union-attr]
-    assert straight == {"0_middle", "1_middle"}
-    assert {name for name, unit in model.units.items() if unit.skip_scale is None} == {  # type: ignore[union-attr]
-        "first", "0_forward", "0_middle", "0_reverse",
-    }  # fmt: skip
-
-
 def test_noise_and_dropout_are_for_training_alone() -> None:
     symbols_BN = torch.randint(0, 5, (2, 16), device=DEVICE)
     for options in ({"noise": 0.1}, {"dropout": 0.5}):
         model = make(1, **options)
         assert not torch.equal(model.train()(symbols_BN), model(symbols_BN))
         assert torch.equal(model.eval()(symbols_BN), make(1).eval()(symbols_BN))
-
-
-def test_its_sizes_are_those_of_that_code() -> None:
-    sizes = {task: with_model(preprint(task), "preprint").model for task in ("add", "multiply")}
-    assert {task: (model.features, model.blocks) for task, model in sizes.items()} == {
-        "add": (96, 1),
-        "multiply": (384, 2),
-    }

@@ -52,18 +52,3 @@ def test_batches_of_several_lengths_are_what_each_is_alone(reads_first: bool) ->
     for scores_BNC, symbols_BN in zip(model.forward_batches(batches), batches, strict=True):
         assert scores_BNC.shape == (*symbols_BN.shape, 4)
         torch.testing.assert_close(scores_BNC, model.forward_cells(model.embed(symbols_BN)))
-
-
-@pytest.mark.parametrize(
-    ("build", "message"),
-    [
-        (lambda: GatedAttentionReader(30, 8, hops=0), "at least 1"),
-        (lambda: GatedAttentionReader(30, 7), "even"),
-        (lambda: Recurrent(5, 4, 7), "even"),
-        (lambda: Recurrent(5, 4, 8, layers=0), "at least 1"),
-        (lambda: Recurrent(5, 4, 8, cell="rnn"), "lstm, gru"),
-    ],
-)
-def test_impossible_arguments(build, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        build()

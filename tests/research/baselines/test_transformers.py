@@ -7,7 +7,7 @@ from typing import get_args, get_type_hints
 import pytest
 import torch
 
-from research.baselines import Transformer
+from research.baselines import GatedAttentionReader, NeuralGPU, Recurrent, Transformer
 from research.baselines.configs import TransformerConfig
 from research.baselines.transformers import (
     MERGED_LENGTH,
@@ -120,12 +120,19 @@ def test_any_even_width(features: int) -> None:
 @pytest.mark.parametrize(
     ("build", "message"),
     [
+        (lambda: GatedAttentionReader(30, 8, hops=0), "at least 1"),
+        (lambda: GatedAttentionReader(30, 7), "even"),
+        (lambda: NeuralGPU(3, 3, 2), "at least 3"),
+        (lambda: NeuralGPU(3, 3, 9, dropout=1.0), r"\[0, 1\)"),
+        (lambda: Recurrent(5, 4, 7), "even"),
+        (lambda: Recurrent(5, 4, 8, layers=0), "at least 1"),
+        (lambda: Recurrent(5, 4, 8, cell="rnn"), "lstm, gru"),
         (lambda: Transformer(5, 4, 7), "even"),
         (lambda: Transformer(5, 4, 8, heads=8), "even number of features"),
         (lambda: Transformer(5, 4, 8, layers=0), "at least 1"),
         (lambda: Transformer(5, 4, 8, positions="learned"), "rotary"),
     ],
 )
-def test_impossible_arguments(build, message: str) -> None:
+def test_impossible_arguments_of_every_baseline(build, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from research.baselines import UniversalReader, UniversalTransformer
 from research.baselines.universal_transformer import Halting, UniversalStack
@@ -86,19 +86,6 @@ def test_halting_saves_steps_only_where_it_may() -> None:
     assert float(halting.steps_BN.max()) <= 12
     assert float(model.extra_loss().detach()) == pytest.approx(0.01 * float(halting.ponder.detach()))
     assert float(UniversalTransformer(12, 12, 16).extra_loss()) == 0.0
-
-
-def test_every_step_is_the_same_layer_with_its_own_signal() -> None:
-    stack = UniversalStack(16, heads=2, steps=4).eval()
-    seen: list[Tensor] = []
-    stack.layer.attention.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
-    stack(torch.randn(2, 5, 16))
-    assert len(seen) == 4
-    with torch.no_grad():
-        before = stack(torch.randn(2, 5, 16, generator=torch.Generator().manual_seed(1)))
-        stack.step_signal.weight[3].add_(torch.randn(16))
-        after = stack(torch.randn(2, 5, 16, generator=torch.Generator().manual_seed(1)))
-    assert not torch.allclose(before, after)
 
 
 def test_positions_matter_and_their_offset_is_random_in_training_only() -> None:

@@ -47,23 +47,6 @@ def test_bytes_sent() -> None:
     assert alone.sent_bytes == alone.communication_seconds == alone.exchanges == 0
 
 
-def test_longer_sequences_need_more_devices() -> None:
-    fewest = [ShardedCost(ShardedWork(length=2**k), Machine()).fewest_ranks for k in (20, 26, 30, 34)]
-    assert fewest == sorted(fewest, key=lambda ranks: ranks or 0)
-    assert fewest[0] == 1
-    assert ShardedCost(ShardedWork(length=2**30), Machine(memory=1e6)).fewest_ranks is None
-
-
-@pytest.mark.parametrize("changes", [{}, {"features": 384}, {"length": 2**14}, {"itemsize": 4}])
-def test_a_layer_in_one_launch(changes: dict[str, int]) -> None:
-    work = ShardedWork(**{"length": 2**20, "features": 192, **changes})  # type: ignore[arg-type]
-    one, two = (ShardedCost(work, Machine(warpgroups=has)) for has in (True, False))
-    assert one.one_launch == (not changes), "as the table of kernels has it"
-    assert one.copy_seconds * (1 if changes else 3) == pytest.approx(two.copy_seconds)
-    assert one.memory_bytes * (1 if changes else 2) == pytest.approx(two.memory_bytes, rel=0.01)
-    assert one.product_seconds == two.product_seconds
-
-
 @pytest.mark.parametrize("one_launch", RECORDS)
 def test_measured_rows(one_launch: bool) -> None:
     """Time and memory over the predicted ones, by the rates of the row's own run."""

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-import types
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from research.bench import jobs
-from research.bench.jobs import JOBS, make_cells, make_network
-from research.bench.measure import OUT_OF_MEMORY, WRONG, Measurer, compare
-from research.bench.own_loop import make_model
+from research.bench.jobs import make_network
+from research.bench.measure import OUT_OF_MEMORY, WRONG, Measurer
 from research.bench.timing import PeakRates
 from research.bench.workloads import Case, Form, Workload
 from riffle import ShuffleExchange
@@ -100,42 +96,6 @@ def test_own_loop(workload: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
     assert entry["parameters"] == sum(p.numel() for p in make_network(workload, "eager", CPU).parameters())
     change_network(monkeypatch, lambda y_BND: 1.1 * y_BND)
     assert measure(workload, "riffle")["failed"] == WRONG
-
-
-class Recurrence(nn.GRU):
-    """A causal layer with the arguments of flash-linear-attention's."""
-
-    def __init__(self, hidden_size: int, **arguments: int) -> None:
-        super().__init__(hidden_size, hidden_size, batch_first=True)
-
-
-@pytest.mark.parametrize("name", ["gla", "gated-deltanet"])
-def test_layers_of_flash_linear_attention_in_both_directions(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    layers = types.SimpleNamespace(GatedLinearAttention=Recurrence, GatedDeltaNet=Recurrence)
-    monkeypatch.setitem(sys.modules, "fla", types.ModuleType("fla"))
-    monkeypatch.setitem(sys.modules, "fla.layers", layers)
-    workload = tiny.OWN_LOOP[1]
-    model, net = (make_model(model, workload, CPU) for model in (name, "riffle"))
-    counts = [sum(parameter.numel() for parameter in module.parameters()) for module in (model, net)]
-    assert 0.7 < counts[0] / counts[1] < 1.4
-    x_BND = make_cells(workload, "eager", CPU).requires_grad_()
-    for source in (0, -1):
-        (gradient_BND,) = torch.autograd.grad(model(x_BND)[:, source, 0].sum(), x_BND)
-        assert (gradient_BND.abs().sum((0, 2)) > 0).all(), "every cell counts"
-    assert measure(workload, name)["milliseconds"] > 0
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU runs the kernels themselves, see below")
-@pytest.mark.parametrize(
-    ("workload", "form"), [(tiny.INFERENCE, "fused"), (tiny.BACKWARD, "fused"), (tiny.BACKWARD, "fused-keep")]
-)
-def test_fused_forms_on_the_interpreter(workload: Workload, form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "dtype_of", lambda form: torch.float32)  # the interpreter cannot run bfloat16
-    kind = JOBS[workload.kind]
-    reference = kind.reference(workload, CPU)
-    assert reference is not None
-    _, passed = compare(kind.build(workload, form, CPU).results(), reference, torch.float32)
-    assert passed
 
 
 @pytest.mark.gpu

@@ -6,7 +6,7 @@ import pytest
 
 from research.bench.cost import encoder_flops, network_flops
 from research.bench.timing import PeakRates
-from research.bench.workloads import WORKLOADS, Case, row_names, select_cases
+from research.bench.workloads import WORKLOADS, row_names, select_cases
 
 BY_NAME = {workload.name: workload for workload in WORKLOADS["cuda"]}
 
@@ -22,20 +22,6 @@ def test_flops() -> None:
     cells = sum(64 * length * count for length, count in layers.items())
     assert BY_NAME["step"].flops == 3 * cells * (3 * 384**2 + 2 * 384 * 192), "a backward pass counts twice"
     assert PeakRates(775e12, 4.2e12, "made up").floor(BY_NAME["infer-1m"].flops) == pytest.approx(31.1, rel=0.02)
-
-
-def test_cases() -> None:
-    cases = select_cases("cuda")
-    assert len(set(cases)) == len(cases)
-    assert {case.workload.name for case in cases if case.section == "rows"} == set(BY_NAME)
-    assert {case.section for case in cases} == {"rows", "attention", "own-loop"}
-    latency = BY_NAME["latency"]
-    selected = select_cases("cuda", ["latency"], ["fused", "eager"])
-    assert selected == [Case("rows", latency, "eager"), Case("rows", latency, "fused")]
-    assert {case.form for case in select_cases("cpu")} == {"eager", "riffle", "encoder"}
-    own_loop = select_cases("cuda", ["own-loop"], ["gla"])
-    assert {case.workload.lengths[0] for case in own_loop} == {1024, 16384, 262144}
-    assert {case.section for case in select_cases("cpu", ["attention"])} == {"attention"}
 
 
 def test_unknown_names() -> None:

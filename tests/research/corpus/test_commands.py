@@ -14,7 +14,6 @@ from research.ship.reader import PUBLISHED
 from riffle.lambada import Corpus
 
 from .novels import write_novels
-from .test_sources import official
 
 COMMANDS = ("prepare", "train", "eval", "solve", "report", "ship")
 ROOT = Path(__file__).parents[3]
@@ -34,15 +33,6 @@ def test_prepare(tmp_path: Path) -> None:
     again = riffle("lambada", "prepare", *options)
     assert again.code == 1
     assert "exists already" in again.err
-
-
-def test_the_official_archive(tmp_path: Path) -> None:
-    novels = write_novels(tmp_path / "novels")
-    archive = official(tmp_path / "lambada-dataset.tar.gz")
-    options = ("--novels", novels, "--lambada", archive, "--out", tmp_path / "out", "--workers", 1, "--json")
-    report = succeed("lambada", "prepare", *options).json
-    assert report["books"] == 5
-    assert list(report["splits"]) == ["train", "validation", "within", "development", "test"]
 
 
 def test_mistakes(tmp_path: Path) -> None:

@@ -169,15 +169,6 @@ def test_what_is_there_is_kept(sources: Path, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_settings_that_cannot_be(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="nothing to learn from"):
-        PrepareConfig(out=tmp_path)
-    with pytest.raises(ValueError, match="validation is 1"):
-        PrepareConfig(out=tmp_path, novels=[tmp_path], validation=1)
-    with pytest.raises(ValueError, match="most is 0"):
-        PrepareConfig(out=tmp_path, novels=[tmp_path], max_per_answer=0)
-
-
 def test_room_on_the_disk(sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=source_bytes(sources / "novels") // 2))
     with pytest.raises(ValueError, match="0 MB at least, and 0 MB are free: make room"):

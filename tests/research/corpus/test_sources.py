@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import gzip
 import hashlib
 import io
@@ -116,23 +115,10 @@ def long_name(tar: tarfile.TarFile) -> None:
     tar.addfile(member, io.BytesIO(b"a" * CLAIMED))
 
 
-def attributes(tar: tarfile.TarFile) -> None:
-    member = tarfile.TarInfo("pax")
-    member.type, member.size = tarfile.XHDTYPE, CLAIMED
-    tar.addfile(member, io.BytesIO(b"a" * CLAIMED))
-
-
 def negative_size(tar: tarfile.TarFile) -> None:
     member = tarfile.TarInfo("././@LongLink")
     member.type, member.size = tarfile.GNUTYPE_LONGNAME, -1024
     tar.fileobj.write(member.tobuf(tarfile.GNU_FORMAT) + b"a" * CLAIMED)
-
-
-def headers_without_end(tar: tarfile.TarFile) -> None:
-    member = tarfile.TarInfo("././@LongLink")
-    member.type, member.size = tarfile.GNUTYPE_LONGNAME, 1
-    for _ in range(2000):
-        tar.addfile(member, io.BytesIO(b"a"))
 
 
 def sparse_map(tar: tarfile.TarFile) -> None:
@@ -143,7 +129,7 @@ def sparse_map(tar: tarfile.TarFile) -> None:
     tar.addfile(member, io.BytesIO(b"%d\n" % (CLAIMED // 4) + numbers))
 
 
-@pytest.mark.parametrize("write", [long_name, attributes, negative_size, headers_without_end, sparse_map])
+@pytest.mark.parametrize("write", [long_name, negative_size, sparse_map])
 def test_headers_take_little_memory(write: Callable[[tarfile.TarFile], None], tmp_path: Path) -> None:
     path = tmp_path / "a.tar.gz"
     with tarfile.open(path, "w:gz", format=tarfile.PAX_FORMAT, compresslevel=1) as tar:
@@ -155,15 +141,6 @@ def test_headers_take_little_memory(write: Callable[[tarfile.TarFile], None], tm
         assert tracemalloc.get_traced_memory()[1] < CLAIMED / 2
     finally:
         tracemalloc.stop()
-
-
-def test_members_are_not_kept(tmp_path: Path) -> None:
-    """Counted, since traced memory has the table of interned strings too, which grows by megabytes at once."""
-    archive(tmp_path / "a.tar", {f"{number}.tsv": b"" for number in range(1000)} | {"last.txt": b"A novel."}, "w")
-    gc.collect()
-    texts = source_texts(tmp_path)
-    assert next(texts).read() == "A novel."
-    assert sum(isinstance(found, tarfile.TarInfo) for found in gc.get_objects()) < 10
 
 
 def test_archives_in_archives_in_archives(tmp_path: Path) -> None:

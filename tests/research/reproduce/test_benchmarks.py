@@ -18,7 +18,6 @@ from riffle import SequenceModel
 from riffle.config import RunConfig
 from riffle.tasks import TASKS
 from riffle.tasks.task import BLANK
-from riffle.train.run import check_config
 
 from .test_figures import run_in_this_process
 
@@ -58,26 +57,6 @@ def test_rows_of_one_power_of_two_are_answered_as_each_by_itself(task: str) -> N
             cells, inputs_BN.split(chomsky.EXAMPLES), outputs_BN.split(chomsky.EXAMPLES), strict=True
         ):
             assert torch.equal(1 + model(part_EN[:, :own])[..., 1:].argmax(dim=-1), given_EN[:, :own])
-
-
-def test_runs_are_trained_on_lengths_up_to_40_only() -> None:
-    for spec in chomsky.CHOMSKY.base_specs:
-        check_config(spec.config)
-        data, reach = spec.config.data, TASKS[spec.config.task].reach
-        assert data.longest_input == 40 * reach
-        if spec.config.model.kind == "shuffle-exchange":
-            assert max(data.bins) == 128, "wider than any input"
-        else:
-            assert data.full == 1, "without padding"
-    assert len(chomsky.PUBLISHED) == 15
-    assert (chomsky.LENGTHS[0], chomsky.LENGTHS[-1]) == (41, 500)
-
-
-def test_lists_run_on_as_many_cells_in_training_as_in_the_test() -> None:
-    for spec in listops.LISTOPS.base_specs:
-        check_config(spec.config)
-        assert spec.config.data.bins == (listops.CELLS,)
-        assert spec.config.data.examples == listops.TRAINING_EXAMPLES
 
 
 @pytest.mark.parametrize(

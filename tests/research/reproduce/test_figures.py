@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 import torch
 from cli.riffle_command import riffle, succeed
 
-from research.reproduce import FIGURES, get_figure, paper, runner
+from research.reproduce import FIGURES, get_figure, runner
 from research.reproduce.jobs import RunJob, run_job
 from research.reproduce.results import by_group, read_results
 from riffle.files import write_json
@@ -70,29 +69,6 @@ def test_a_quick_run_leaves_results_and_a_figure_drawn_from_them(
     assert drawn == shown
     assert [path.read_bytes() for path in figures] == before
     assert {claim["verdict"] for claim in shown["claims"]} == {"open"}, "no claim is about so short lengths"
-
-
-def test_the_configurations_are_the_papers() -> None:
-    runs = {name: get_figure(name).specs() for name in ON_SYMBOLS}
-    for spec in (spec for specs in runs.values() for spec in specs):
-        config = spec.config
-        assert max(config.data.bins) == (128 if spec.folder == "multiplication" else 64)
-        if config.model.kind == "dngpu":
-            assert (config.train.optimizer, config.train.steps) == ("adamax", 20_000)
-        elif config.task == "multiply" and spec.folder in ("products", "ablation", "blocks", "maps"):
-            assert (config.train.learning_rate, config.train.schedule) == (0.00125, "linear")
-        elif config.task != "multiply":
-            assert (config.model.features, config.model.blocks) == (96 if config.model.kind == "preprint" else 192, 1)
-    seeds = {name: Counter(spec.group for spec in specs) for name, specs in runs.items()}
-    assert {number for name in ("ablation", "blocks", "maps", "sharing") for number in seeds[name].values()} == {3}
-    for group, number in seeds["generalization"].items():
-        assert number == (3 if "dngpu" in group else 5)
-    shared, shown = ({(spec.folder, spec.name) for spec in runs[name]} for name in ("generalization", "convergence"))
-    assert {folder for folder, _ in shown - shared} == {"convergence"}, "others are trained once for both figures"
-    (product, *_) = runs["multiplication"]
-    assert (product.config.model.features, product.config.model.blocks) == (384, 2)
-    units = {(spec.config.task, spec.config.model.unit) for spec in runs["ablation"]}
-    assert units == {(task, unit) for task, units_of_task in paper.ABLATION.items() for unit in units_of_task}
 
 
 def test_the_first_seed_of_all_networks_comes_first() -> None:

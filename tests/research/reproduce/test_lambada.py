@@ -62,14 +62,6 @@ def test_claims_say_what_holds_what_does_not_and_what_is_open() -> None:
     assert similar(results, ["a", "c"], 4).verdict == "one run"
 
 
-def test_the_configurations_are_the_papers() -> None:
-    models = {name: [spec.config.model for spec in get_figure(name).specs()] for name in ON_PASSAGES}
-    assert [(m.features, m.blocks) for m in models["lambada-maps"]] == [(96, 2), (192, 2), (384, 2)]
-    assert [(m.features, m.blocks) for m in models["lambada-blocks"]] == [(192, 1), (192, 2), (192, 3)]
-    assert len({m.unit for m in models["lambada-units"]}) == 8  # the residual unit of the later paper, too
-    assert [m.sharing for m in models["lambada-sharing"]] == ["block", "minimal", "full", "block"]
-
-
 def test_a_network_of_two_comparisons_is_trained_once() -> None:
     names = [{(spec.folder, spec.name) for spec in get_figure(name).specs()} for name in ON_PASSAGES]
     assert all(("lambada-maps", "192-maps-2-blocks-seed0") in specs for specs in names[:4])

@@ -15,13 +15,11 @@ import pytest
 import torch
 from cli.riffle_command import ForkedCommand, riffle
 
-from research.cli.reproduce_runs import RunProgress
 from research.reproduce import runner
 from research.reproduce.jobs import (
     MAX_EVALUATIONS,
     RunJob,
     RunUpdate,
-    check_products,
     pending_jobs,
     run_job,
     thin_metrics,
@@ -166,20 +164,10 @@ def lines(job: RunJob) -> list[tuple[Any, ...]]:
 
 def command(folder: Path) -> ForkedCommand:
     """``reproduce`` of two quick runs."""
-    words = [
-        "reproduce",
-        "convergence",
-        "--quick",
-        "--only",
-        "reverse-shuffle-exchange-long",
-        "--runs",
-        "2",
-        "--device",
-        "cpu",
-    ]
+    words = ["reproduce", "convergence", "--quick", "--only", "reverse-shuffle-exchange-long", "--device", "cpu"]
     for change in ("train.steps=200", "train.checkpoint_every=20", "train.evaluate_every=0", "train.keep=last"):
         words += ["--set", change]
-    return ForkedCommand(*words, "--out", folder, "--work", folder)
+    return ForkedCommand(*words, "--runs", 2, "--out", folder, "--work", folder)
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -257,35 +245,6 @@ def test_the_multi_process_service_is_started_and_ended(tmp_path: Path, monkeypa
         with multi_process_service(clients) as variables:
             assert variables == {MPS_SHARE: share}, "somebody else's is left alone"
     assert (tmp_path / "diary").read_text().split()[-1] == "get_server_list"
-
-
-@pytest.mark.parametrize("wrong", [0.0, float("nan")])
-def test_wrong_products_are_an_error(wrong: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    cpu = torch.device("cpu")
-    monkeypatch.setattr("research.reproduce.jobs.CHECKED_PRODUCTS", ((64, 32, 48),))
-    check_products(cpu)
-    monkeypatch.setattr(torch, "mm", lambda a, b: torch.full((64, 48), wrong))
-    monkeypatch.setenv(MPS_SHARE, "37")
-    with pytest.raises(RuntimeError, match=r"product of matrices is wrong on cpu.*has 37% of the multiprocessors"):
-        check_products(cpu)
-
-
-def test_progress_counts_what_is_left_and_how_long_it_takes(tmp_path: Path) -> None:
-    jobs = [make_job(tmp_path, name, steps=100) for name in ("a", "b", "c")]
-    progress = RunProgress(jobs, at_once=2)
-    assert progress.describe_left() == "300 steps to go"
-    progress.on_update(jobs[0], RunUpdate("step", 10, 0.1))
-    assert progress.describe_left() == "290 steps to go", "the first steps also load and compile"
-    progress.on_update(jobs[0], RunUpdate("step", 50, 2.0))
-    assert progress.describe_left() == "250 steps to go, about 1 minute"
-    progress.on_update(jobs[1], RunUpdate("failed", reason="of its own accord"))
-    assert progress.describe_left() == "150 steps to go, about 50 seconds"
-    for job in (jobs[0], jobs[2]):
-        progress.on_update(job, RunUpdate("measuring", 100))
-        progress.on_update(job, RunUpdate("finished", 100))
-    assert progress.describe_left() == "0 steps to go"
-    assert progress.ended == {"failed": 1, "finished": 2}
-    assert progress.bar.tasks[0].completed == progress.bar.tasks[0].total == 200, "without those of the one that failed"
 
 
 @pytest.mark.parametrize(

@@ -28,17 +28,6 @@ def test_one_box_per_switch_and_one_arc_per_skip(k: int, blocks: int, sharing: s
         assert f"<!-- {unit} " in svg, "not in the legend"
 
 
-def test_a_colour_per_unit(tmp_path: Path) -> None:
-    file = tmp_path / "network.svg"
-    draw_network(3, 2, "minimal", path=file)
-    colours = {}
-    for layer, colour in re.findall(r'id="switch-(\d+)-0">.*?fill: (#[0-9a-f]{6})', file.read_text(), re.DOTALL):
-        colours.setdefault(schedule(3, 2, "minimal")[int(layer)].unit, set()).add(colour)
-    assert len(colours) == 9
-    assert all(len(used) == 1 for used in colours.values())
-    assert len(set.union(*colours.values())) == 9
-
-
 def test_command_writes_every_file_asked_for_the_same_every_time(tmp_path: Path) -> None:
     files = [tmp_path / name for name in ("one.svg", "two.svg", "one.png", "two.png")]
     main(files, bits=2, blocks=1, sharing="full")
