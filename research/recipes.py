@@ -93,7 +93,7 @@ def chomsky(task: str) -> RunConfig:
     wider than any input. Strings that are written twice take twice the cells. Cells whose target is blank hardly count
     in the loss, since a class is one cell of many. Half of the inputs are structured: uniform ones of length 40 seldom
     have the sums, runs and carries of those of length 500. Where symbols move by a distance that has to be found, they
-    start at random cells instead, and many are a little longer than a power of two, as in the recipe ``robust``.
+    start at random cells instead, and many are a little longer than a power of two, as in the recipe ``default``.
     Examples are drawn once, which takes less time than drawing some in every step.
     """
     cells = TRAINED_LENGTH * get_task(task).reach
@@ -150,7 +150,7 @@ def baseline(config: RunConfig, kind: str) -> RunConfig:
     """A baseline with the usual settings: AdamW, learning rate warm-up, linear decay and gradient clipping.
 
     A reader of passages has as many features as our network has maps. At 384 features the highest learning rate is
-    0.00125; the Universal Transformer's authors have 2 / sqrt(384 * 8000), 0.0011. Recurrent readers train in TF32:
+    0.00125; the Universal Transformer's authors have 2 / sqrt(384 * 8000), 0.0011. Recurrent networks train in TF32:
     under autocast cuDNN computes them in float16, whatever type is asked for, and small gradients would become zero.
     The Gated-Attention Reader has no words dropped, since it takes the last cell that is not zero for the place of the
     answer; the inputs of its GRUs have a dropout of their own.
@@ -166,11 +166,11 @@ def baseline(config: RunConfig, kind: str) -> RunConfig:
         average=0.0,
         keep="last",
     )
+    if kind in ("lstm", "gru", "gated-attention-reader") and train.precision in ("auto", "bf16"):
+        train = replace(train, precision="tf32")
     data, features = config.data, min(config.model.features, 192)
     if isinstance(data, PassageDataConfig):
         features = config.model.features
-        if kind in ("lstm", "gru", "gated-attention-reader") and train.precision == "bf16":
-            train = replace(train, precision="tf32")
         if kind == "gated-attention-reader":
             data = replace(data, word_dropout=0.0)
     return replace(config, model=MODELS[kind].config(kind=kind, features=features), data=data, train=train)

@@ -19,7 +19,7 @@ from riffle.quantities import MAX_COUNT, quote
 from riffle.registry import Registry
 from riffle.schema import Range, decode, parse
 
-Precision = Literal["fp32", "tf32", "bf16"]
+Precision = Literal["auto", "fp32", "tf32", "bf16"]
 Count = Annotated[int, Range(ge=1, le=MAX_COUNT)]
 """Steps, examples, cells: at least one."""
 CountOrZero = Annotated[int, Range(ge=0, le=MAX_COUNT)]
@@ -94,7 +94,7 @@ class DataConfig:
     above: Share = 0.0
     """Fraction of a bin's examples whose length exceeds a power of two by a log-uniform number."""
     cropped: Share = 0.0
-    """Fraction of a bin's examples whose answer is longer than the bin and is cropped, for tasks with long answers."""
+    """Fraction of a bin's examples whose answer is longer than the bin and is cropped, where answers can be longer."""
     longest: CountOrZero = 0
     """Longest input; larger bins hold inputs of all lengths up to it. 0 for the largest bin."""
     structure: Share = 0.0
@@ -156,7 +156,7 @@ class TrainConfig:
     optimizer: str = "adamw"
     """An entry of riffle.train.optim.OPTIMIZERS: adamw, or muon (for switch matrices, Adam for the rest)."""
     schedule: str = "linear"
-    """An entry of riffle.train.schedule.SCHEDULES: linear decay to 0, or constant."""
+    """An entry of riffle.train.schedule.SCHEDULES: linear (decay to 0), constant, or stable-decay."""
     warmup: CountOrZero = 0
     """Steps of linear learning rate warm-up."""
     weight_decay: NotNegative = 0.01
@@ -172,9 +172,9 @@ class TrainConfig:
     average: Annotated[float, Range(ge=0, lt=1)] = 0.0
     """Decay of an exponential moving average of the weights, which is evaluated and kept; 0 for none."""
     keep: Literal["last", "best"] = "last"
-    """Which weights are the result: the last, or the most accurate at the first of evaluate_lengths."""
-    precision: Precision = "fp32"
-    """Precision of the matrix products: fp32, tf32 or bf16 (autocast)."""
+    """Which weights are the result: the last, or those of the evaluation with the best score."""
+    precision: Precision = "auto"
+    """Precision of the matrix products: fp32, tf32, bf16 (autocast), or auto: bf16 where the GPU has it, else fp32."""
     seed: int = 0
     """Seed of the initial weights, the examples and dropout."""
     log_every: Count = 50
@@ -182,7 +182,7 @@ class TrainConfig:
     evaluate_every: CountOrZero = 1000
     """Steps between evaluations on held-out examples; 0 for none."""
     evaluate_lengths: tuple[Count, ...] = (64, 512)
-    """Input lengths of these evaluations; with data.structure, also of structured inputs, the mean of all first."""
+    """Input lengths of these evaluations; with data.structure, also of structured inputs."""
     checkpoint_every: Count = 1000
     """Steps between checkpoints; one is also written after the last step and before every evaluation."""
 
@@ -318,10 +318,7 @@ def training_differences(old: RunConfig, new: RunConfig, *, evaluated: bool = Tr
     """
     ignored = set(OBSERVING)
     if evaluated and old.train.keep == "best":
-        # Evaluations choose the weights: with data.structure by the mean of all lengths, else by the first.
-        ignored.discard("train.evaluate_every")
-        if old.data.structure or old.train.evaluate_lengths[:1] != new.train.evaluate_lengths[:1]:
-            ignored.discard("train.evaluate_lengths")
+        ignored -= {"train.evaluate_every", "train.evaluate_lengths"}  # evaluations choose the weights
     return {name: values for name, values in differences(old, new).items() if name not in ignored}
 
 

@@ -15,6 +15,7 @@ from typing import Any, NotRequired, TypedDict
 import torch
 
 import riffle
+from riffle.config import Precision
 from riffle.files import read_json
 
 
@@ -26,6 +27,7 @@ class EnvironmentRecord(TypedDict):
     command: list[str]
     commit: str | None
     note: NotRequired[str]
+    precision: NotRequired[Precision]
     resumed: NotRequired[list[dict[str, Any]]]
 
 

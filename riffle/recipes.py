@@ -9,16 +9,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from riffle.config import MODELS, DataConfig, LambadaRunConfig, ModelConfig, PassageDataConfig, RunConfig, TrainConfig
+from riffle.config import (
+    MODELS,
+    DataConfig,
+    LambadaRunConfig,
+    ModelConfig,
+    PassageDataConfig,
+    RunConfig,
+    TrainConfig,
+    override,
+)
 from riffle.registry import Registry
+from riffle.tasks import get_task
 
 
 def paper(task: str) -> RunConfig:
-    """The paper's network and optimiser, with the data and the learning rates of its released code.
+    """The paper's network and optimiser in float32, with the data and the learning rates of its released code.
 
     One block of 192 maps; two of 384 and lengths to 128 for multiplication. All differences: docs/deviations.md.
     """
-    config = RunConfig(task=task)
+    config = RunConfig(task=task, train=TrainConfig(precision="fp32"))
     if task in ("reverse", "duplicate"):
         # The released code has no dropout for reversal either; duplication generalises further with it.
         config = replace(config, model=ModelConfig(dropout=0.0, noise=0.001))
@@ -27,67 +37,44 @@ def paper(task: str) -> RunConfig:
             config,
             model=ModelConfig(features=384, blocks=2),
             data=DataConfig(bins=(8, 16, 32, 64, 128)),
-            train=TrainConfig(steps=50_000, evaluate_lengths=(128,)),
+            train=TrainConfig(steps=50_000, evaluate_lengths=(128,), precision="fp32"),
         )
     return config
 
 
-SUMS = ("add", "add-base4", "add-decimal")
-MOVES = ("reverse", "rev2", "duplicate", "rotate")
-"""Tasks that move symbols by a distance that depends on the length of the input, and do not change them."""
-
-
-def robust(task: str) -> RunConfig:
-    """Inputs of every structure and every length up to 64, so that a network learns to be right on all of them.
+def default(task: str) -> RunConfig:
+    """What a task is best learned with: inputs of every structure and length up to 64, and weights that carry over.
 
     Half of the examples are structured, a third is shorter than its bin, and one bin is wider than any input. The
-    learning rate is high and constant, and of the averaged weights the best at and between powers of two are kept, on
-    uniform and structured inputs.
-
-    Sums have two blocks of 128 maps instead of one of 192, three quarters of the parameters: digits of equal rank
-    first meet in the middle of a block, and the half that is left goes from distant cells to near ones, while a carry
-    is found by going from near cells to distant ones. Where symbols move by a distance that has to be found first, a
-    third of the inputs start at a random cell, and many are a little longer than a power of two. A third of the rows to
-    duplicate leave too little room for their copy, which shows twice as many distances in as many cells, and blanks
-    count less in their loss. Sorting has the swap gate, a lower rate with linear decay and a strong weight decay, and
-    keeps its last weights. Multiplication, which is hard at its trained lengths already, has Muon and no dropout.
+    learning rate is high, and of the averaged weights the best at, below and beyond the trained length are kept.
+    Where symbols move by a distance that has to be found (``Task.moves``), a third of the inputs start at a random cell
+    and many are a little longer than a power of two; these and sums (``Task.carries``) have two blocks. A task with a
+    longer answer (``Task.reach``) sees some of it cropped, and ``Task.settings`` are what a task sets otherwise.
     """
-    model = ModelConfig()
-    data = DataConfig(bins=(8, 16, 32, 64, 128), longest=64, batch=32, full=0.3, shorter=0.3, structure=0.5)
+    about = get_task(task)
+    model = ModelConfig(features=128, blocks=2) if about.moves or about.carries else ModelConfig()
+    data = DataConfig(
+        bins=(8, 16, 32, 64, 128), longest=64, batch=32, structure=0.5, full=0.3, shorter=0.3, cropped=0.3
+    )
+    if about.moves:
+        data = replace(data, full=0.2, shorter=0.2, above=0.3, offset=0.3)
     train = TrainConfig(
-        steps=6_000,
+        steps=8_000 if about.carries else 6_000,
         learning_rate=0.01,
         schedule="constant",
         weight_decay=0.1,
         average=0.999,
         keep="best",
-        evaluate_lengths=(1024, 973, 614, 512, 282, 205),
+        evaluate_lengths=(64, 51, 205, 282, 512, 614, 1024),
     )
-    if task == "multiply":
-        model = ModelConfig(features=384, blocks=2, dropout=0.0)
-        data = replace(data, longest=0, shorter=DataConfig.shorter)
-        train = replace(train, steps=28_000, optimizer="muon", learning_rate=0.0025)
-    if task == "sort":
-        model = ModelConfig(unit="swap-gate")
-        data = replace(data, bins=(8, 16, 32, 64), batch=64, full=0.5, shorter=0.2, structure=0.6)
-        train = replace(train, steps=10_000, learning_rate=0.0025, schedule="linear", weight_decay=0.5, keep="last")
-    if task in (*SUMS, *MOVES):
-        model = ModelConfig(features=128, blocks=2)
-    if task in SUMS:
-        train = replace(train, steps=8_000)
-    if task in MOVES:
-        data = replace(data, full=0.2, shorter=0.2, above=0.3, offset=0.3)
-    if task == "duplicate":
-        data = replace(data, cropped=0.3)
-        train = replace(train, steps=12_000, learning_rate=0.005, blank_weight=0.1)
-    return RunConfig(task=task, model=model, data=data, train=train)
+    return override(RunConfig(task=task, model=model, data=data, train=train), about.settings)
 
 
 def small(task: str) -> RunConfig:
     """A network that learns the easy tasks on a CPU within two minutes.
 
     A high, constant learning rate and averaged weights let so small a network generalise to longer inputs. Where
-    symbols move by a distance that has to be found, it has two narrower blocks and inputs placed as in ``robust``, for
+    symbols move by a distance that has to be found, it has two narrower blocks and inputs placed as in ``default``, for
     lengths between powers of two.
     """
     config = RunConfig(
@@ -106,7 +93,7 @@ def small(task: str) -> RunConfig:
             checkpoint_every=500,
         ),
     )
-    if task not in MOVES:
+    if not get_task(task).moves:
         return config
     data = DataConfig(bins=(8, 16, 32, 64), longest=32, batch=16, full=0.2, shorter=0.2, above=0.3, offset=0.3)
     return replace(config, model=ModelConfig(features=32, blocks=2), data=data)
@@ -144,7 +131,7 @@ def lambada() -> LambadaRunConfig:
     )
 
 
-RECIPES: Registry[Callable[[str], RunConfig]] = Registry("recipe", {"paper": paper, "robust": robust, "small": small})
+RECIPES: Registry[Callable[[str], RunConfig]] = Registry("recipe", {"default": default, "small": small, "paper": paper})
 """The recipes of ``riffle train --recipe``, by name."""
 
 

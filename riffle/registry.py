@@ -33,6 +33,10 @@ RESEARCH = {
 """What ``research``, which only a clone has, adds to the registries; it is named in the answer to an unknown name."""
 
 
+RENAMED = {"recipe": {"robust": "default", "long": "default"}}
+"""Former names, which are answered with the new one."""
+
+
 class NeedsResearch(ValueError):
     """A name that ``python -m research`` knows and the installed package does not; the message ends in that command."""
 
@@ -55,8 +59,12 @@ class Registry(dict[str, Entry]):
 
 def unknown(what: str, name: str, known: Iterable[str]) -> ValueError:
     """The error for an unknown name."""
+    now = f"is now {RENAMED[what][name]!r}" if name in RENAMED.get(what, ()) else ""
     if name in RESEARCH.get(what, ()):
-        return NeedsResearch(f"the {what} {name!r} comes with riffle's research: from a clone, python -m research")
+        now = f"{now}; the old one " if now else ""
+        return NeedsResearch(f"the {what} {name!r} {now}comes with riffle's research: from a clone, python -m research")
+    if now:
+        return ValueError(f"the {what} {name!r} {now}")
     known = list(known)
     nearest = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {nearest[0]!r}? " if nearest else ""

@@ -24,7 +24,9 @@ from riffle.recipes import RECIPES, with_model
 from riffle.registry import RESEARCH, NeedsResearch, Registry, unknown
 from riffle.tasks import TASKS, get_task
 from riffle.tasks.sequences import Reverse
+from riffle.train.evaluate import Score
 from riffle.train.optim import OPTIMIZERS
+from riffle.train.outcome import describe
 from riffle.train.run import Run
 from riffle.train.schedule import SCHEDULES
 
@@ -85,13 +87,29 @@ def test_a_task_of_ones_own_is_named_by_its_path(tmp_path: Path, monkeypatch: py
     name = f"{__name__}:Backwards"
     assert get_task(name) == Backwards()
     monkeypatch.chdir(tmp_path)
-    succeed("train", name, *TINY, "--steps", 2)
+    said = succeed("train", name, *TINY, "--steps", 2).err
+    assert "more steps (--steps 4)" in said
     scores = succeed("eval", "runs/backwards", "--lengths", "3", "--examples", 4, "--json").json
     assert scores["task"] == "backwards"
     assert succeed("solve", name, "--run", "runs/backwards", "7", "3", "9", "--json").json["expected"] == "9 3 7"
+    perfect = [Score(length, "uniform", 9, 1.0, 1.0) for length in (8, 64)]
+    hint = f"riffle solve {name} {' '.join(Backwards.example)} --run runs/backwards"
+    assert describe(Run(Path("runs/backwards")), perfect)[1] == hint
+    assert succeed("inspect", "runs/backwards", "--lengths", "4", "--examples", "1").out
     for wrong in (f"{__name__}:Nothing", "no_such_module:Task"):
         with pytest.raises((ValueError, ImportError), match=r"Nothing|no_such_module"):
             get_task(wrong)
+
+
+def test_a_recipe_asks_the_task_what_it_is() -> None:
+    ours, theirs = (RECIPES["default"](task) for task in ("reverse", f"{__name__}:Backwards"))
+    assert replace(theirs, task="reverse") == ours
+    assert RECIPES["default"]("id") != replace(ours, task="id")
+
+
+@pytest.mark.parametrize("name", ["robust", "long"])
+def test_a_former_name_is_answered_with_the_new_one(name: str) -> None:
+    assert f"the recipe '{name}' is now 'default'" in str(unknown("recipe", name, RECIPES))
 
 
 def test_an_unknown_name_is_answered_with_the_nearest_and_all() -> None:

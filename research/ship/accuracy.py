@@ -27,13 +27,13 @@ from research.ship.card import (
     markdown_table,
     measure_accuracy,
     model_card,
-    read_scores,
     summarize,
     write_scores,
 )
 from riffle.environment import environment
 from riffle.files import write_atomically
 from riffle.tasks import TASKS
+from riffle.train.outcome import read_scores
 from riffle.train.run import Run, find_runs
 from riffle.train.shipped import SHIPPED
 

@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from statistics import mean
-from typing import TypedDict
 
 import torch
 
@@ -14,7 +13,6 @@ from research.files import write_result
 from research.ship.quantize import quantized_bits
 from riffle.config import differences
 from riffle.environment import environment, read_environment
-from riffle.files import read_json
 from riffle.quantities import DASH, format_percent
 from riffle.recipes import paper
 from riffle.shuffle import bits
@@ -22,6 +20,7 @@ from riffle.tasks import Task, get_task
 from riffle.tasks.families import FAR
 from riffle.train.checkpoint import read_checkpoint
 from riffle.train.evaluate import FACTORS, Score, evaluate, least_accurate, tested_between, with_between
+from riffle.train.outcome import read_scores
 from riffle.train.run import Run
 
 ASKED = (80, 98, 240, 300, 800, 1000)
@@ -73,19 +72,6 @@ def measure_accuracy(
         fill = run.padded if filled else None
         scores += evaluate(model, task, [length], splits=[split], examples=examples, trained_length=trained, fill=fill)
     return scores
-
-
-class Evaluation(TypedDict):
-    """What evaluation.json holds at least."""
-
-    scores: list[Score]
-
-
-def read_scores(run: Run) -> list[Score]:
-    """The scores of a run's evaluation, an empty list if it has none."""
-    path, remedy = run.folder / "evaluation.json", "make it again with riffle eval"
-    evaluation: Evaluation | None = read_json(path, Evaluation, what="evaluation of a run", remedy=remedy)
-    return evaluation["scores"] if evaluation else []
 
 
 def write_scores(run: Run, scores: Sequence[Score], device: str) -> None:

@@ -28,6 +28,7 @@ errors = Console(stderr=True)
 """Progress bars, notes and errors, on standard error, where they do not disturb ``--json``."""
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...; auto takes a GPU if there is one.")]
+Precision = Annotated[str, typer.Option(help="fp32, tf32 or bf16; auto: bf16 on a GPU that has it, else fp32.")]
 
 
 EXTRAS = {"matplotlib": "train", "tensorboard": "train", "gradio": "demo", "pooch": "lambada", "onnxscript": "export"}
@@ -79,6 +80,12 @@ def choose_device(name: str) -> str:
         seen = f"{gpus} GPUs here" if gpus else "no GPU here: use --device cpu"
         raise ValueError(f"device {name!r} was asked for, but torch sees {seen}")
     return name
+
+
+def print_outcome(said: str, then: str, also: str = "") -> None:
+    """Say what a run has learned and what to do next."""
+    errors.print(said, markup=False, highlight=False, soft_wrap=True)
+    print_next(f"{then}, or {also}" if also else then)
 
 
 def titled_table(title: str, *columns: str, left: Sequence[str] = ()) -> Table:

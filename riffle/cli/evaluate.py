@@ -12,12 +12,13 @@ from rich.table import Table
 from riffle.cli.display import (
     Device,
     Json,
+    Precision,
     choose_device,
     errors,
     have,
     output,
     print_json,
-    print_next,
+    print_outcome,
     program,
     progress_bar,
     titled_table,
@@ -61,6 +62,7 @@ def evaluate(
     seed: Annotated[int, typer.Option(help="Seed of the examples.")] = 1,
     force: Annotated[bool, typer.Option("--force", help="Run even if the estimate is over a day.")] = False,
     device: Device = "auto",
+    precision: Precision = "auto",
     json: Json = False,
 ) -> None:
     """Score a run on fresh examples of many lengths: a table, a plot and RUN/evaluation.json.
@@ -78,6 +80,8 @@ def evaluate(
     from riffle.files import write_json
     from riffle.train.evaluate import FACTORS, estimate_seconds, with_between
     from riffle.train.evaluate import evaluate as score
+    from riffle.train.objective import in_precision
+    from riffle.train.outcome import describe
     from riffle.train.run import Run
 
     trained = Run(run)
@@ -91,10 +95,10 @@ def evaluate(
     device = choose_device(device)
     model = trained.model(device)
     every = [length for tested in work.values() for length in tested]
-    if not force:
-        _announce_wait(estimate_seconds(model, every, examples))
     scores: list[Score] = []
-    with progress_bar(counted=False) as bar:
+    with in_precision(precision, torch.device(device)) as used, progress_bar(counted=False) as bar:
+        if not force:
+            _announce_wait(estimate_seconds(model, every, examples))
         job = bar.add_task(f"evaluating {task.name}", total=sum(every) * examples)
         for split, tested in work.items():
             scores += score(
@@ -113,6 +117,7 @@ def evaluate(
         "run": str(run),
         "step": trained.saved_step(),
         "trained_length": longest,
+        "precision": used,
         "scores": [asdict(each) for each in scores],
         "environment": environment(torch.device(device)),
     }
@@ -129,8 +134,7 @@ def evaluate(
         output.print(_family_table([each for each in scores if each.split in task.families()]))
     drawn = f"plot: {picture}   " if picture else ""
     errors.print(f"{drawn}numbers: {run / 'evaluation.json'}", markup=False, soft_wrap=True)
-    example = f"{program()} solve {task.name} --run {run} {' '.join(task.example)}"
-    print_next(f"{example}, or look inside: {program()} inspect {run}")
+    print_outcome(*describe(trained, scores, program()), f"look inside: {program()} inspect {run}")
 
 
 def _announce_wait(seconds: float) -> None:

@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from riffle.cli.display import Json, errors, output, print_json, require
+from riffle.quantities import DASH
 
 RUNS = Path("runs")
 TRIED = ("2.8", "2.11", "2.13", "2.15")
@@ -59,7 +60,12 @@ def info(json: Json = False) -> None:
 def tasks(json: Json = False) -> None:
     """List the tasks with an example of each."""
     from riffle.tasks import TASKS
+    from riffle.train.outcome import read_scores, right_up_to
+    from riffle.train.run import Run
+    from riffle.train.shipped import SHIPPED
 
+    shipped = {task: SHIPPED / task for task in TASKS if (SHIPPED / task).is_dir()}
+    reached = {task: right_up_to(TASKS[task], read_scores(Run(folder))) for task, folder in shipped.items()}
     rows = [
         {
             "task": task.name,
@@ -69,15 +75,20 @@ def tasks(json: Json = False) -> None:
             "symbols": task.symbols,
             "classes": task.classes,
             "splits": ["uniform", *task.splits],
+            "right_up_to": reached.get(task.name),
         }
         for task in TASKS.values()
     ]
     if json:
         return print_json(rows)
-    table = Table(Column("task", no_wrap=True), "what it does", "example", "answer", header_style="bold")
+    right = Column("right up to", justify="right")
+    table = Table(Column("task", no_wrap=True), "what it does", "example", "answer", right, header_style="bold")
     for row in rows:
-        table.add_row(f"[bold]{row['task']}[/]", str(row["summary"]), str(row["example"]), str(row["answer"]))
+        cells = (str(row[name]) for name in ("summary", "example", "answer"))
+        limit = row["right_up_to"]
+        table.add_row(f"[bold]{row['task']}[/]", *cells, f"{limit:,}" if limit else DASH)
     output.print(table)
+    errors.print("Right up to: the length up to which 99% of whole answers of the package's network are right.")
 
 
 def demo(

@@ -12,7 +12,17 @@ import typer
 from rich.table import Column, Table
 from rich.text import Text
 
-from riffle.cli.display import Device, Json, choose_device, errors, output, print_json, progress_bar, titled_table
+from riffle.cli.display import (
+    Device,
+    Json,
+    choose_device,
+    errors,
+    output,
+    print_json,
+    program,
+    progress_bar,
+    titled_table,
+)
 from riffle.cli.train import (
     Features,
     Graph,
@@ -81,7 +91,7 @@ def train(
         command="lambada train",
         metric="passages answered",
         score="{} in {}",
-        next_step="Look closer: {} lambada eval --run",
+        next_step=lambda run: errors.print(f"Look closer: {program()} lambada eval --run {run.folder}", markup=False),
     )
     train_run(
         config, folder, messages, show=show, resume=resume, device=device, graph=graph, timeout=timeout, json=json

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from riffle.cli.display import Device, Json, choose_device, errors, output, print_json, progress_bar
+from riffle.cli.display import Device, Json, Precision, choose_device, errors, output, print_json, progress_bar
 
 if TYPE_CHECKING:
     from torch import nn
@@ -45,6 +45,7 @@ def solve(
         Path | None, typer.Option(help="Take the newest run of the task in this folder, if there is one.")
     ] = None,
     device: Device = "cpu",
+    precision: Precision = "auto",
     json: Json = False,
 ) -> None:
     """Solve one example with a trained network, and check the answer.
@@ -56,8 +57,11 @@ def solve(
     from dataclasses import asdict
     from functools import partial
 
+    import torch
+
     from riffle.files import write_atomically
     from riffle.quantities import parse_count
+    from riffle.train.objective import in_precision
     from riffle.train.run import Run
     from riffle.train.shipped import find_trained_run, predict
     from riffle.train.shipped import solve as solve_with
@@ -67,7 +71,9 @@ def solve(
     words = _input_words(symbols, input)
     trained = Run(run) if run else find_trained_run(task, runs)
     predictor = partial(_predict_streamed, part=parse_count(part), scratch=scratch) if stream else predict
-    solution = solve_with(task, words, trained, device=choose_device(device), predictor=predictor)
+    device = choose_device(device)
+    with in_precision(precision, torch.device(device)):
+        solution = solve_with(task, words, trained, device=device, predictor=predictor)
     if out is not None:
         write_atomically(out, f"{solution.output}\n".encode())
     if json:
@@ -78,6 +84,8 @@ def solve(
     verdict = "[green]right[/]" if solution.correct else f"[red]wrong[/], the answer is {escape(expected)}"
     source = f"(by {escape(solution.model)}, step {trained.saved_step()})"
     errors.print(f"{verdict} {source}", highlight=False, soft_wrap=True)
+    if beyond := solution.beyond_tests():
+        errors.print(beyond, highlight=False, soft_wrap=True)
 
 
 def _input_words(symbols: list[str] | None, path: Path | None) -> list[str]:

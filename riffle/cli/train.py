@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -11,8 +13,19 @@ import typer
 from rich.progress import TextColumn
 from rich.table import Table
 
-from riffle.cli.display import Device, Json, choose_device, errors, have, output, print_json, program, progress_bar
-from riffle.quantities import format_percent
+from riffle.cli.display import (
+    Device,
+    Json,
+    choose_device,
+    errors,
+    have,
+    output,
+    print_json,
+    print_outcome,
+    program,
+    progress_bar,
+)
+from riffle.quantities import format_percent, format_wait
 
 if TYPE_CHECKING:
     import torch
@@ -33,10 +46,12 @@ ModelName = Annotated[
 Steps = Annotated[int | None, typer.Option(help="Same as --set train.steps=N.")]
 Features = Annotated[int | None, typer.Option(help="Feature maps; same as --set model.features=N.")]
 Seed = Annotated[int | None, typer.Option(help="Same as --set train.seed=N.")]
-PrecisionName = Annotated[str | None, typer.Option(help="fp32, tf32 or bf16; same as --set train.precision=P.")]
+PrecisionName = Annotated[str | None, typer.Option(help="auto, fp32, tf32 or bf16; same as --set train.precision=P.")]
 Show = Annotated[bool, typer.Option("--show", help="Print the configuration with its meaning, and stop.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in the folder from its last checkpoint.")]
 Graph = Annotated[bool, typer.Option(help="On a GPU, replay each step as one CUDA graph.")]
+MEASURED_STEPS, LONG_SECONDS = 3, 3600.0
+"""Steps on a CPU that tell how long a run will take, and from when on the smaller recipe is named."""
 Timeout = Annotated[
     float, typer.Option(help="Under torchrun: how long a process waits for another.", metavar="SECONDS", min=1, max=1e9)
 ]
@@ -47,10 +62,10 @@ def train(
     recipe: Annotated[
         str,
         typer.Option(
-            help="[bold]paper[/]: 192 maps, lengths to 64, for a GPU; [bold]robust[/]: as the shipped weights were "
-            "trained, with inputs of every structure; [bold]small[/]: two CPU minutes."
+            help="[bold]default[/]: inputs of every structure, for a GPU; [bold]small[/]: two CPU minutes; "
+            "[bold]paper[/]: the paper's network and training."
         ),
-    ] = "paper",
+    ] = "default",
     model: ModelName = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder of the run.", show_default="runs/TASK, runs/TASK-NAME with --model")
@@ -93,9 +108,10 @@ def train(
     config = override(Run(folder).config if resume else with_model(make(task), model), changes)
     messages = TrainMessages(
         command=f"train {task}",
-        metric="symbols right on held-out examples",
+        metric="symbols / whole sequences right on held-out examples",
         score="{} at {}",
-        next_step="See how far it generalises: {} eval",
+        next_step=_print_outcome,
+        recipe="" if resume else recipe,
     )
     train_run(
         config, folder, messages, show=show, resume=resume, device=device, graph=graph, timeout=timeout, json=json
@@ -108,7 +124,8 @@ class TrainMessages(NamedTuple):
     command: str  # without program and options
     metric: str  # what an evaluation measures
     score: str  # format of an accuracy and of the length or split that it belongs to
-    next_step: str  # what to do with a finished run; {} is the program, and the run's folder is appended
+    next_step: Callable[[Run], None]  # says what to do with a finished run
+    recipe: str = ""  # that of a new run, if it has one
 
     def resume_command(self, folder: Path, ranks: RankGroup) -> str:
         """The command that continues a run."""
@@ -166,8 +183,35 @@ def train_run(
         print_json({"task": config.task, "run": str(folder), "device": device, "metrics": metrics})
     elif ranks.is_rank0:
         kept = f" Kept are the weights after step {Run(folder).weights_step()}." if config.train.keep == "best" else ""
-        next_step = messages.next_step.format(program())
-        errors.print(f"The run is in {folder}.{kept} {next_step} {folder}", markup=False, soft_wrap=True)
+        errors.print(f"The run is in {folder}.{kept}", markup=False, soft_wrap=True)
+        messages.next_step(Run(folder))
+
+
+def _print_outcome(run: Run) -> None:
+    from riffle.train.outcome import describe, training_scores
+
+    said, then = describe(run, scores := training_scores(run), program())
+    print_outcome(said, then, f"see how far it generalises: {program()} eval {run.folder}" if scores else "")
+
+
+def _start_line(run: Run, device: torch.device, recipe: str, wait: float) -> str:
+    """What begins: where, in which precision, how many steps, and on a CPU how long that takes."""
+    from riffle.environment import device_name
+
+    precision = {"bf16": "bfloat16", "tf32": "TF32"}.get(run.precision(device), "float32")
+    by = f"recipe {recipe}, " if recipe else ""
+    line = f"{run.config.task}: {by}on {device_name(device)} in {precision}: {run.config.train.steps:,} steps"
+    line += f", about {format_wait(wait)}" if wait else ""
+    return f"{line}; --recipe small takes minutes" if wait >= LONG_SECONDS and recipe not in ("", "small") else line
+
+
+def _accuracies(accuracy: Mapping[str, float]) -> dict[str, str]:
+    """An evaluation as ``99% / 95%`` by length or split: symbols, and whole sequences where they were counted."""
+    names = {name: (name, f"sequences/{name}") for name in accuracy if not name.startswith(("score", "sequences/"))}
+    return {
+        name: " / ".join(format_percent(accuracy[each]) for each in both if each in accuracy)
+        for name, both in names.items()
+    }
 
 
 def _train_with_bar(run: Run, ranks: RankGroup, device: torch.device, graph: bool, messages: TrainMessages) -> None:
@@ -185,18 +229,35 @@ def _train_with_bar(run: Run, ranks: RankGroup, device: torch.device, graph: boo
     task, steps = run.config.task, run.config.train.steps
     job = bar.add_task(task, total=steps, completed=run.saved_step(), loss="-", accuracy="-", rate="-")
 
+    begun, clock = run.saved_step(), list[float]()
+    measured = min(begun + 1 + MEASURED_STEPS, steps) if device.type == "cpu" else 0
+
+    def announce(wait: float = 0.0) -> None:
+        if ranks.is_rank0:
+            line = _start_line(run, device, messages.recipe, wait)
+            bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def on_step(step: int) -> None:
+        if step <= measured:
+            clock.append(time.perf_counter())
+        if step == measured:
+            announce((steps - begun) * (clock[-1] - clock[0]) / max(len(clock) - 1, 1))
+
     def on_log(step: int, values: dict[str, float]) -> None:
         loss, rate = f"{values['loss']:.4f}", f"{values['steps_per_second']:.0f}"
         bar.update(job, completed=step, loss=loss, accuracy=format_percent(values["accuracy"]), rate=rate)
 
     def on_evaluation(step: int, accuracy: dict[str, float]) -> None:
-        scores = ", ".join(messages.score.format(format_percent(value), where) for where, value in accuracy.items())
+        scores = ", ".join(messages.score.format(value, where) for where, value in _accuracies(accuracy).items())
         bar.console.print(f"step {step}: {messages.metric}: {scores}", highlight=False)
 
     try:
         with bar:
             try:
-                run_training(run, device=device, graph=graph, ranks=ranks, on_log=on_log, on_evaluation=on_evaluation)
+                if not measured:
+                    announce()
+                calls = {"on_step": on_step, "on_log": on_log, "on_evaluation": on_evaluation}
+                run_training(run, device=device, graph=graph, ranks=ranks, **calls)  # type: ignore[arg-type]
             except RankLost:
                 # torchrun now ends the other processes: its signal must not cut off this one's message.
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -120,6 +120,7 @@ class Addition(Arithmetic):
 
     separator = 11
     signs = "+"
+    carries = True
     combine = staticmethod(operator.add)
 
     def structured_digits(self, digits_B1: Tensor, width: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -204,6 +205,10 @@ class Multiply(Multiplication):
 
     name = "multiply"
     summary = "Multiply two binary numbers."
+    settings = (
+        *("model.features=384", "model.blocks=2", "model.dropout=0", "data.longest=0", "data.shorter=0.05"),
+        *("train.steps=28000", "train.optimizer=muon", "train.learning_rate=0.0025"),
+    )
     example = ("1011", "110")
     syntax = "type two binary numbers, for example: 1011 110 or '1011*110'"
     base = 2

@@ -84,6 +84,7 @@ class Reverse(SymbolTask):
 
     name = "reverse"
     summary = "Reverse the symbols."
+    moves = True
     splits = SYMBOL_SPLITS
 
     def answer(self, inputs_BN: Tensor) -> Tensor:
@@ -106,6 +107,8 @@ class Duplicate(SymbolTask):
     splits = SYMBOL_SPLITS
     example = ("7", "3", "9")
     reach = 2
+    moves = True
+    settings = ("train.steps=12000", "train.learning_rate=0.005", "train.blank_weight=0.1")
 
     def filled(self, lengths_B: Tensor) -> Tensor:
         return lengths_B // 2
@@ -136,6 +139,7 @@ class ReversePairs(PairTask):
 
     name = "rev2"
     summary = "Reverse the order of key, value pairs."
+    moves = True
 
     def answer(self, inputs_BN: Tensor) -> Tensor:
         lengths_B = row_lengths(inputs_BN)
@@ -206,6 +210,11 @@ class Sort(SymbolTask):
 
     name = "sort"
     summary = "Sort the symbols in ascending order."
+    settings = (
+        *("model.unit=swap-gate", "data.bins=8,16,32,64", "data.batch=64", "data.full=0.5", "data.shorter=0.2"),
+        *("data.structure=0.6", "train.steps=10000", "train.learning_rate=0.0025", "train.schedule=linear"),
+        *("train.weight_decay=0.5", "train.keep=last"),
+    )
     splits = SYMBOL_SPLITS
 
     def answer(self, inputs_BN: Tensor) -> Tensor:
@@ -248,6 +257,7 @@ class Rotate(Task):
     name = "rotate"
     summary = "Rotate a binary number to the left by an amount given in unary."
     example = ("10110", "2")
+    moves = True
     syntax = "type a binary number and how many places to rotate it to the left, for example: 10110 2"
     symbols: int = 5
     classes: int = 3

@@ -50,6 +50,12 @@ class Task(ABC):
     """What :meth:`parse` accepts, in one clause; its error messages end with it."""
     reach: ClassVar[int] = 1
     """How many times as many cells as its input an answer can take."""
+    moves: ClassVar[bool] = False
+    """Whether symbols move unchanged by a distance that depends on the input, as in a reversal; recipes ask for it."""
+    carries: ClassVar[bool] = False
+    """Whether digits of equal rank are added and carries pass on; recipes ask for it."""
+    settings: ClassVar[tuple[str, ...]] = ()
+    """Fields that the recipe ``default`` sets otherwise for this task, as ``("train.steps=9000",)``."""
     right_aligned: ClassVar[bool] = False
     """Whether rendered outputs are compared from their last character on, as numbers are."""
     splits: ClassVar[Mapping[str, Split]] = {}

@@ -38,7 +38,7 @@ class EMA:
 
 
 class BestWeights:
-    """The weights of the most accurate evaluation so far, by its first accuracy; of equal ones, the last."""
+    """The weights of the best evaluation so far, by its first number, a score; of equal ones, the last."""
 
     def __init__(self) -> None:
         self.accuracy, self.step, self.weights = -math.inf, 0, dict[str, Tensor]()

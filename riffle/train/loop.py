@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
@@ -63,6 +64,7 @@ def train(
     device: str | torch.device = "cpu",
     graph: bool = True,
     ranks: RankGroup = SINGLE_PROCESS,
+    on_step: Callable[[int], None] = lambda step: None,
     on_log: OnMetrics = lambda step, values: None,
     on_evaluation: OnMetrics = lambda step, accuracy: None,
 ) -> None:
@@ -74,24 +76,33 @@ def train(
         graph: On a GPU, replay each step as one CUDA graph.
         ranks: The ranks that train together, each of which calls this; a step then takes ``data.batch`` examples per
             rank. Only rank 0 evaluates and writes.
+        on_step: Called with the number of every step, on a GPU before it has ended.
         on_log: Called with the step and the values of every line of metrics.jsonl.
         on_evaluation: Called with the step and the accuracies of every evaluation.
     """
     lock = (run.lock or FolderLock(run.folder)) if ranks.is_rank0 else nullcontext()
     run.lock = None
     with lock:
-        _train(run, torch.device(device), graph, ranks, on_log, on_evaluation)
+        _train(run, torch.device(device), graph, ranks, on_step, on_log, on_evaluation)
 
 
 def _train(
-    run: Run, device: torch.device, graph: bool, ranks: RankGroup, on_log: OnMetrics, on_evaluation: OnMetrics
+    run: Run,
+    device: torch.device,
+    graph: bool,
+    ranks: RankGroup,
+    on_step: Callable[[int], None],
+    on_log: OnMetrics,
+    on_evaluation: OnMetrics,
 ) -> None:
-    config = run.config
-    settings = config.train
+    precision = run.precision(device)
+    settings = replace(run.config.train, precision=precision)
+    config = replace(run.config, train=settings)
     if ranks.is_rank0:
-        about = {**environment(device), "processes": ranks.size, "continued_from_step": run.saved_step()}
+        about = {**environment(device), "precision": precision}
+        about |= {"processes": ranks.size, "continued_from_step": run.saved_step()}
         record_environment(run.folder, about)
-    set_matrix_precision(settings.precision)
+    set_matrix_precision(precision)
     torch.manual_seed(settings.seed)
     objective = make_objective(config, run.folder, device, ranks)
     # Weights are drawn on the CPU: on a GPU the same seed gives others where the number of multiprocessors differs.
@@ -126,6 +137,7 @@ def _train(
             while done < settings.steps:
                 _make_step(step)
                 done += 1
+                on_step(done)
                 stop = ranks.all_reduce_max(received[0] if received else 0)
                 finished = done == settings.steps
                 if finished or done % settings.log_every == 0:

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
+from statistics import mean
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import torch
@@ -17,6 +18,7 @@ from riffle.config import BaseModelConfig, LambadaRunConfig, Precision, RunConfi
 from riffle.models.base import SymbolModel, Trainable
 from riffle.models.build import build
 from riffle.registry import load
+from riffle.schema import parse
 from riffle.tasks import get_task
 from riffle.tasks.task import BLANK
 from riffle.train.evaluate import count_correct_symbols, evaluate, symbol_loss
@@ -102,7 +104,11 @@ class SymbolObjective:
         return loss, lambda: count_correct_symbols(logits_XC.detach().argmax(dim=-1), targets_X)
 
     def evaluate(self, model: SymbolModel) -> dict[str, float]:
-        """Symbol accuracy by length, in training's precision; with structured examples those, too, first the mean."""
+        """A score, and by length the accuracy of symbols and of whole sequences, in training's precision.
+
+        With structured examples in training, those are tested, too. The score is the mean of all accuracies; lengths up
+        to the longest trained one have half of the weight, longer ones the other half.
+        """
         data, lengths = self.config.data, self.config.train.evaluate_lengths
         splits = ["uniform", "structured"] if data.structure else ["uniform"]
         device = next(model.parameters()).device
@@ -117,8 +123,13 @@ class SymbolObjective:
                 part="selection",
             )
         names = {"uniform": "{}", "structured": "structured/{}"}
-        accuracy = {names[score.split].format(score.length): score.symbol_accuracy for score in scores}
-        return {"mean": sum(accuracy.values()) / len(accuracy), **accuracy} if data.structure else accuracy
+        accuracy = {names[each.split].format(each.length): each.symbol_accuracy for each in scores}
+        accuracy |= {f"sequences/{names[each.split].format(each.length)}": each.sequence_accuracy for each in scores}
+        halves: dict[bool, list[float]] = {}
+        for each in scores:
+            half = halves.setdefault(each.length > data.longest_input, [])
+            half += (each.symbol_accuracy, each.sequence_accuracy)
+        return {"score": mean(map(mean, halves.values())), **accuracy} if halves else {}
 
 
 OBJECTIVES: dict[type[RunConfig], Callable[..., Objective] | str] = {
@@ -139,11 +150,27 @@ def make_objective(
     return objective
 
 
+def resolve_precision(precision: Precision, device: torch.device) -> Precision:
+    """What ``auto`` means on a device: bf16 on a GPU that has it, else fp32."""
+    if precision != "auto":
+        return precision
+    return "bf16" if device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0) else "fp32"
+
+
 def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
     """The context in which a model computes in the given precision."""
-    if precision == "bf16":
+    if resolve_precision(precision, device) == "bf16":
         return torch.autocast(device.type, dtype=torch.bfloat16)
     return contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def in_precision(name: str, device: torch.device) -> Iterator[Precision]:
+    """The context in which a command computes in the precision of that name; gives what ``auto`` means."""
+    precision = resolve_precision(parse(Precision, name, "--precision"), device)
+    set_matrix_precision(precision)
+    with autocast(precision, device):
+        yield precision
 
 
 def set_matrix_precision(precision: Precision) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from riffle.config import RUN_CONFIGS, Count, RunConfig, fields, run_config_from_dict, training_differences
+from riffle.config import Count, Precision, RunConfig, fields, run_config_from_dict, training_differences
 from riffle.files import (
     LOCK_FILE,
     DamagedFile,
@@ -33,7 +33,7 @@ from riffle.shuffle import padded_length
 from riffle.tasks import get_task
 from riffle.tasks.task import BLANK
 from riffle.train.checkpoint import add_prefix, dequantize, read_checkpoint, select_prefix, write_checkpoint
-from riffle.train.objective import make_objective
+from riffle.train.objective import make_objective, resolve_precision
 
 if TYPE_CHECKING:
     from riffle.train.step import TrainStep
@@ -137,6 +137,15 @@ class Run:
         if step is not None and (step.shape or step.is_floating_point() or not 0 <= step <= self.config.train.steps):
             raise self._damaged(f"{name} must be a whole number up to train.steps, got {quote(step.tolist())}")
         return default if step is None else int(step)
+
+    def precision(self, device: torch.device) -> Precision:
+        """In which precision it trains on a device; what ``auto`` meant before still holds if the device has it."""
+        from riffle.environment import read_environment
+
+        first = read_environment(self.folder) or {}
+        before = [first, *first.get("resumed", [])][-1].get("precision")
+        asked, best = self.config.train.precision, resolve_precision("auto", device)
+        return resolve_precision(before if asked == "auto" and before in ("fp32", best) else asked, device)
 
     def save(self, step: TrainStep) -> None:
         """Write the checkpoint; all ranks take part, and rank 0 writes."""
@@ -324,11 +333,9 @@ def check_config(config: RunConfig) -> None:
     check(config)
     data, train = config.data, config.train
     values = {name: value for name, (value, _) in fields(config).items()}
-    reach = 1 if config.task in RUN_CONFIGS else get_task(config.task).reach
     rules = {
         "data.bins": (data.bins and list(data.bins) == sorted(set(data.bins)), "rising lengths"),
         "data.full": (data.full + data.shorter + data.above <= 1, "within 0..1 with data.shorter and data.above"),
-        "data.cropped": (data.cropped == 0 or reach > 1, "0 for this task"),
         "data.longest": (data.longest <= max(data.bins, default=0), "at most the largest bin, or 0 for it"),
         "train.keep": (train.keep == "last" or train.evaluate_every, "'last' where nothing is evaluated"),
     }

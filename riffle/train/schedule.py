@@ -43,5 +43,14 @@ class Constant(LinearDecay):
         return torch.full_like(self.rate, self.base)
 
 
-SCHEDULES: Registry[type[LinearDecay]] = Registry("schedule", {"linear": LinearDecay, "constant": Constant})
+class StableDecay(LinearDecay):
+    """A learning rate that stays at ``base`` and falls linearly to zero over the last three tenths of the steps."""
+
+    def decayed(self, step: Tensor) -> Tensor:
+        return self.base * ((1 - step / self.train.steps) / 0.3).clamp(max=1)
+
+
+SCHEDULES: Registry[type[LinearDecay]] = Registry(
+    "schedule", {"linear": LinearDecay, "constant": Constant, "stable-decay": StableDecay}
+)
 """The schedules of ``train.schedule``, by name; each is a :class:`LinearDecay` with another course."""

@@ -13,6 +13,7 @@ from torch import nn
 from riffle.tasks import get_task
 from riffle.tasks.task import trim
 from riffle.train.evaluate import predict
+from riffle.train.outcome import read_scores, right_up_to
 from riffle.train.run import Run, find_run
 
 SHIPPED = Path(__file__).parent.parent / "weights"
@@ -35,6 +36,18 @@ class Solution:
     """Whether the two have the same symbols."""
     model: str
     """The folder of the trained run."""
+    cells: int = 0
+    """The length of the input as symbols."""
+    right_up_to: int | None = None
+    """The longest tested length up to which the network is right, see :func:`riffle.train.outcome.right_up_to`."""
+
+    def beyond_tests(self) -> str:
+        """A sentence about an input that is longer than the network is right at; empty for others."""
+        if self.right_up_to is None or self.cells <= self.right_up_to:
+            return ""
+        if not self.right_up_to:
+            return "This network is wrong now and then at every length in our tests."
+        return f"This network is right at up to {self.right_up_to} cells in our tests; this input has {self.cells}."
 
 
 def load_trained(task: str, device: str | torch.device = "cpu") -> Any:
@@ -61,8 +74,7 @@ def find_trained_run(task: str, runs: Path | None = None) -> Run:
     run = next(filter(None, (find_run(task, folder) for folder in folders)), None)
     if run is None:
         raise ValueError(
-            f"no run of {task!r} below {runs or 'runs'}: train one with `riffle train {task} --recipe small`, "
-            "or name one by --run"
+            f"no run of {task!r} below {runs or 'runs'}: train one with `riffle train {task}`, or name one by --run"
         )
     return run
 
@@ -89,4 +101,6 @@ def solve(
         expected=task.render(expected),
         correct=output == expected,
         model=str(run.folder),
+        cells=len(symbols),
+        right_up_to=right_up_to(task, read_scores(run)),
     )

@@ -23,7 +23,8 @@ from research.cli import main as research_main
 from riffle.cli import IN_A_CLONE
 from riffle.cli import main as riffle_main
 
-TINY = ("--features", "8", "--set", "data.bins=4,8", "--set", "train.evaluate_lengths=8", "--device", "cpu")
+SMALL = ("--recipe", "paper", "--features", "8", "--device", "cpu")
+TINY = (*SMALL, "--set", "data.bins=4,8", "--set", "train.evaluate_lengths=8")
 
 
 class Result(NamedTuple):

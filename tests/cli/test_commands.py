@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -12,11 +14,14 @@ from torch import Tensor
 
 from riffle import SequenceModel
 from riffle.cli.info import TRIED
+from riffle.cli.train import _start_line
+from riffle.files import write_json
 from riffle.kernels.graphs import SHARE, SIGHTS
 from riffle.kernels.plan import SMALL_WORK
 from riffle.quantities import format_percent
 from riffle.tasks import TASKS
 from riffle.train.checkpoint import read_checkpoint, write_checkpoint
+from riffle.train.evaluate import Score
 from riffle.train.run import Run
 from riffle.train.shipped import SHIPPED, find_trained_run
 
@@ -27,10 +32,13 @@ def test_tasks() -> None:
     rows = succeed("tasks", "--json").json
     assert [row["task"] for row in rows] == list(TASKS)
     for row in rows:
-        assert row.keys() == {"task", "summary", "example", "answer", "symbols", "classes", "splits"}
+        assert row.keys() == {"task", "summary", "example", "answer", "symbols", "classes", "splits", "right_up_to"}
         assert row["splits"][0] == "uniform"
     assert next(row for row in rows if row["task"] == "reverse")["answer"] == "1 9 3 7"
+    limits = {row["task"]: row["right_up_to"] for row in rows}
+    assert limits["reverse"] > limits["merge"] >= 8
     table = succeed("tasks").out
+    assert f"{limits['reverse']:,}" in table
     assert all(name in table for name in TASKS)
 
 
@@ -66,7 +74,10 @@ def test_train_says_where_the_run_is(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(tmp_path)
     result = succeed("train", "sort", *TINY, "--steps", 1, "--features", 4, "--seed", 3, "--precision", "fp32")
     assert result.out == ""
-    assert "The run is in runs/sort. See how far it generalises: riffle eval runs/sort" in result.err
+    assert result.err.startswith("sort: recipe paper, on cpu, ")
+    assert " in float32: 1 steps\n" in result.err
+    assert "The run is in runs/sort.\nNot learned: " in result.err
+    assert "or see how far it generalises: riffle eval runs/sort\n" in result.err
     config = Run(Path("runs/sort")).config
     assert (config.train.steps, config.model.features, config.train.seed) == (1, 4, 3)
 
@@ -109,6 +120,7 @@ def test_eval(run: Path) -> None:
     arguments = ("eval", run, "--lengths", "4,8,20", "--examples", 16, "--device", "cpu")
     result = succeed(*arguments, "--json").json
     assert result == json.loads((run / "evaluation.json").read_text())
+    assert result["precision"] == "fp32"
     splits = ["uniform", *TASKS["reverse"].splits]
     assert [(s["split"], s["length"]) for s in result["scores"]] == [(s, n) for s in splits for n in (4, 8, 20)]
     assert all(0 <= s["symbol_accuracy"] <= 1 and s["examples"] == 16 for s in result["scores"])
@@ -125,7 +137,7 @@ def test_eval(run: Path) -> None:
 
 def test_solve(run: Path) -> None:
     solved = succeed("solve", "reverse", "1", "2", "3", "--run", run, "--json").json
-    assert solved.keys() == {"task", "input", "output", "expected", "correct", "model"}
+    assert solved.keys() == {"task", "input", "output", "expected", "correct", "model", "cells", "right_up_to"}
     assert (solved["task"], solved["input"], solved["expected"]) == ("reverse", "1 2 3", "3 2 1")
     assert solved["correct"] == (solved["output"] == "3 2 1")
     assert solved["model"] == str(run)
@@ -153,6 +165,32 @@ def test_solve_says_when_it_is_right(run: Path) -> None:
     result = succeed("solve", "reverse", "5", "5", "5", "5", "--run", run)
     assert result.out == "5 5 5 5\n"
     assert result.err.startswith("right (by runs/reverse")
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "said"),
+    [
+        ({4: 1.0, 8: 0.99, 16: 0.98, 32: 1.0}, "right at up to 8 cells in our tests; this input has 9."),
+        ({4: 0.5}, "wrong now and then at every length"),
+        ({4: 1.0, 16: 1.0}, ""),
+        ({}, ""),
+    ],
+)
+def test_solve_says_where_the_network_was_not_right(run: Path, accuracy: dict[int, float], said: str) -> None:
+    scores = [Score(length, "uniform", 99, share, share) for length, share in accuracy.items()]
+    write_json(run / "evaluation.json", {"scores": [asdict(score) for score in scores]})
+    err = succeed("solve", "reverse", *"123456789", "--run", run).err
+    assert said in err
+    assert ("This network" in err) == bool(said)
+
+
+def test_a_cpu_says_how_long_a_run_will_take(tmp_path: Path) -> None:
+    err = succeed("train", "sort", *TINY, "--steps", 6, "--out", tmp_path / "run").err
+    assert re.search(r"in float32: 6 steps, about \d+ second", err)
+    assert "--recipe small" not in err
+    run = Run(tmp_path / "run")
+    assert _start_line(run, torch.device("cpu"), "default", 7300).endswith("2 hours; --recipe small takes minutes")
+    assert _start_line(run, torch.device("cpu"), "small", 7300).endswith("2 hours")
 
 
 def some_symbols(batch: int, length: int) -> Tensor:

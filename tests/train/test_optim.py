@@ -18,7 +18,7 @@ from riffle.train.optim import (
     make_optimizer,
     orthogonalise,
 )
-from riffle.train.schedule import Constant, LinearDecay
+from riffle.train.schedule import Constant, LinearDecay, StableDecay
 
 CPU = torch.device("cpu")
 
@@ -45,6 +45,11 @@ def test_warmup() -> None:
 def test_a_rate_that_does_not_fall() -> None:
     seen = over(Constant(0.5, TrainConfig(steps=20, warmup=4), CPU))
     assert seen == pytest.approx([0.125, 0.25, 0.375, *[0.5] * 17])
+
+
+def test_a_rate_that_falls_at_the_end() -> None:
+    seen = over(StableDecay(0.5, TrainConfig(steps=20), CPU))
+    assert seen == pytest.approx([*[0.5] * 15, *(0.5 * left / 6 for left in (5, 4, 3, 2, 1))])
 
 
 def with_gradients() -> nn.Module:

@@ -77,7 +77,7 @@ def test_a_key_like_none_gets_all() -> None:
         ("train.steps=", "train.steps must be a whole number, got ''"),
         ("train.learning_rate=fast", "train.learning_rate must be a number, got 'fast'"),
         ("data.bins=8,x", "data.bins must be a whole number, got 'x'"),
-        ("train.precision=fp8", "train.precision must be one of fp32, tf32, bf16, got 'fp8'"),
+        ("train.precision=fp8", "train.precision must be one of auto, fp32, tf32, bf16, got 'fp8'"),
         ("train.steps", "'train.steps' is no assignment: write it as"),
         ("train=3", "unknown option 'train'"),
     ],

@@ -8,11 +8,12 @@ import pytest
 from train.tiny import TINY, train, with_train
 
 from research.ship import card
-from research.ship.card import ASKED, measure_accuracy, model_card, read_scores, summarize, write_scores
+from research.ship.card import ASKED, measure_accuracy, model_card, summarize, write_scores
 from research.ship.ship import ship_run
 from riffle.tasks import TASKS
 from riffle.tasks.families import FAR
 from riffle.train.evaluate import FACTORS, Score, with_between
+from riffle.train.outcome import read_scores
 from riffle.train.run import Run
 
 ADD = TASKS["add"]
