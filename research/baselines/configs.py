@@ -53,7 +53,7 @@ class TransformerConfig(BaselineConfig):
     """Layers."""
     heads: Width | None = None
     """Attention heads; by default one for every 64 features."""
-    positions: Literal["none", "sinusoidal", "rotary", "alibi", "relative"] = "rotary"
+    positions: Literal["none", "rotary", "alibi", "relative"] = "rotary"
     """Position codes."""
     reads_first: bool = False
     """Whether it answers at blanks after the input it has read."""

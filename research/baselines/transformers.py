@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -20,8 +20,8 @@ from torch.nn import functional as F
 from riffle.models.base import BaselineModel
 from riffle.nn.lengths import pad_to
 
-Positions = Literal["none", "sinusoidal", "rotary", "alibi", "relative"]
-POSITIONS: tuple[Positions, ...] = ("none", "sinusoidal", "rotary", "alibi", "relative")
+Positions = Literal["none", "rotary", "alibi", "relative"]
+POSITIONS: tuple[Positions, ...] = get_args(Positions)
 HEAD_FEATURES = 64
 """Features of a head, where the number of heads is not given."""
 LONGEST_WAVE = 10_000.0
@@ -60,9 +60,9 @@ class ScaledEmbedding(nn.Embedding):
 class Attention(nn.Module):
     r"""Multi-head attention by :func:`torch.nn.functional.scaled_dot_product_attention`.
 
-    ``dropout`` is that of the attention weights. ``positions`` is what makes them depend on positions:
+    ``positions`` is what makes the attention weights depend on positions:
 
-    - "none" or "sinusoidal": nothing here;
+    - "none": nothing here;
     - "rotary": queries and keys are rotated by their position (Su et al., 2021);
     - "alibi": the score falls by :math:`2^{-8 h / H}` with every step of distance in head :math:`h` of :math:`H`,
       half a step less to earlier positions (Press et al., 2022, without a causal mask);
@@ -70,18 +70,16 @@ class Attention(nn.Module):
       :math:`(q_i + u) \cdot k_j + (q_i + v) \cdot W r_{j - i}`, with learned :math:`u`, :math:`v`, :math:`W` and the
       sines and cosines :math:`r` of the distance (Dai et al., 2019).
 
-    With "none", "sinusoidal" and "rotary" a GPU can compute it by FlashAttention; the others add a bias to the scores.
+    With "none" and "rotary" a GPU can compute it by FlashAttention; the others add a bias to the scores.
     """
 
-    def __init__(
-        self, features: int, heads: int, *, dropout: float = 0.0, positions: Positions = "none", **factory: Any
-    ) -> None:
+    def __init__(self, features: int, heads: int, *, positions: Positions = "none", **factory: Any) -> None:
         super().__init__()
         if heads < 1 or features % (2 * heads):
             raise ValueError(f"every head needs the same even number of features, got {features} and {heads} heads")
         if positions not in POSITIONS:
             raise ValueError(f"unknown positions {positions!r}; choose one of {', '.join(POSITIONS)}")
-        self.heads, self.dropout, self.positions = heads, dropout, positions
+        self.heads, self.positions = heads, positions
         self.query_key_value = nn.Linear(features, 3 * features, bias=False, **factory)
         self.output = nn.Linear(features, features, bias=False, **factory)
         for matrix in (*self.query_key_value.weight.chunk(3), self.output.weight):
@@ -116,8 +114,7 @@ class Attention(nn.Module):
         if inside_BM is not None:
             inside_B11M = inside_BM[:, None, None]
             bias = inside_B11M if bias is None else bias.masked_fill(~inside_B11M, -torch.inf)
-        dropout = self.dropout if self.training else 0.0
-        mixed_BHNE = F.scaled_dot_product_attention(query, key, value, attn_mask=bias, dropout_p=dropout)
+        mixed_BHNE = F.scaled_dot_product_attention(query, key, value, attn_mask=bias)
         return self.output(mixed_BHNE.transpose(1, 2).flatten(-2))
 
     def _distance_scores(self, query_BHNE: Tensor) -> Tensor:
@@ -134,13 +131,11 @@ class Attention(nn.Module):
 
 
 class FeedForward(nn.Sequential):
-    """Two linear maps at every position, ``hidden`` features, a nonlinearity and dropout between them."""
+    """Two linear maps at every position, a nonlinearity on four times as many features between them."""
 
-    def __init__(
-        self, features: int, hidden: int, activation: nn.Module, *, dropout: float = 0.0, **factory: Any
-    ) -> None:
-        inward, outward = nn.Linear(features, hidden, **factory), nn.Linear(hidden, features, **factory)
-        super().__init__(inward, activation, nn.Dropout(dropout), outward)
+    def __init__(self, features: int, activation: nn.Module, **factory: Any) -> None:
+        inward, outward = nn.Linear(features, 4 * features, **factory), nn.Linear(4 * features, features, **factory)
+        super().__init__(inward, activation, nn.Dropout(0.0), outward)  # so names and random draws are as ever
         for layer in (inward, outward):
             nn.init.xavier_uniform_(layer.weight)
             nn.init.zeros_(layer.bias)
@@ -189,13 +184,12 @@ class TransformerLayer(nn.Module):
     """A transformer layer: attention, with ``cross`` attention to a memory too, then a feed-forward layer.
 
     Each adds to what it reads, normalised (pre-norm), or with ``post_norm`` the sum is normalised. ``dropout`` is the
-    rate of what each of them adds, ``inner_dropout`` that inside them.
+    rate of what each of them adds.
     """
 
     def __init__(
         self,
         features: int,
-        hidden: int,
         heads: int,
         activation: nn.Module,
         *,
@@ -204,17 +198,16 @@ class TransformerLayer(nn.Module):
         cross: bool = False,
         post_norm: bool = False,
         dropout: float = 0.0,
-        inner_dropout: float = 0.0,
         **factory: Any,
     ) -> None:
         super().__init__()
         self.post_norm = post_norm
         self.attention_norm = nn.LayerNorm(features, eps=epsilon, **factory)
-        self.attention = Attention(features, heads, dropout=inner_dropout, positions=positions, **factory)
+        self.attention = Attention(features, heads, positions=positions, **factory)
         self.cross_norm = nn.LayerNorm(features, eps=epsilon, **factory) if cross else None
-        self.cross = Attention(features, heads, dropout=inner_dropout, **factory) if cross else None
+        self.cross = Attention(features, heads, **factory) if cross else None
         self.feed_forward_norm = nn.LayerNorm(features, eps=epsilon, **factory)
-        self.feed_forward = FeedForward(features, hidden, activation, dropout=inner_dropout, **factory)
+        self.feed_forward = FeedForward(features, activation, **factory)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x_BND: Tensor, memory_BMD: Tensor | None = None, *, inside_BN: Tensor | None = None) -> Tensor:
@@ -238,8 +231,7 @@ class Transformer(BaselineModel, tags=["transformer"]):
         features: Features per position, an even number.
         layers: Transformer layers.
         heads: Attention heads; by default as many as have 64 features each or more.
-        positions: Position codes: "rotary", "alibi" or "relative" of every layer's :class:`Attention`, "sinusoidal" for
-            sines and cosines that are added to the symbols, or "none".
+        positions: Position codes of every layer's :class:`Attention`.
         reads_first: Whether it answers at as many blanks after the input instead of at the symbols themselves.
         post_norm: Whether sums are normalised, with ReLU in the feed-forward layers (Vaswani et al., 2017), in place of
             what each sublayer reads, with GELU.
@@ -274,13 +266,11 @@ class Transformer(BaselineModel, tags=["transformer"]):
             raise ValueError(f"features must be even, since rotary positions rotate pairs of them, got {features}")
         factory = {"device": device, "dtype": dtype}
         heads = heads or choose_heads(features)
-        self.positions, self.reads_first = positions, reads_first
+        self.reads_first = reads_first
         self.embedding = ScaledEmbedding(symbols, features, **factory)
         activation = nn.ReLU() if post_norm else nn.GELU()
         options = {"positions": positions, "post_norm": post_norm, "dropout": dropout, **factory}
-        self.layers = nn.ModuleList(
-            TransformerLayer(features, 4 * features, heads, activation, **options) for _ in range(layers)
-        )
+        self.layers = nn.ModuleList(TransformerLayer(features, heads, activation, **options) for _ in range(layers))
         self.norm = nn.Identity() if post_norm else nn.LayerNorm(features, **factory)
         self.output = nn.Linear(features, classes, **factory)
 
@@ -303,9 +293,6 @@ class Transformer(BaselineModel, tags=["transformer"]):
         return [part_BNC[:, end - length : end] for length, end, part_BNC in parts]
 
     def _encode(self, x_BND: Tensor, inside_BN: Tensor | None = None) -> Tensor:
-        if self.positions == "sinusoidal":
-            code_ND = position_code(torch.arange(x_BND.shape[1], device=x_BND.device), x_BND.shape[2])
-            x_BND = x_BND + code_ND.to(x_BND.dtype)
         for layer in self.layers:
             x_BND = layer(x_BND, inside_BN=inside_BN)
         return self.norm(x_BND)

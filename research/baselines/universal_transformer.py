@@ -8,7 +8,7 @@ Halting is adaptive computation time (ACT). :class:`UniversalTransformer` is the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -76,14 +76,11 @@ class UniversalStack(nn.Module):
 
     Args:
         features: Features per position.
-        hidden: Features inside the feed-forward layer, four times ``features`` by default.
         heads: Attention heads; by default as many as have 64 features each or more.
         steps: How often the layer is applied; with ``halting``, at most.
         halting: Whether each position decides when it is done, see :class:`Halting`.
         cross: Whether the layer also attends to a memory, as a decoder does.
         dropout: Dropout rate of the input and of what each sublayer adds.
-        inner_dropout: Dropout rate inside attention and feed-forward layer.
-        offset: In training, positions count from a random number up to this.
 
     Shape:
         - Input and output: :math:`(B, N, D)` with any :math:`N \ge 1`; memory: :math:`(B, M, D)`.
@@ -93,32 +90,20 @@ class UniversalStack(nn.Module):
         self,
         features: int,
         *,
-        hidden: int | None = None,
         heads: int | None = None,
         steps: int = 6,
         halting: bool = False,
         cross: bool = False,
         dropout: float = 0.0,
-        inner_dropout: float = 0.0,
-        offset: int = 0,
         **factory: Any,
     ) -> None:
         super().__init__()
         if steps < 1:
             raise ValueError(f"steps must be at least 1, got {steps}")
-        self.features, self.steps, self.offset = features, steps, offset
+        self.features, self.steps = features, steps
         self.step_signal = nn.Embedding(steps, features, **factory)
-        self.layer = TransformerLayer(
-            features,
-            hidden or 4 * features,
-            heads or choose_heads(features),
-            nn.ReLU(),
-            epsilon=NORM_EPSILON,
-            cross=cross,
-            dropout=dropout,
-            inner_dropout=inner_dropout,
-            **factory,
-        )
+        options = {"epsilon": NORM_EPSILON, "cross": cross, "dropout": dropout, **factory}
+        self.layer = TransformerLayer(features, heads or choose_heads(features), nn.ReLU(), **options)
         self.norm = nn.LayerNorm(features, eps=NORM_EPSILON, **factory)
         self.dropout = nn.Dropout(dropout)
         self.halting = Halting(features, **factory) if halting else None
@@ -129,8 +114,6 @@ class UniversalStack(nn.Module):
         # States have the type of the weights even where autocast made the input a shorter type.
         s_BND = self.dropout(x_BND).to(self.step_signal.weight.dtype)
         positions_N = torch.arange(x_BND.shape[1], device=x_BND.device)
-        if self.training and self.offset:
-            positions_N = positions_N + torch.randint(0, self.offset + 1, (1,), device=x_BND.device)
         position_ND = position_code(positions_N, self.features).to(s_BND.dtype)
         halting = self.halting.start(s_BND) if self.halting is not None else None
         for step in range(self.steps):
@@ -153,8 +136,8 @@ class UniversalTransformer(BaselineModel, tags=["universal-transformer"]):
 
     Args:
         symbols, classes: See :class:`~riffle.models.base.BaselineModel`.
-        features, hidden, heads, steps, halting, dropout, inner_dropout, offset: See :class:`UniversalStack`. The base
-            configuration has 1024 features, 4096 hidden ones, 16 heads and 6 steps; with halting at most 12.
+        features, **stack: See :class:`UniversalStack`. The base configuration has 1024 features, 16 heads and 6 steps;
+            with halting at most 12.
 
     Examples::
 
@@ -171,30 +154,14 @@ class UniversalTransformer(BaselineModel, tags=["universal-transformer"]):
         classes: int,
         features: int = 1024,
         *,
-        hidden: int | None = None,
-        heads: int | None = None,
-        steps: int = 6,
-        halting: bool = False,
-        dropout: float = 0.0,
-        inner_dropout: float = 0.0,
-        offset: int = 0,
         device: Any = None,
         dtype: Any = None,
+        **stack: Any,
     ) -> None:
         super().__init__()
         factory = {"device": device, "dtype": dtype}
         self.embedding = ScaledEmbedding(symbols, features, **factory)
-        self.encoder = UniversalStack(
-            features,
-            hidden=hidden,
-            heads=heads,
-            steps=steps,
-            halting=halting,
-            dropout=dropout,
-            inner_dropout=inner_dropout,
-            offset=offset,
-            **factory,
-        )
+        self.encoder = UniversalStack(features, **stack, **factory)
         self.output = nn.Linear(features, classes, **factory)
         self._ponder: list[Tensor] = []
 
@@ -214,30 +181,24 @@ class UniversalTransformer(BaselineModel, tags=["universal-transformer"]):
 
 
 class UniversalReader(CellModel, HubMixin, tags=["universal-transformer"], license="mit"):
-    r"""Answer a passage with a word: a class over the vocabulary, or a position of the passage.
+    r"""Answer a passage with a word of the vocabulary, as in the Universal Transformer's paper.
 
-    The class head is that of the Universal Transformer's paper: a decoder attends to the encoded passage from one
-    position that starts as zeros, and a linear map scores every word. The pointer head scores every position of the
-    encoded passage, as a shuffle-exchange network does.
+    A decoder attends to the encoded passage from one position that starts as zeros, and a linear map scores every word.
 
     Args:
         words: Size of the vocabulary; word 0 is the blank.
         features: Features per position.
-        head: "class" or "pointer".
         classes: Words that can be an answer, where these are not all of ``words``.
         **stack: See :class:`UniversalStack`.
 
     Shape:
         - Input: :math:`(B, N)` words.
-        - Output: :math:`(B, V)` with :math:`V` = ``classes`` for classes, :math:`(B, N)` for a pointer.
+        - Output: :math:`(B, V)` with :math:`V` = ``classes``.
 
     Examples::
 
-        >>> passage = torch.tensor([[3, 1, 2, 5]])
-        >>> UniversalReader(100, 16, steps=2)(passage).shape
+        >>> UniversalReader(100, 16, steps=2)(torch.tensor([[3, 1, 2, 5]])).shape
         torch.Size([1, 100])
-        >>> UniversalReader(100, 16, steps=2, head="pointer")(passage).shape
-        torch.Size([1, 4])
     """
 
     def __init__(
@@ -245,34 +206,28 @@ class UniversalReader(CellModel, HubMixin, tags=["universal-transformer"], licen
         words: int,
         features: int = 1024,
         *,
-        head: Literal["class", "pointer"] = "class",
         classes: int | None = None,
         device: Any = None,
         dtype: Any = None,
         **stack: Any,
     ) -> None:
         super().__init__()
-        if head not in ("class", "pointer"):
-            raise ValueError(f"unknown head {head!r}; choose one of class, pointer")
         factory = {"device": device, "dtype": dtype}
         self.embedding = ScaledEmbedding(words, features, **factory)
         self.encoder = UniversalStack(features, **stack, **factory)
-        self.decoder = UniversalStack(features, cross=True, **stack, **factory) if head == "class" else None
-        self.output = nn.Linear(features, (classes or words) if head == "class" else 1, **factory)
+        self.decoder = UniversalStack(features, cross=True, **stack, **factory)
+        self.output = nn.Linear(features, classes or words, **factory)
 
     def forward(self, words_BN: Tensor) -> Tensor:
-        """Score every word, or every position."""
+        """Score every word."""
         return self.forward_cells(self.embedding(words_BN))
 
     def forward_cells(self, x_BND: Tensor) -> Tensor:
-        """Score every word, ``[B, V]``, or every position, ``[B, N]``."""
+        """Score every word, ``[B, V]``."""
         passage_BND = self.encoder(x_BND)
-        if self.decoder is None:
-            return self.output(passage_BND)[..., 0]
         answer_B1D = self.decoder(torch.zeros_like(passage_BND[:, :1]), passage_BND)
         return self.output(answer_B1D)[:, 0]
 
     def extra_loss(self) -> Tensor:
         """The weighted ponder loss of the last call; zero without halting."""
-        stacks = [self.encoder] if self.decoder is None else [self.encoder, self.decoder]
-        return PONDER_WEIGHT * torch.stack([stack.ponder for stack in stacks]).sum()
+        return PONDER_WEIGHT * (self.encoder.ponder + self.decoder.ponder)

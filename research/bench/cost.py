@@ -42,8 +42,8 @@ it is one launch; in training 43 more by the launches of the backward pass of a 
 docs/kernels.md."""
 ROTATION_NUMBERS = 6
 """Numbers a cell, m and block to rotate the cells of a rank before and after exchanges: three copies."""
-WEIGHT_BYTES, TRAINING_WEIGHT_BYTES = 4, 16
-"""A float32 weight; with its gradient and Adam's two moments."""
+ITEM_BYTES, WEIGHT_BYTES, TRAINING_WEIGHT_BYTES = 2, 4, 16
+"""A bfloat16 number of a cell; a float32 weight; one with its gradient and Adam's two moments."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +78,6 @@ class ShardedWork:
     """Devices, a power of two and at most as many as each has cells."""
     batch: int = 1
     """Sequences."""
-    itemsize: int = 2
-    """Bytes of a number."""
     training: bool = False
     """Whether a backward pass follows."""
     pad: Pad = "power"
@@ -123,7 +121,7 @@ class ShardedWork:
     @property
     def state_bytes(self) -> int:
         """The cells of one rank, once."""
-        return self.cells * self.features * self.itemsize
+        return self.cells * self.features * ITEM_BYTES
 
     @property
     def parameters(self) -> int:
@@ -141,15 +139,10 @@ class ShardedCost:
     machine: Machine
 
     @property
-    def dtype(self) -> torch.dtype:
-        """Of the cells."""
-        return {2: torch.bfloat16, 4: torch.float32}[self.work.itemsize]
-
-    @property
     def one_launch(self) -> bool:
         """Whether a layer's forward pass is one launch; in training its gates are formed again, not kept."""
         pairs, features = self.work.cells // 2, self.work.features
-        return self.machine.warpgroups and find_layer_form(pairs, features, self.dtype, keep=False) is not None
+        return self.machine.warpgroups and find_layer_form(pairs, features, torch.bfloat16, keep=False) is not None
 
     @property
     def exchanges(self) -> int:
@@ -168,7 +161,7 @@ class ShardedCost:
         """Bytes that a rank sends, those for the sum of the weights' gradients included."""
         work = self.work
         summed = 2 * 4 * work.parameters * (work.ranks - 1) // work.ranks if work.training else 0
-        return self.sent_numbers * work.itemsize + summed
+        return self.sent_numbers * ITEM_BYTES + summed
 
     @property
     def product_seconds(self) -> float:
@@ -183,7 +176,7 @@ class ShardedCost:
         layer = ONE_LAUNCH_NUMBERS if self.one_launch else LAYER_NUMBERS
         layer += BACKWARD_NUMBERS if work.training else 0
         rotation = ROTATION_NUMBERS * self.exchanges / 2
-        return (layer * work.layers + rotation) * work.features * work.cells * work.itemsize / self.machine.copy
+        return (layer * work.layers + rotation) * work.features * work.cells * ITEM_BYTES / self.machine.copy
 
     @property
     def compute_seconds(self) -> float:
@@ -212,13 +205,13 @@ class ShardedCost:
             # one layer at a time needs.
             half = bits(work.length) - 1
             shared = max(1, min(half, 2 * GRADIENT_PAIRS // work.cells)) if work.features % 8 == 0 else 1
-            part = 6 + 5 / 8 / work.itemsize + (shared > 1)
+            part = 6 + 5 / 8 / ITEM_BYTES + (shared > 1)
             return work.layers + shared * part + (10 if skipped else 7)
         if self.one_launch:
             return skipped + 3  # the input, a layer's input and its output
         # The input, a layer's input, gates and output; or gates, what the candidates read and candidates where the
         # library computes their product. Skip connections read a sum of two buffers.
-        forming = 6 if switch_blocks(work.cells, work.features, self.dtype) is None else 4
+        forming = 6 if switch_blocks(work.cells, work.features, torch.bfloat16) is None else 4
         return skipped + (3 if skipped else 2) + forming
 
     @property

@@ -5,7 +5,7 @@ transformer encoder on FlashAttention to compare with. All forms of a workload h
 to bfloat16, so that their results can be compared.
 """
 
-# B = batch, N = 2**k cells, D = features per cell, H = heads, W = features per head
+# B = batch, N = 2**k cells, D = features per cell
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
 
+from research.baselines.transformers import TransformerLayer
 from research.bench.timing import graphed
 from research.bench.workloads import Form, Workload, WorkloadKind
 from riffle.config import override
@@ -249,31 +249,12 @@ def _train_step(
     return TrainStep(config, model, objective)
 
 
-class PlainEncoderLayer(nn.Module):
-    """Pre-norm self-attention and a feed-forward layer; without positional encoding, which would only add time."""
-
-    def __init__(self, features: int, *, device: torch.device) -> None:
-        super().__init__()
-        self.heads = features // HEAD
-        self.attention_norm = nn.LayerNorm(features, device=device)
-        self.qkv = nn.Linear(features, 3 * features, device=device)
-        self.project = nn.Linear(features, features, device=device)
-        self.widen_norm = nn.LayerNorm(features, device=device)
-        self.widen = nn.Linear(features, 4 * features, device=device)
-        self.narrow = nn.Linear(4 * features, features, device=device)
-
-    def forward(self, x_BND: Tensor) -> Tensor:
-        qkv_BN3HW = self.qkv(self.attention_norm(x_BND)).unflatten(-1, (3, self.heads, HEAD))
-        q_BHNW, k_BHNW, v_BHNW = qkv_BN3HW.permute(2, 0, 3, 1, 4).unbind()
-        mixed_BHNW = F.scaled_dot_product_attention(q_BHNW, k_BHNW, v_BHNW)
-        x_BND = x_BND + self.project(mixed_BHNW.transpose(1, 2).flatten(-2))
-        return x_BND + self.narrow(F.gelu(self.widen(self.widen_norm(x_BND))))
-
-
 def _make_encoder(workload: Workload, form: Form, device: torch.device) -> nn.Module:
+    """Pre-norm layers without positional encoding, which would only add time."""
     torch.manual_seed(0)
-    layers = [PlainEncoderLayer(workload.features, device=device) for _ in range(workload.blocks)]
-    encoder = nn.Sequential(*layers, nn.LayerNorm(workload.features, device=device))
+    features, heads = workload.features, workload.features // HEAD
+    layers = [TransformerLayer(features, heads, nn.GELU(), device=device) for _ in range(workload.blocks)]
+    encoder = nn.Sequential(*layers, nn.LayerNorm(features, device=device))
     return encoder.to(torch.bfloat16).to(dtype_of(form)).eval()
 
 

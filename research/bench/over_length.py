@@ -146,8 +146,7 @@ def _compile_layers(module: nn.Module) -> None:
         module.unit.compile(dynamic=True, fullgraph=True)
     elif isinstance(module, UniversalReader):
         for stack in (module.encoder, module.decoder):
-            if stack is not None:
-                stack.layer.compile(dynamic=True)
+            stack.layer.compile(dynamic=True)
 
 
 def _measure_point(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 from rich.table import Table
 
-from research.quantities import format_milliseconds, parse_bytes, parse_flops, parse_seconds
+from research.quantities import format_milliseconds, parse_bytes
 from riffle.cli.display import Json, errors, output, print_json, titled_table
 from riffle.quantities import MAX_COUNT, format_bytes, parse_count
 
@@ -29,46 +29,17 @@ def plan(
         str, typer.Option(help="What sequences are padded to: power (of two) or, on one GPU, even.")
     ] = "power",
     link: Annotated[str, typer.Option(help="Bandwidth of a GPU's link: 400Gb/s (bits) or 50GB/s (bytes).")] = "400Gb",
-    latency: Annotated[str, typer.Option(help="Latency per message: 5us.")] = "5us",
-    flops: Annotated[
-        str, typer.Option(help="FLOP a second of a large matrix product.", show_default="an H200's, measured")
-    ] = "679T",
-    copy: Annotated[
-        str, typer.Option(help="Bytes a second that a copy reads and writes.", show_default="an H200's, measured")
-    ] = "4.24TB",
-    gpu_memory: Annotated[str, typer.Option(help="Memory of a GPU.")] = "141GB",
-    warpgroups: Annotated[
-        bool, typer.Option(help="Whether a GPU has warpgroup products (Hopper), by which a layer is one launch.")
-    ] = True,
-    float32: Annotated[
-        bool, typer.Option("--float32", help="Four bytes a number, not two; give --flops for it.")
-    ] = False,
     json: Json = False,
 ) -> None:
-    """Estimate memory, compute time and communication of one sequence spread over many GPUs.
+    """Estimate memory, compute time and communication of one sequence spread over many H200 GPUs, in bfloat16.
 
-    For a forward pass, and for a forward and a backward one. docs/scaling.md derives the model; in it nothing overlaps.
+    For a forward pass, and for a forward and a backward one. research/plan.md derives the model; in it nothing
+    overlaps.
     """
     from research.bench.cost import Machine, ShardedCost, ShardedWork
 
-    machine = Machine(
-        flops=parse_flops(flops),
-        copy=parse_bytes(copy),
-        memory=parse_bytes(gpu_memory),
-        link=parse_bytes(link),
-        latency=parse_seconds(latency),
-        warpgroups=warpgroups,
-    )
-    cells, itemsize = parse_count(length), 4 if float32 else 2
-    work = ShardedWork(
-        length=cells,
-        features=maps,
-        blocks=blocks,
-        ranks=gpus,
-        batch=batch,
-        itemsize=itemsize,
-        pad=cast("Pad", pad),
-    )
+    machine, cells = Machine(link=parse_bytes(link)), parse_count(length)
+    work = ShardedWork(length=cells, features=maps, blocks=blocks, ranks=gpus, batch=batch, pad=cast("Pad", pad))
     forward, training = (ShardedCost(replace(work, training=training), machine) for training in (False, True))
     if json:
         print_json({"forward": _numbers(forward), "training": _numbers(training)})

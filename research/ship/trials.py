@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,8 @@ from research.files import write_result
 from research.registry import register
 from research.ship.ship import ship_run
 from riffle.files import read_json
-from riffle.models.base import SymbolModel
-from riffle.tasks import Task, get_task
-from riffle.train.data import sample_held_out
+from riffle.tasks import get_task
+from riffle.train.evaluate import evaluate
 from riffle.train.run import Run
 
 LENGTHS = {
@@ -40,36 +40,20 @@ TRAINED = 64
 FAR = {"duplicate": 65536, "reverse": 65536}
 """A further length for tasks that generalise so far, scored on a few uniform examples."""
 FAR_EXAMPLES = 4
-SEED = 7_000_003
-
-
-@torch.inference_mode()
-def score(model: SymbolModel, task: Task, length: int, split: str, examples: int) -> dict[str, Any]:
-    """The shares of symbols and of sequences that are right."""
-    generator = torch.Generator(next(model.parameters()).device).manual_seed(SEED + length)
-    batch = sample_held_out(
-        task, examples, length, generator=generator, split=split, part="selection", trained=length <= TRAINED
-    )
-    outputs_BN = torch.cat([model(rows_BN).argmax(-1) for rows_BN in batch.inputs.split(max(1, 2**18 // length))])
-    counts_BN, right_BN = (outputs_BN != 0) | (batch.targets != 0), outputs_BN == batch.targets
-    return {
-        "length": length,
-        "split": split,
-        "symbols": ((right_BN & counts_BN).sum() / counts_BN.sum()).item(),
-        "sequences": right_BN.all(dim=1).double().mean().item(),
-    }
+SEED = 7
 
 
 def measure(folder: Path, device: str) -> None:
-    """Score a run and write selection.json, again after every length."""
+    """Score a run on examples for selection and write selection.json, again after every length."""
     run = Run(folder)
     task, model = get_task(run.config.task), run.model(device)
-    scores: list[dict[str, Any]] = []
-    for length, examples in LENGTHS.items():
-        scores += [score(model, task, length, split, examples) for split in ("uniform", "structured")]
-        write_result(folder / "selection.json", {"run": folder.name, "step": run.weights_step(), "scores": scores})
+    tests = [(length, examples, ["uniform", "structured"]) for length, examples in LENGTHS.items()]
     if task.name in FAR:
-        scores.append(score(model, task, FAR[task.name], "uniform", FAR_EXAMPLES))
+        tests.append((FAR[task.name], FAR_EXAMPLES, ["uniform"]))
+    scores: list[dict[str, Any]] = []
+    for length, examples, splits in tests:
+        options: dict[str, Any] = {"trained_length": TRAINED, "seed": SEED, "part": "selection"}
+        scores += map(asdict, evaluate(model, task, [length], splits=splits, examples=examples, **options))
         write_result(folder / "selection.json", {"run": folder.name, "step": run.weights_step(), "scores": scores})
 
 
@@ -99,7 +83,7 @@ def train_and_measure(name: str, options: list[str], folder: Path, stop_at: floa
 def mean_score(folder: Path) -> float:
     """The mean share of symbols and of sequences right in all scores of a run."""
     scores = read_json(folder / "selection.json")["scores"]
-    return sum(each["symbols"] + each["sequences"] for each in scores) / (2 * len(scores))
+    return sum(each["symbol_accuracy"] + each["sequence_accuracy"] for each in scores) / (2 * len(scores))
 
 
 def ship_best(runs: Path, folder: Path, bits: int) -> None:

@@ -16,30 +16,19 @@ def size(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def base(head: str) -> UniversalReader:
-    return UniversalReader(WORDS, 1024, head=head, hidden=4096, heads=16, steps=6, device="meta")
-
-
 def test_the_base_configuration_has_the_published_number_of_parameters() -> None:
-    model = base("class")
+    model = UniversalReader(WORDS, 1024, heads=16, steps=6, device="meta")
     assert size(model) == pytest.approx(152.4e6, rel=0.001)
-    decoder = model.decoder
-    assert decoder is not None
-    assert size(model) - size(decoder) == pytest.approx(135.6e6, rel=0.001)
-    assert size(base("pointer")) == pytest.approx(61.4e6 + 12.6e6, rel=0.01)
+    assert size(model) - size(model.decoder) == pytest.approx(135.6e6, rel=0.001)
+    assert size(model.encoder) == pytest.approx(12.6e6, rel=0.01)
 
 
-def test_both_heads() -> None:
-    words_BN = torch.randint(1, 50, (3, 9))
-    for head, shape in (("class", (3, 50)), ("pointer", (3, 9))):
-        model = UniversalReader(50, 16, head=head, steps=2, halting=True)
-        scores = model(words_BN)
-        assert scores.shape == shape
-        (scores.square().sum() + model.extra_loss()).backward()
-        unused = [name for name, parameter in model.named_parameters() if parameter.grad is None]
-        assert not unused
-    with pytest.raises(ValueError, match="class, pointer"):
-        UniversalReader(50, 16, head="both")  # type: ignore[arg-type]
+def test_a_reader_uses_all_of_its_parameters() -> None:
+    model = UniversalReader(50, 16, steps=2, halting=True)
+    scores = model(torch.randint(1, 50, (3, 9)))
+    assert scores.shape == (3, 50)
+    (scores.square().sum() + model.extra_loss()).backward()
+    assert not [name for name, parameter in model.named_parameters() if parameter.grad is None]
 
 
 @pytest.mark.parametrize("halting", [False, True])
@@ -88,11 +77,8 @@ def test_halting_saves_steps_only_where_it_may() -> None:
     assert float(UniversalTransformer(12, 12, 16).extra_loss()) == 0.0
 
 
-def test_positions_matter_and_their_offset_is_random_in_training_only() -> None:
-    stack = UniversalStack(16, heads=2, steps=2, offset=50)
+def test_positions_matter() -> None:
+    stack = UniversalStack(16, heads=2, steps=2)
     x_BND = torch.randn(1, 1, 16).expand(1, 5, 16)
     y_BND = stack.eval()(x_BND)
     assert not torch.allclose(y_BND[:, 0], y_BND[:, 4])
-    assert torch.equal(stack(x_BND), y_BND)
-    stack.train()
-    assert not torch.equal(stack(x_BND), stack(x_BND))

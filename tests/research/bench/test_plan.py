@@ -53,8 +53,6 @@ def test_what_one_gpu_cannot_hold_can_be_streamed(length: str, streams: bool) ->
         ("--gpus 3", "power of two of devices, got 3"),
         ("--length 5x", "'5x' is no whole number"),
         ("--link fast", "'fast' is no number of bits or bytes"),
-        ("--latency 5", "'5' is no time"),
-        ("--flops many", "'many' is no number of FLOP"),
     ],
 )
 def test_mistakes(option: str, message: str) -> None:
