@@ -114,7 +114,8 @@ def read_stream(file: IO[bytes], name: str) -> str:
     try:
         return content.decode()
     except UnicodeDecodeError as error:
-        raise DamagedFile(f"{name} is no text in UTF-8: {error.reason} at byte {error.start:,}") from None
+        where = f"{error.reason} at byte {error.start:,}"
+        raise DamagedFile(f"{name} is no text in UTF-8: {where}; convert it, as by iconv -f latin1 -t utf-8") from None
 
 
 def parse_json(text: str) -> Any:

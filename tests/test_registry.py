@@ -19,7 +19,7 @@ from train.tiny import train
 
 import research.registry
 from riffle.config import MODELS, RETIRED, BaseModelConfig, Depth, ModelEntry, fields, override, run_config_from_dict
-from riffle.models.base import BaselineModel
+from riffle.models.base import SymbolModel
 from riffle.recipes import RECIPES, with_model
 from riffle.registry import RESEARCH, NeedsResearch, Registry, unknown
 from riffle.tasks import TASKS, get_task
@@ -43,7 +43,7 @@ class WindowConfig(BaseModelConfig):
     """Cells it sees."""
 
 
-class Window(BaselineModel):
+class Window(SymbolModel):
     """One convolution."""
 
     def __init__(self, symbols: int, classes: int, *, features: int, width: int, **factory: Any) -> None:

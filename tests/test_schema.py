@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 import pytest
 
-from research.quantities import parse_bytes, parse_flops
+from research.quantities import parse_bytes
 from riffle.config import ModelConfig, RunConfig, override, run_config_from_dict
 from riffle.files import DamagedFile, read_json, read_text
 from riffle.quantities import parse_count, quote, shorten
@@ -109,11 +109,10 @@ def test_counts_have_a_limit(text: str) -> None:
     assert parse_count("1^9999") == 1
 
 
-@pytest.mark.parametrize("parse", [parse_flops, lambda text: parse_bytes(f"{text}B")])
 @pytest.mark.parametrize("text", ["0", "0.0", "9" * 400])
-def test_rates_have_limits(parse: Any, text: str) -> None:
+def test_rates_have_limits(text: str) -> None:
     with pytest.raises(ValueError, match=r"is too (small|large), it is no number of"):
-        parse(text)
+        parse_bytes(f"{text}B")
 
 
 CONTENTS = {

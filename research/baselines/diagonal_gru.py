@@ -196,16 +196,7 @@ def steps_backward(
         n = 0
         while n < width:  # what the gates have read
             b_sums = _convolve(
-                p_grad_gates + row * (2 * D),
-                p_gates_weight,
-                n,
-                width,
-                1,
-                2 * D,
-                D,
-                BLOCK_N,
-                BLOCK_C,
-                BLOCK_K,
+                p_grad_gates + row * (2 * D), p_gates_weight, n, width, 1, 2 * D, D, BLOCK_N, BLOCK_C, BLOCK_K
             )
             for block in tl.static_range(len(b_sums)):
                 at, mask, _, _ = _tile(n, block, width, D, BLOCK_N, BLOCK_C)

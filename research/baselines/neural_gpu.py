@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from riffle.kernels import Backend, resolve
-from riffle.models.base import BaselineModel
+from riffle.models.base import SymbolModel
 from riffle.tasks.rows import columns, row_lengths
 
 LIMIT = 0.9
@@ -156,7 +156,7 @@ class DiagonalGRU(nn.Module):
         return torch.cat([own_LD[:, :stay], left_LD[:, stay : stay + moved], right_LD[:, stay + moved :]], dim=-1)
 
 
-class NeuralGPU(BaselineModel, tags=["neural-gpu"]):
+class NeuralGPU(SymbolModel, tags=["neural-gpu"]):
     r"""Map a sequence of symbols to scores over the output alphabet by the improved Neural GPU.
 
     :math:`n` cells take :math:`n` steps of a :class:`DiagonalGRU`, so the cost grows with :math:`n^2`. Cells past the
@@ -164,7 +164,7 @@ class NeuralGPU(BaselineModel, tags=["neural-gpu"]):
     the clipped nonlinearities lie outside ±0.9, since their gradient vanishes outside ±1.
 
     Args:
-        symbols, classes: See :class:`~riffle.models.base.BaselineModel`.
+        symbols, classes: See :class:`~riffle.models.base.SymbolModel`.
         features: Feature maps per cell, at least 3.
         dropout: Dropout rate of the embedding and of every candidate.
         reach: How many times as long as the input the output can be; cells further away are kept at zero.

@@ -43,10 +43,7 @@ class _Groups(NamedTuple):
     rows: tuple[int, ...]
 
 
-FORMS = {
-    (48, torch.bfloat16): Form(64, 16, 16, 4, 6),
-    (96, torch.bfloat16): Form(64, 32, 64, 8, 4),
-}
+FORMS = {(48, torch.bfloat16): Form(64, 16, 16, 4, 6), (96, torch.bfloat16): Form(64, 32, 64, 8, 4)}
 """The fastest of some forms by feature maps and dtype, without spilled registers."""
 
 

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from riffle.kernels import Backend, resolve
 from riffle.kernels.merge import MergedLayer, merge
-from riffle.models.base import BaselineModel
+from riffle.models.base import SymbolModel
 from riffle.models.sequence import EMBEDDING_RANGE, EMBEDDING_SCALE, look_up
 from riffle.nn.execute import compute_dtype, regularise, walk
 from riffle.nn.lengths import LengthGroups, at_padded_lengths, concatenate, split
@@ -62,7 +62,7 @@ SwitchLayer = Callable[[Tensor, MergedLayer, Tensor | None, LengthGroups], Tenso
 """``switch(x_CD, layer, skip_CD, groups)``: the unit on adjacent cells, dropout or noise, and the shuffle."""
 
 
-class PreprintNetwork(BaselineModel):
+class PreprintNetwork(SymbolModel):
     """The network of the preprint's code between an embedding and an output layer.
 
     Args:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from riffle.models.base import BaselineModel, CellModel
+from riffle.models.base import CellModel, SymbolModel
 from riffle.nn.hub import HubMixin
 from riffle.nn.lengths import pad_to
 from riffle.tasks.rows import row_lengths
@@ -21,11 +21,11 @@ QUERY_WORDS = 32
 """How many of the last words of a passage are the query, where none is given."""
 
 
-class Recurrent(BaselineModel, tags=["recurrent"]):
+class Recurrent(SymbolModel, tags=["recurrent"]):
     r"""Map a sequence of symbols to scores over the output alphabet by a recurrent network, by default bidirectional.
 
     Args:
-        symbols, classes: See :class:`~riffle.models.base.BaselineModel`.
+        symbols, classes: See :class:`~riffle.models.base.SymbolModel`.
         features: Features per position, an even number: half of them for each direction.
         cell: "lstm" or "gru".
         layers: Layers.

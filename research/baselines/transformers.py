@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from riffle.models.base import BaselineModel
+from riffle.models.base import SymbolModel
 from riffle.nn.lengths import pad_to
 
 Positions = Literal["none", "rotary", "alibi", "relative"]
@@ -223,11 +223,11 @@ class TransformerLayer(nn.Module):
         return x_BND + self.dropout(sublayer(norm(x_BND)))
 
 
-class Transformer(BaselineModel, tags=["transformer"]):
+class Transformer(SymbolModel, tags=["transformer"]):
     r"""Map a sequence of symbols to scores over the output alphabet by a transformer encoder.
 
     Args:
-        symbols, classes: See :class:`~riffle.models.base.BaselineModel`.
+        symbols, classes: See :class:`~riffle.models.base.SymbolModel`.
         features: Features per position, an even number.
         layers: Transformer layers.
         heads: Attention heads; by default as many as have 64 features each or more.

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from research.baselines.transformers import ScaledEmbedding, TransformerLayer, choose_heads, position_code
-from riffle.models.base import BaselineModel, CellModel
+from riffle.models.base import CellModel, SymbolModel
 from riffle.nn.hub import HubMixin
 
 HALTING_BIAS = 1.0
@@ -131,11 +131,11 @@ class UniversalStack(nn.Module):
         return self.halting.ponder if self.halting is not None else self.norm.bias.new_zeros(())
 
 
-class UniversalTransformer(BaselineModel, tags=["universal-transformer"]):
+class UniversalTransformer(SymbolModel, tags=["universal-transformer"]):
     r"""Map a sequence of symbols to scores over the output alphabet by the encoder of a Universal Transformer.
 
     Args:
-        symbols, classes: See :class:`~riffle.models.base.BaselineModel`.
+        symbols, classes: See :class:`~riffle.models.base.SymbolModel`.
         features, **stack: See :class:`UniversalStack`. The base configuration has 1024 features, 16 heads and 6 steps;
             with halting at most 12.
 
@@ -149,14 +149,7 @@ class UniversalTransformer(BaselineModel, tags=["universal-transformer"]):
     """
 
     def __init__(
-        self,
-        symbols: int,
-        classes: int,
-        features: int = 1024,
-        *,
-        device: Any = None,
-        dtype: Any = None,
-        **stack: Any,
+        self, symbols: int, classes: int, features: int = 1024, *, device: Any = None, dtype: Any = None, **stack: Any
     ) -> None:
         super().__init__()
         factory = {"device": device, "dtype": dtype}

@@ -12,8 +12,8 @@ from torch.nn import functional as F
 
 from riffle.config import BaseModelConfig
 from riffle.lambada.pointing import PassageBatch, PassageDataset, Predictions
-from riffle.lambada.train import PointerObjective, ReaderAlphabets
-from riffle.models.build import build_reader
+from riffle.lambada.train import PointerObjective
+from riffle.models.build import Alphabets, build_reader
 from riffle.models.pointer import WordModel
 from riffle.train.objective import CountCorrect, Examples, autocast
 
@@ -25,7 +25,7 @@ class WordObjective(PointerObjective):
     """Classify a passage's last word among all known words; see :class:`PointerObjective`."""
 
     def build(self, config: BaseModelConfig, **factory: Any) -> WordModel:
-        reader = build_reader(config, ReaderAlphabets(classes=len(self.vocabulary.known)), **factory)
+        reader = build_reader(config, Alphabets(classes=len(self.vocabulary.known)), **factory)
         return WordModel(self.build_words(config, **factory), reader, **self.word_options(config, **factory))
 
     def loss(self, model: WordModel, examples: Examples) -> tuple[Tensor, CountCorrect]:

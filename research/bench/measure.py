@@ -114,10 +114,7 @@ class Measurer:
         timing, peak = (time_loop if job.loop else time_call)(job.call, device, quick=self.quick)
         if job.has_floor:
             floor = self.rates.floor(workload.flops)
-            entry |= {
-                "floor_milliseconds": five_digits(floor),
-                "fraction_of_floor": five_digits(floor / timing.median),
-            }
+            entry |= {"floor_milliseconds": five_digits(floor), "fraction_of_floor": five_digits(floor / timing.median)}
         if job.parameters is not None:
             entry["parameters"] = job.parameters
         return {

@@ -115,10 +115,7 @@ ATTENTION: dict[str, tuple[tuple[Workload, Workload], ...]] = {
         )
         for length in lengths
     )
-    for device, lengths in {
-        "cuda": (K, 4 * K, 8 * K, 16 * K, 64 * K, 256 * K, M),
-        "cpu": (256, 512, K, 2 * K),
-    }.items()
+    for device, lengths in {"cuda": (K, 4 * K, 8 * K, 16 * K, 64 * K, 256 * K, M), "cpu": (256, 512, K, 2 * K)}.items()
 }
 """Two Beneš blocks beside a transformer encoder of the same width, at each length."""
 

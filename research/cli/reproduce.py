@@ -28,8 +28,7 @@ RESULTS = Path("research/results")
 
 def reproduce(
     name: Annotated[
-        str | None,
-        typer.Argument(help="The experiment; without a name, all of them are listed.", metavar="NAME"),
+        str | None, typer.Argument(help="The experiment; without a name, all of them are listed.", metavar="NAME")
     ] = None,
     report: Annotated[
         bool, typer.Option("--report", help=f"Measure nothing: write {RESULTS}/README.md from all results.")

@@ -20,6 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from research.lambada.passages import (
+    CLOSING_MARKS,
+    END_MARKS,
+    FUNCTION_WORDS,
     BookPassages,
     Bools,
     NgramIndex,
@@ -31,7 +34,7 @@ from research.lambada.passages import (
 )
 from research.lambada.sources import SourceText
 from riffle.lambada.passages import Ints
-from riffle.lambada.tokens import CLOSING_MARKS, END_MARKS, FUNCTION_WORDS, is_word, join_ellipses, tokenise_chunk
+from riffle.lambada.tokens import is_word, join_ellipses, tokenise_chunk
 
 _PARAGRAPH = "\0"
 _END, _CLOSING, _ANSWER, _FUNCTION, _WORD = 1, 2, 4, 8, 16

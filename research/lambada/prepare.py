@@ -20,18 +20,11 @@ from numpy.typing import NDArray
 
 from research.lambada.books import can_be_answer, parse_books
 from research.lambada.corpus import CorpusWriter, atomic_folder, corpus_statistics, write_examples
-from research.lambada.passages import BookPassages, NgramIndex, PassageFilters, target_start, word_hash
+from research.lambada.passages import FUNCTION_WORDS, BookPassages, NgramIndex, PassageFilters, target_start, word_hash
 from research.lambada.sources import evaluation_texts, novel_texts, source_bytes, source_texts, token_bytes
 from research.lambada.tables import read_table
 from riffle.lambada.corpus import Corpus
-from riffle.lambada.passages import (
-    EXAMPLE_DTYPE,
-    TokenisedPassages,
-    evaluation_splits,
-    index_passages,
-    split_passages,
-)
-from riffle.lambada.tokens import FUNCTION_WORDS
+from riffle.lambada.passages import EXAMPLE_DTYPE, TokenisedPassages, evaluation_splits, index_passages, split_passages
 from riffle.lambada.vectors import write_vectors
 from riffle.quantities import format_bytes
 

@@ -14,8 +14,8 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, cast
 
-from riffle.lambada import passages
-from riffle.lambada.passages import READ_ERRORS, damaged_file, decompressed, file_stem, read_text
+from riffle import files
+from riffle.lambada.passages import EVALUATION_SPLITS, READ_ERRORS, damaged_file, decompressed, file_stem, read_text
 
 ARCHIVE_LIMIT = 16 << 30
 """Most bytes of all files of one archive; LAMBADA's novels have about 1,200 million."""
@@ -71,11 +71,11 @@ def evaluation_texts(path: Path) -> Iterator[tuple[str, str]]:
     whole = path.is_dir() or path.name.endswith(ARCHIVES)
     found = False
     for text in source_texts(path):
-        if not whole or text.stem in passages.EVALUATION_SPLITS:
+        if not whole or text.stem in EVALUATION_SPLITS:
             found = True
             yield text.name, text.read()
     if not found:
-        names = ", ".join(f"{name}.txt" for name in passages.EVALUATION_SPLITS)
+        names = ", ".join(f"{name}.txt" for name in EVALUATION_SPLITS)
         raise ValueError(f"{path} holds none of LAMBADA's files {names}")
 
 
@@ -176,7 +176,7 @@ def _check_member(member: tarfile.TarInfo, name: str, total: int) -> None:
         problem = f"its path {member.name!r} leaves the folder"
     elif not (member.isfile() or member.isdir()):
         problem = f"{member.name!r} is a link or a device"
-    elif total > ARCHIVE_LIMIT or (member.size > passages.TEXT_LIMIT and not member.name.endswith(ARCHIVES)):
+    elif total > ARCHIVE_LIMIT or (member.size > files.MAX_BYTES and not member.name.endswith(ARCHIVES)):
         problem = f"{member.name!r} is absurdly large ({member.size:,} bytes)"
     else:
         return

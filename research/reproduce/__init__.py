@@ -69,15 +69,9 @@ FIGURES: dict[str, Entry] = {
         chomsky="the fifteen tasks of Delétang et al.: trained on lengths to 40, tested from 41 to 500",
     ),
     **_own(
-        "benchmark",
-        "residual",
-        residual="the residual unit of Draguns et al. beside the gated one, on three tasks",
+        "benchmark", "residual", residual="the residual unit of Draguns et al. beside the gated one, on three tasks"
     ),
-    **_own(
-        "benchmark",
-        "listops",
-        listops="ListOps of the Long Range Arena: nested lists of 500 to 2,000 symbols",
-    ),
+    **_own("benchmark", "listops", listops="ListOps of the Long Range Arena: nested lists of 500 to 2,000 symbols"),
 }
 """Every figure by its name on the command line, in the order of the report; others can be added."""
 

@@ -42,12 +42,7 @@ def tested_powers(trained: int) -> list[int]:
     return sorted([*short, 8 * trained, *far])
 
 
-def measure_accuracy(
-    run: Run,
-    *,
-    device: str = "cpu",
-    cells: int = CELLS,
-) -> list[Score]:
+def measure_accuracy(run: Run, *, device: str = "cpu", cells: int = CELLS) -> list[Score]:
     """Score a run at and between powers of two, as ``riffle solve`` asks it, on worst cases and on every family.
 
     Args:

@@ -15,14 +15,15 @@ from typing import TypedDict
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors.numpy import save
 
 from research.ship.quantize import quantize
 from riffle.config import LambadaRunConfig, ModelConfig, PassageDataConfig
 from riffle.environment import read_environment
-from riffle.files import read_json, write_atomically, write_json
+from riffle.files import compress, read_json, write_atomically, write_json
 from riffle.lambada.evaluate import PassageScore, TrainedReader
 from riffle.lambada.train import VOCABULARY_FILE
-from riffle.lambada.vectors import WordVectors, write_quantized
+from riffle.lambada.vectors import FORMAT, WordVectors
 from riffle.lambada.vocabulary import Vocabulary
 from riffle.models.pointer import PointerModel
 from riffle.quantities import format_percent
@@ -97,7 +98,7 @@ def reader_model_card(run: Run) -> str:
         ]
     paragraphs += [
         "Data: passages of English novels and pretrained word vectors, from `python -m research lambada prepare`; "
-        f"{format_percent(data.within)} of the examples end inside a sentence.",
+        f"{format_percent(data.within)} of the examples end inside a sentence."
     ]
     if scores := read_scores(run.folder / "evaluation.json"):
         rows = [
@@ -142,9 +143,11 @@ def read_scores(path: Path) -> dict[str, PassageScore]:
 
 
 def write_rounded(path: Path, vectors: WordVectors, weight_OD: NDArray[np.float32]) -> None:
-    """Write vectors in 4 bits, given the matrix of the linear map that reads them."""
+    """Write words and vectors in 4 bits as zlib streams, given the matrix of the linear map that reads the vectors."""
     q_VD, scale_V = quantize_vectors(vectors.table, weight_OD)
-    write_quantized(path, vectors.words, _pack_int4(q_VD), scale_V)
+    contents = {"words": "\n".join(vectors.words).encode(), "q4": _pack_int4(q_VD).tobytes()}
+    streams = {f"{name}.zlib": np.frombuffer(compress(content), np.uint8) for name, content in contents.items()}
+    write_atomically(path, save({"scale": scale_V, **streams}, {"format": FORMAT}))
 
 
 def quantize_vectors(

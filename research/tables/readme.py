@@ -75,12 +75,7 @@ def facts() -> str:
 
 
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
-    "README.md": {
-        "facts": facts,
-        "learns": learns,
-        "fast": attention,
-        "lambada": partial(lambada, short=True),
-    },
+    "README.md": {"facts": facts, "learns": learns, "fast": attention, "lambada": partial(lambada, short=True)},
     "docs/index.md": {"facts": facts},
     "docs/results.md": {
         "shipped": partial(shipped, OVER_LENGTH),

@@ -11,15 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from riffle.tasks.arithmetic import Multiplication, TwoNumbers, significant_digits
-from riffle.tasks.digits import (
-    carries,
-    digits_of,
-    multiply,
-    number_of,
-    operands,
-    propagate_carries,
-    replace_operands,
-)
+from riffle.tasks.digits import carries, digits_of, multiply, number_of, operands, propagate_carries, replace_operands
 from riffle.tasks.families import Split
 from riffle.tasks.number_families import PRODUCTS, Operands, number_splits
 from riffle.tasks.rows import columns, crop, first_column, randint, randint_below, row_lengths, take

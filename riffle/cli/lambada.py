@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -189,7 +190,18 @@ def solve(
 def evaluate_reader(
     reader: TrainedReader, splits: Mapping[str, list[list[str]]], placements: int = 1
 ) -> dict[str, Any]:
-    """The content of evaluation.json, with a progress bar over the passages."""
+    """The content of evaluation.json: the accuracy on every split, and how it was measured; with a progress bar."""
+    from riffle.environment import environment
+
     with progress_bar() as bar:
-        job = bar.add_task("passages", total=sum(map(len, splits.values())))
-        return reader.report(splits, placements, lambda count: bar.advance(job, count))
+        advance = partial(bar.advance, bar.add_task("passages", total=sum(map(len, splits.values()))))
+        scores = {name: reader.evaluate(passages, placements, advance) for name, passages in splits.items()}
+    return {
+        "task": reader.run.config.task,
+        "run": str(reader.run.folder),
+        "step": reader.run.saved_step(),
+        "positions": reader.objective.positions,
+        "placements": placements,
+        "splits": scores,
+        "environment": environment(reader.objective.device),
+    }

@@ -37,7 +37,9 @@ def show_reading(text: str) -> str:
     best = candidates(tokens, probabilities, SHOWN)
     words = {word: probabilities[word] for word, *_ in candidates(tokens, probabilities, len(tokens))}
     passage = tag("p", [_shade(piece, words) for piece in re.split(r"(\w+)", text)], class_="passage")
-    return tag("section", _verdict(best) + passage + _table(best), class_="answer reading", data_word=best[0].word)
+    verdict = f"It points at “{escape(best[0].word)}”, {format_percent(best[0].probability)}."
+    body = [tag("p", verdict, class_="verdict"), passage, _table(best)]
+    return tag("section", body, class_="answer reading", data_word=best[0].word)
 
 
 def _shade(piece: str, words: dict[str, float]) -> str:
@@ -45,22 +47,12 @@ def _shade(piece: str, words: dict[str, float]) -> str:
     share = words.get(piece.lower(), 0.0)
     if share < 0.005:
         return escape(piece)
-    title = f"{format_percent(share)}"
-    return tag("mark", escape(piece), style=f"--share: {share:.3f}", title=title)
-
-
-def _verdict(best: list[Candidate]) -> str:
-    first = best[0]
-    return tag("p", f"It points at “{escape(first.word)}”, {format_percent(first.probability)}.", class_="verdict")
+    return tag("mark", escape(piece), style=f"--share: {share:.3f}", title=format_percent(share))
 
 
 def _table(best: list[Candidate]) -> str:
-    rows = [
-        tag(
-            "li",
-            f"<b>{escape(word)}</b> <span>{format_percent(probability)}</span>"
-            + tag("i", "", style=f"width: {100 * probability:.1f}%"),
-        )
-        for word, probability, _ in best
-    ]
+    rows = []
+    for word, probability, _ in best:
+        bar = tag("i", "", style=f"width: {100 * probability:.1f}%")
+        rows.append(tag("li", f"<b>{escape(word)}</b> <span>{format_percent(probability)}</span>{bar}"))
     return tag("ol", rows, class_="words")

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from riffle.config import Count, LambadaRunConfig, Share
-from riffle.environment import environment
 from riffle.lambada.corpus import RANK_CLASSES, Corpus
 from riffle.lambada.passages import TokenisedPassages, read_evaluation
 from riffle.lambada.pointing import OnProgress, Predictions, predict_answers
@@ -115,21 +114,6 @@ class TrainedReader:
         predictions = predict_answers(self.model, dataset, objective.predict_rows, placements, on_progress=on_progress)
         rank_V = dataset.lookup_V.cpu() - objective.vocabulary.first_known
         return breakdown(predictions, rank_V[predictions.answers])
-
-    def report(
-        self, splits: Mapping[str, TokenisedPassages], placements: int, on_progress: OnProgress
-    ) -> dict[str, Any]:
-        """The content of evaluation.json: the accuracy on every split, and how it was measured."""
-        scores = {name: self.evaluate(passages, placements, on_progress) for name, passages in splits.items()}
-        return {
-            "task": self.run.config.task,
-            "run": str(self.run.folder),
-            "step": self.run.saved_step(),
-            "positions": self.objective.positions,
-            "placements": placements,
-            "splits": scores,
-            "environment": environment(self.objective.device),
-        }
 
     def next_word_probabilities(self, tokens: Sequence[str], placements: int = 1) -> dict[str, float]:
         """The probability of each word to follow the tokens of a passage."""

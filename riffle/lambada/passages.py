@@ -15,6 +15,7 @@ from typing import IO, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from riffle.files import read_stream
 from riffle.lambada.tokens import tokenise
 
 Ints = NDArray[np.int64]
@@ -29,8 +30,6 @@ EVALUATION_SPLITS = {
     "lambada_control_test_data_plain_text": "control",
 }
 """The splits of LAMBADA's passage files, by the stem of the file."""
-TEXT_LIMIT = 256 << 20
-"""Most bytes of one text; the longest novels have about 20 million."""
 READ_ERRORS = (EOFError, lzma.LZMAError, gzip.BadGzipFile, zlib.error)
 """What a truncated or damaged compressed file raises."""
 
@@ -53,17 +52,9 @@ def read_text(open_file: Callable[[], Any], name: str) -> str:
     """The text of a file, plain or compressed; raises ``ValueError`` if it is damaged, absurdly large or not UTF-8."""
     try:
         with open_file() as raw:
-            content = decompressed(raw, name).read(TEXT_LIMIT + 1)
+            return read_stream(decompressed(raw, name), name)
     except READ_ERRORS as error:
         raise damaged_file(name, error) from None
-    if len(content) > TEXT_LIMIT:
-        raise ValueError(f"{name} is refused: a text of more than {TEXT_LIMIT:,} bytes is no novel")
-    try:
-        return content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"{name} is not UTF-8 (byte {error.start:,}): convert it, for example with iconv -f latin1 -t utf-8"
-        ) from None
 
 
 def file_stem(name: str) -> str:

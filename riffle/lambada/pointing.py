@@ -92,12 +92,7 @@ class PassageDataset:
         return len(self.context_E)
 
     def sample(
-        self,
-        batch: int,
-        *,
-        forget: float = 0.0,
-        rename: float = 0.0,
-        generator: torch.Generator,
+        self, batch: int, *, forget: float = 0.0, rename: float = 0.0, generator: torch.Generator
     ) -> PassageBatch:
         """Random examples at random positions; fit for a CUDA graph.
 
@@ -121,11 +116,7 @@ class PassageDataset:
         return self._place(rows_B, (free_B * share).long())
 
     def _place(
-        self,
-        rows_B: Tensor,
-        before_B: Tensor,
-        forgotten_BN: Tensor | None = None,
-        choice_BN: Tensor | None = None,
+        self, rows_B: Tensor, before_B: Tensor, forgotten_BN: Tensor | None = None, choice_BN: Tensor | None = None
     ) -> PassageBatch:
         """Passages at their positions; where ``choice_BN`` lies in [0, 1) it chooses among the similar words."""
         context_B1 = self.context_E[rows_B][:, None]
@@ -165,17 +156,6 @@ def pointer_loss(score_BN: Tensor, batch: PassageBatch, label_smoothing: float =
     return (1 - label_smoothing) * loss_B - label_smoothing * (_uniform(batch.pointable) * log_BN).sum(dim=1)
 
 
-class ContextProbabilities(NamedTuple):
-    """The probabilities of the context's words, ``[B, N - 1]``, backwards: the word just before the answer first."""
-
-    words: Tensor
-    """The corpus words; :data:`NO_WORD` beyond the first of the passage."""
-    by_position: Tensor
-    by_word: Tensor
-    """The probability of every position's word: the sum over its occurrences."""
-    answers: Tensor
-
-
 class Predictions(NamedTuple):
     """A model's answers to examples; each field ``[E]``."""
 
@@ -198,8 +178,13 @@ class Predictions(NamedTuple):
 
 def context_probabilities(
     model: nn.Module, dataset: PassageDataset, rows_B: Tensor, placements: int = 1
-) -> ContextProbabilities:
-    """The probabilities of the words of some examples, averaged over evenly spaced placements among the positions."""
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The words of some examples' contexts, their probabilities by position and by word, and the answers ``[B]``.
+
+    The first three are ``[B, N - 1]`` and backwards: the word just before the answer comes first, and beyond the first
+    of the passage stands :data:`NO_WORD`. By word, the probabilities of all its occurrences are added up. They are
+    averaged over evenly spaced placements among the positions.
+    """
     by_position_BN = torch.zeros(len(rows_B), dataset.positions - 1, device=rows_B.device)
     for number in range(placements):
         batch = dataset.batch(rows_B, (number + 0.5) / placements)
@@ -208,7 +193,7 @@ def context_probabilities(
     words_BN = torch.where(inside_BN, batch.words.gather(1, at_BN), NO_WORD)
     same_BNN = words_BN[:, :, None] == words_BN[:, None, :]
     by_word_BN = (same_BNN * by_position_BN[:, None, :]).sum(dim=2)
-    return ContextProbabilities(words_BN, by_position_BN, by_word_BN, batch.answers)
+    return words_BN, by_position_BN, by_word_BN, batch.answers
 
 
 def predict_by_pointing(model: nn.Module, dataset: PassageDataset, rows_B: Tensor, placements: int) -> Predictions:

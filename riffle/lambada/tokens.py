@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 
 
-def _word_set(words: str) -> frozenset[str]:
+def word_set(words: str) -> frozenset[str]:
+    """The words of a text, once each."""
     return frozenset(words.split())
 
 
 BRACKETS = {"(": "-lrb-", ")": "-rrb-", "[": "-lsb-", "]": "-rsb-", "{": "-lcb-", "}": "-rcb-"}
-ABBREVIATIONS = _word_set(
+ABBREVIATIONS = word_set(
     "mr mrs ms messrs mme mlle dr prof rev hon gen col lt capt sgt cpl maj adm gov sen rep st jr sr esq "
     "co corp inc ltd vs etc alex wm jos"
 )
@@ -22,30 +23,8 @@ ABBREVIATIONS = _word_set(
 _PAIRS = ("can not", "gon na", "wan na", "got ta", "gim me", "lem me", "'t is", "'t was")
 CONTRACTIONS = {pair.replace(" ", ""): tuple(pair.split()) for pair in _PAIRS}
 """Words that the Penn Treebank splits in two, such as ``cannot``."""
-ELISIONS = _word_set("'em 'cause 'n 'bout 'til 'round 'tis 'twas 't 's 'm 'd 're 'll 've")
+ELISIONS = word_set("'em 'cause 'n 'bout 'til 'round 'tis 'twas 't 's 'm 'd 're 'll 've")
 """Words that begin with an apostrophe, which would otherwise open a quotation."""
-END_MARKS = frozenset({".", "?", "!", "...", "?!", "!?", "!!", "??", "!!!", "???"})
-CLOSING_MARKS = frozenset({"''", "'", "-rrb-", "-rsb-", "-rcb-"})
-"""Closing quotation marks and brackets, which belong to the sentence before them."""
-FUNCTION_WORDS = _word_set("""
-a an the this that these those some any no every each either neither both all half such another other others one
-ones none much many more most few fewer little less least several enough same own
-i you he she it we they me him her us them my your his its our their mine yours hers ours theirs
-myself yourself himself herself itself ourselves yourselves themselves thee thou thy thine ye
-who whom whose which what whoever whatever whichever somebody someone something anybody anyone anything nobody
-nothing everybody everyone everything
-and or but nor so yet for if unless because since although though while whereas whether than as lest
-of in to on at by with from into onto upon over under above below between among amid through throughout across
-along around round about against toward towards behind before after beyond beside besides near off out up down
-away back without within during until till despite except per via like unlike
-be am is are was were been being have has had having do does did doing done can could will would shall should may
-might must ought need dare ca wo sha
-not n't never ever always often sometimes just only even also too very quite rather really almost already still
-again once twice here there where when why how now then thus hence therefore however perhaps maybe indeed else
-instead together apart anyway yes oh ah well ha eh
-'s 'm 'd 're 'll 've 't na ta
-""")
-"""Words of grammar rather than content; they are hardly ever the answer of a LAMBADA passage."""
 # Curly quotation marks, dashes and the ellipsis in ASCII; byte order marks and soft hyphens are removed.
 _TO_ASCII = str.maketrans(
     {"\u201c": "``", "\u201e": "``", "\u201d": "''", "\u2018": "`", "\u2019": "'"}

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +26,7 @@ from riffle.lambada.pointing import (
 )
 from riffle.lambada.vectors import WordVectors, load_vectors, write_vectors
 from riffle.lambada.vocabulary import FrozenWords, Vocabulary, choose_vocabulary, nearest_words
-from riffle.models.build import build_reader
+from riffle.models.build import Alphabets, build_reader
 from riffle.models.pointer import MentionCounts, PointerModel, WordModel
 from riffle.registry import load
 from riffle.train.distributed import SINGLE_PROCESS, RankGroup
@@ -40,23 +40,11 @@ SIMILAR_WORDS = 8
 """Similar words that a word can be renamed to."""
 
 
-class ReaderAlphabets(NamedTuple):
-    """The sizes a reader is built with: it reads word vectors, not symbols, and has one score per position."""
-
-    symbols: int = 1
-    classes: int = 1
-    reach: int = 1
-
-
 class PointerObjective:
     """Point at an earlier occurrence of a passage's last word; the vocabulary is kept in the run's ``folder``."""
 
     def __init__(
-        self,
-        config: LambadaRunConfig,
-        folder: Path | None = None,
-        device: Any = "cpu",
-        ranks: RankGroup | None = None,
+        self, config: LambadaRunConfig, folder: Path | None = None, device: Any = "cpu", ranks: RankGroup | None = None
     ) -> None:
         self.config, self.folder, self.device = config, folder, torch.device(device)
         self.ranks = ranks or SINGLE_PROCESS
@@ -89,7 +77,7 @@ class PointerObjective:
 
     def build(self, config: BaseModelConfig, **factory: Any) -> WordModel:
         """A model with initial weights."""
-        reader = build_reader(config, ReaderAlphabets(), **factory)
+        reader = build_reader(config, Alphabets(), **factory)
         return PointerModel(self.build_words(config, **factory), reader, **self.word_options(config, **factory))
 
     def build_words(self, config: BaseModelConfig, **factory: Any) -> FrozenWords:
@@ -160,9 +148,10 @@ class PointerObjective:
     def next_word_probabilities(self, model: WordModel, tokens: Sequence[str], placements: int = 1) -> dict[str, float]:
         """The probability of every word that a model can choose to follow the tokens: these, or all known words."""
         row_B = torch.zeros(1, dtype=torch.int64, device=self.device)
-        context = context_probabilities(model, self.dataset_from_tokens([[*tokens, ""]]), row_B, placements)
+        dataset = self.dataset_from_tokens([[*tokens, ""]])
+        _, _, by_word_BN, _ = context_probabilities(model, dataset, row_B, placements)
         # Counted back from the end, as far as the network has positions.
-        return dict(zip(reversed(tokens), context.by_word[0].tolist(), strict=False))
+        return dict(zip(reversed(tokens), by_word_BN[0].tolist(), strict=False))
 
     def dataset_from_tokens(self, passages: Sequence[Sequence[str]]) -> PassageDataset:
         """Passages given as tokens, the answer last, on the device."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from riffle.files import compress, write_atomically
+from riffle.files import write_atomically
 
 FORMAT = "riffle-vectors-1"
 ROWS_AT_ONCE = 4096
@@ -37,13 +37,6 @@ def write_vectors(path: Path, vectors: WordVectors) -> None:
     """Write vectors as safetensors in half precision, atomically."""
     words = np.frombuffer("\n".join(vectors.words).encode(), dtype=np.uint8)
     write_atomically(path, save({"words": words, "table": vectors.table}, {"format": FORMAT}))
-
-
-def write_quantized(path: Path, words: Sequence[str], q4_VH: NDArray[np.uint8], scale_V: NDArray[np.float32]) -> None:
-    """Write words and vectors in 4 bits, two numbers in each byte of ``q4``, as zlib streams."""
-    contents = {"words": "\n".join(words).encode(), "q4": q4_VH.tobytes()}
-    streams = {f"{name}.zlib": np.frombuffer(compress(content), np.uint8) for name, content in contents.items()}
-    write_atomically(path, save({"scale": scale_V, **streams}, {"format": FORMAT}))
 
 
 def load_vectors(path: Path) -> WordVectors:

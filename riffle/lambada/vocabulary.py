@@ -83,11 +83,7 @@ class Vocabulary:
         return torch.tensor([self._ids.get(word, -1) for word in corpus_words], dtype=torch.int64)
 
     def encode_tokens(
-        self,
-        tokens_BN: Tensor,
-        lookup_V: Tensor,
-        forgotten_BN: Tensor | None = None,
-        replaced_BN: Tensor | None = None,
+        self, tokens_BN: Tensor, lookup_V: Tensor, forgotten_BN: Tensor | None = None, replaced_BN: Tensor | None = None
     ) -> Tensor:
         """The same as :meth:`encode` for passages of corpus tokens; no synchronisation with the device.
 

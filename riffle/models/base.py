@@ -2,8 +2,8 @@
 
 - :class:`Trainable`: what a training step asks of a model besides its scores.
 - :class:`CellModel`: scores sequences of cells that are given as vectors, as :mod:`riffle.models.pointer` gives them.
-- :class:`SymbolModel`: embeds symbols as cells, so it solves tasks. :class:`~riffle.models.sequence.SequenceModel` is
-  the paper's; the baselines share :class:`BaselineModel`.
+- :class:`SymbolModel`: embeds symbols as cells, so it solves tasks; :class:`~riffle.models.sequence.SequenceModel` is
+  the paper's.
 """
 
 # B = batch, N = length, D = features per cell, C = classes
@@ -45,36 +45,19 @@ class CellModel(Trainable):
         raise NotImplementedError
 
 
-class SymbolModel(CellModel):
+class SymbolModel(CellModel, HubMixin, license="mit"):
     r"""A model that scores the output alphabet at every position of a sequence of symbols.
 
-    Shape:
-        - Input: :math:`(B, N)` symbols, any :math:`N \ge 1`; 0 is the blank that pads a sequence.
-        - Output: :math:`(B, N, C)` scores.
-    """
-
-    def forward(self, symbols_BN: Tensor, lengths: Tensor | Sequence[int] | None = None) -> Tensor:
-        """Score every class at every position, ``[B, N, C]``.
-
-        Args:
-            symbols_BN: The symbols, blank-padded.
-            lengths: The length of every row, where they differ; the scores of a row then depend on that row alone, and
-                those past its end are zero.
-        """
-        raise NotImplementedError
-
-    def forward_batches(self, batches: Sequence[Tensor]) -> list[Tensor]:
-        """Score several batches, each of its own length; faster than one by one where a model can merge them."""
-        return [self(symbols_BN) for symbols_BN in batches]
-
-
-class BaselineModel(SymbolModel, HubMixin, license="mit"):
-    """A symbol model with an ``embedding`` and an ``output`` layer that runs every length as it is, without padding.
+    By default it has an ``embedding`` and runs every length as it is, without padding.
 
     Args:
         symbols: Size of the input alphabet.
         classes: Size of the output alphabet.
         features: Features per position.
+
+    Shape:
+        - Input: :math:`(B, N)` symbols, any :math:`N \ge 1`; 0 is the blank that pads a sequence.
+        - Output: :math:`(B, N, C)` scores.
     """
 
     embedding: nn.Embedding
@@ -88,6 +71,13 @@ class BaselineModel(SymbolModel, HubMixin, license="mit"):
         return [self.forward_cells(self.embed(symbols_BN)) for symbols_BN in batches]
 
     def forward(self, symbols_BN: Tensor, lengths: Tensor | Sequence[int] | None = None) -> Tensor:
+        """Score every class at every position, ``[B, N, C]``.
+
+        Args:
+            symbols_BN: The symbols, blank-padded.
+            lengths: The length of every row, where they differ; the scores of a row then depend on that row alone, and
+                those past its end are zero.
+        """
         if lengths is None:
             return self.forward_batches([symbols_BN])[0]
         batch, longest = symbols_BN.shape
@@ -99,6 +89,7 @@ class BaselineModel(SymbolModel, HubMixin, license="mit"):
         return torch.cat([pad_to(scores_BNC, longest) for scores_BNC in results])[order.argsort()]
 
     def forward_batches(self, batches: Sequence[Tensor]) -> list[Tensor]:
+        """Score several batches, each of its own length; faster than one by one where a model can merge them."""
         check_symbols(batches)
         return self.run(batches)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, cast
 
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
@@ -10,6 +10,7 @@ from torch.overrides import TorchFunctionMode
 from riffle.config import MODELS, BaseModelConfig
 from riffle.models.base import CellModel, SymbolModel
 from riffle.registry import load
+from riffle.tasks.task import Task
 
 
 class WithoutValues(TorchFunctionMode):
@@ -24,25 +25,22 @@ class WithoutValues(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-class Alphabets(Protocol):
-    """The sizes of its alphabets and its reach: what a model has to know of a :class:`~riffle.tasks.Task`."""
+class Alphabets(NamedTuple):
+    """What a model has to know of its task; by default of passages, which are cells and have a score per position."""
 
-    @property
-    def symbols(self) -> int: ...
-    @property
-    def classes(self) -> int: ...
-    @property
-    def reach(self) -> int: ...
+    symbols: int = 1
+    classes: int = 1
+    reach: int = 1
 
 
-def build(config: BaseModelConfig, task: Alphabets, **factory: Any) -> SymbolModel:
+def build(config: BaseModelConfig, task: Task | Alphabets, **factory: Any) -> SymbolModel:
     """The model of a configuration for a task; it maps ``[B, N]`` symbols to ``[B, N, classes]`` scores."""
     if not MODELS[config.kind].symbols:
         raise ValueError(f"the model {config.kind!r} reads passages only; for tasks take {', '.join(symbol_models())}")
     return cast(SymbolModel, build_reader(config, task, **factory))
 
 
-def build_reader(config: BaseModelConfig, task: Alphabets, **factory: Any) -> CellModel:
+def build_reader(config: BaseModelConfig, task: Task | Alphabets, **factory: Any) -> CellModel:
     """The model of a configuration for passages, to be used by :meth:`~riffle.models.base.CellModel.forward_cells`."""
     entry = MODELS[config.kind]
     if not isinstance(config, entry.config):

@@ -18,7 +18,6 @@ from torch.nn import functional as F
 from riffle.kernels import Backend
 from riffle.kernels.reference import Norm
 from riffle.models.base import SymbolModel, check_symbols
-from riffle.nn.hub import HubMixin
 from riffle.nn.lengths import at_own_padded_length, at_padded_lengths, concatenate, pad_to, split
 from riffle.nn.network import ShuffleExchange
 from riffle.shuffle import Pad, Sharing, padded_length
@@ -31,7 +30,7 @@ EMBEDDING_SCALE = 30.0
 """A symbol enters the network as tanh(30 e): vectors that start within ±0.3 and stay within ±1."""
 
 
-class SequenceModel(SymbolModel, HubMixin, tags=["neural-shuffle-exchange"], license="mit"):
+class SequenceModel(SymbolModel, tags=["neural-shuffle-exchange"]):
     r"""Map a sequence of symbols to scores over the output alphabet at every position.
 
     Args:

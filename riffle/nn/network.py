@@ -181,10 +181,7 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
         return pairs * sum(self[layer.unit].flops for layer in self.layers(bits(length)))
 
     def forward(
-        self,
-        x_BND: Tensor,
-        lengths: Tensor | Sequence[int] | None = None,
-        key_padding_mask: Tensor | None = None,
+        self, x_BND: Tensor, lengths: Tensor | Sequence[int] | None = None, key_padding_mask: Tensor | None = None
     ) -> Tensor:
         """Map a sequence of cells to a sequence of cells.
 

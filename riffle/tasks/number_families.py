@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from riffle.tasks.digits import replace_operands
-from riffle.tasks.families import FAR, Split
+from riffle.tasks.families import FAR, Split, any_values
 from riffle.tasks.rows import bernoulli, columns, first_column, last_column_so_far, randint, randint_below, take
 
 NEAR = 31
@@ -89,22 +89,17 @@ def numbers(a: Callable[..., Tensor], b: Callable[..., Tensor]) -> Operands:
     return lambda *arguments: (a(*arguments), b(*arguments))
 
 
-def any_digits(base: int, column_BN: Tensor, digits_B1: Tensor, generator: torch.Generator) -> Tensor:
-    """Uniform digits."""
-    return randint(0, base, (*column_BN.shape,), generator)
-
-
 def short(base: int, column_BN: Tensor, digits_B1: Tensor, generator: torch.Generator) -> Tensor:
     """Zeros from a random digit on."""
     return torch.where(
-        column_BN <= randint_below(digits_B1, generator), any_digits(base, column_BN, digits_B1, generator), 0
+        column_BN <= randint_below(digits_B1, generator), any_values(base, column_BN, digits_B1, generator), 0
     )
 
 
 def trailing_zeros(base: int, column_BN: Tensor, digits_B1: Tensor, generator: torch.Generator) -> Tensor:
     """Zeros up to a random digit."""
     return torch.where(
-        column_BN < randint_below(digits_B1, generator), 0, any_digits(base, column_BN, digits_B1, generator)
+        column_BN < randint_below(digits_B1, generator), 0, any_values(base, column_BN, digits_B1, generator)
     )
 
 
@@ -133,7 +128,7 @@ def mostly(digit: int) -> Callable[..., Tensor]:
 
     def family(base: int, column_BN: Tensor, digits_B1: Tensor, generator: torch.Generator) -> Tensor:
         other_BN = bernoulli(0.1, (*column_BN.shape,), generator)
-        return torch.where(other_BN, any_digits(base, column_BN, digits_B1, generator), digit % base)
+        return torch.where(other_BN, any_values(base, column_BN, digits_B1, generator), digit % base)
 
     return family
 
@@ -151,13 +146,13 @@ def alternating_bits(base: int, column_BN: Tensor, digits_B1: Tensor, generator:
 def repeated(base: int, column_BN: Tensor, digits_B1: Tensor, generator: torch.Generator) -> Tensor:
     """A random block of 2 to 8 digits, repeated."""
     return take(
-        any_digits(base, column_BN, digits_B1, generator), column_BN % randint(2, 9, (len(column_BN), 1), generator)
+        any_values(base, column_BN, digits_B1, generator), column_BN % randint(2, 9, (len(column_BN), 1), generator)
     )
 
 
 def equal(base: int, column_BN: Tensor, digits_B1: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """A number and itself."""
-    a_BN = any_digits(base, column_BN, digits_B1, generator)
+    a_BN = any_values(base, column_BN, digits_B1, generator)
     return a_BN, a_BN
 
 
@@ -204,10 +199,10 @@ SUMS: dict[str, Operands] = {
     "chains": chains(None, 0, NEAR),
     "chains-with-carry": chains(MAKE, NEAR - 8, NEAR),
     "chains-without-carry": chains(ABSORB, NEAR - 8, NEAR),
-    "plus-zero": numbers(any_digits, constant(0)),
-    "plus-one": numbers(any_digits, one),
-    "plus-highest": numbers(any_digits, constant(-1)),
-    "short-and-long": numbers(short, any_digits),
+    "plus-zero": numbers(any_values, constant(0)),
+    "plus-one": numbers(any_values, one),
+    "plus-highest": numbers(any_values, constant(-1)),
+    "short-and-long": numbers(short, any_values),
     "repeated": numbers(repeated, repeated),
     "equal": equal,
     "count-over": count_over,
@@ -227,13 +222,13 @@ FAR_SUMS: dict[str, Operands] = {
 }
 """Sums in which runs of more than :data:`NEAR` columns pass a carry on, where there are so many."""
 PRODUCTS: dict[str, Operands] = {
-    "times-zero": numbers(any_digits, constant(0)),
-    "times-one": numbers(any_digits, one),
-    "times-power": numbers(any_digits, few_digits(1)),
+    "times-zero": numbers(any_values, constant(0)),
+    "times-one": numbers(any_values, one),
+    "times-power": numbers(any_values, few_digits(1)),
     "few-digits": numbers(few_digits(3), few_digits(3)),
     "mostly-zero": numbers(mostly(0), mostly(0)),
     "mostly-highest": numbers(mostly(-1), mostly(-1)),
-    "short-and-long": numbers(any_digits, short),
+    "short-and-long": numbers(any_values, short),
     "trailing-zeros": numbers(trailing_zeros, trailing_zeros),
     "repeated": numbers(repeated, repeated),
     "equal": equal,

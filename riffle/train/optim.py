@@ -76,11 +76,6 @@ OPTIMIZERS = Registry("optimizer", {"adamw": OptimizerEntry(adamw), "muon": Opti
 """The optimisers of ``train.optimizer``, by name."""
 
 
-def gradients(model: nn.Module) -> list[Tensor]:
-    """The gradients of all parameters of a model that have one."""
-    return gradients_of(model.parameters())
-
-
 def gradients_of(parameters: Iterable[Tensor]) -> list[Tensor]:
     """The gradients of the parameters that have one."""
     return [parameter.grad for parameter in parameters if parameter.grad is not None]
@@ -92,7 +87,7 @@ def clip_and_perturb(model: nn.Module, train: TrainConfig, learning_rate: Tensor
     if train.clip:
         nn.utils.clip_grad_norm_(model.parameters(), train.clip)
     if train.gradient_noise:
-        clipped = gradients(model)
+        clipped = gradients_of(model.parameters())
         sizes = [gradient.numel() for gradient in clipped]
         # All ranks draw the same noise, so that their weights stay equal. nn.init.trunc_normal_ would wait for the
         # device: in torch 2.13 it draws again until the host sees that all numbers are within bounds.

@@ -15,7 +15,7 @@ from riffle.train.checkpoint import add_prefix, select_prefix
 from riffle.train.distributed import SEED_STRIDE, SINGLE_PROCESS, RankGroup
 from riffle.train.ema import EMA, BestWeights
 from riffle.train.objective import CountCorrect, Examples, Objective, on_parallel_streams
-from riffle.train.optim import base_learning_rate, clip_and_perturb, gradients, make_optimizer
+from riffle.train.optim import base_learning_rate, clip_and_perturb, gradients_of, make_optimizer
 from riffle.train.schedule import SCHEDULES
 
 EAGER_STEPS = 3
@@ -110,7 +110,7 @@ class TrainStep:
         loss, count_correct = self.objective.loss(self.model, tuple(x.index_select(0, index)[0] for x in self.examples))
         total, loss = loss + self.model.extra_loss(), loss.detach()
         on_parallel_streams([total.backward, lambda: self._add_metrics(loss, count_correct)], self.step.device)
-        self.ranks.all_reduce_mean([loss, *self.model.step_statistics(), *gradients(self.model)])
+        self.ranks.all_reduce_mean([loss, *self.model.step_statistics(), *gradients_of(self.model.parameters())])
         clip_and_perturb(self.model, self.config.train, self.learning_rate, self.generator)
         self.optimizer.step()
         self.model.after_step(loss, self.learning_rate)

@@ -184,9 +184,9 @@ def test_what_is_chosen(texts: list[list[str]], placements: int) -> None:
             for at, share in enumerate(softmax(scores[before : before + len(context)])):
                 own[at] += share / placements
         by_word = {word: sum(own[at] for at, each in enumerate(context) if each == word) for word in context}
-        found = context_probabilities(model, examples, torch.tensor([row]), placements)
-        assert found.by_position[0].tolist()[: len(context)] == pytest.approx(own[::-1], abs=1e-5)
-        assert found.by_word[0].tolist()[: len(context)] == pytest.approx([by_word[w] for w in context[::-1]], abs=1e-5)
+        _, by_position_BN, by_word_BN, _ = context_probabilities(model, examples, torch.tensor([row]), placements)
+        assert by_position_BN[0].tolist()[: len(context)] == pytest.approx(own[::-1], abs=1e-5)
+        assert by_word_BN[0].tolist()[: len(context)] == pytest.approx([by_word[w] for w in context[::-1]], abs=1e-5)
         # Floats that are equal in one order of adding may not be in another: the choice has to be one of the best.
         assert own[max(range(len(own)), key=own.__getitem__)] == pytest.approx(
             max(own[at] for at, word in enumerate(context) if number[word] == pointed.by_position[row]), abs=1e-5

@@ -14,14 +14,7 @@ from research.reproduce.charts import Line, lines_figure, title
 from research.reproduce.claims import Claim, at_least_as_good, reaches, stays_below
 from research.reproduce.figure import LearningFigure
 from research.reproduce.results import Result, accuracies, over_steps, select
-from research.reproduce.specs import (
-    PAPER_LENGTHS,
-    EvaluationSpec,
-    RunSpec,
-    accuracy_at,
-    with_model_fields,
-    with_train,
-)
+from research.reproduce.specs import PAPER_LENGTHS, EvaluationSpec, RunSpec, accuracy_at, with_model_fields, with_train
 from riffle.config import DataConfig
 from riffle.quantities import format_percent
 from riffle.recipes import paper as paper_recipe

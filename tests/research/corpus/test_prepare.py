@@ -144,7 +144,7 @@ def test_failures_leave_nothing_behind(sources: Path, tmp_path: Path) -> None:
     novels = write_novels(tmp_path / "novels")
     (novels / "zz.txt").write_bytes(b"\xff\xfe")
     for workers in (1, 2):
-        with pytest.raises(ValueError, match=r"zz\.txt is not UTF-8"):
+        with pytest.raises(ValueError, match=r"zz\.txt is no text in UTF-8"):
             prepare(plan(sources, tmp_path / "out", novels=[novels], workers=workers))
     with pytest.raises(ValueError, match="no training passage was found in 4 books"):
         prepare(plan(sources, tmp_path / "out", filters=PassageFilters(context=5000, longest=5001)))

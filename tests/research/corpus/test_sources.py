@@ -18,7 +18,7 @@ import pytest
 
 from research.lambada import sources
 from research.lambada.sources import download_archive, evaluation_texts, novel_texts, source_bytes, source_texts
-from riffle.lambada import passages
+from riffle import files
 from riffle.lambada.passages import evaluation_splits
 
 
@@ -101,7 +101,7 @@ def odd(name: str, **changed: object) -> Callable[[Path], Path]:
 def test_archives_that_are_refused(
     write: Callable[[Path], Path], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(passages, "TEXT_LIMIT", 1000)
+    monkeypatch.setattr(files, "MAX_BYTES", 1000)
     with pytest.raises(ValueError, match=rf"odd\.tar\.xz is refused: .*{message}"):
         list(source_texts(write(tmp_path)))
 
@@ -152,9 +152,9 @@ def test_archives_in_archives_in_archives(tmp_path: Path) -> None:
 
 
 def test_a_small_file_that_grows_absurdly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(passages, "TEXT_LIMIT", 1000)
+    monkeypatch.setattr(files, "MAX_BYTES", 1000)
     (tmp_path / "a.txt.xz").write_bytes(lzma.compress(b"x" * 5000))
-    with pytest.raises(ValueError, match="no novel"):
+    with pytest.raises(ValueError, match="is larger than"):
         next(source_texts(tmp_path)).read()
     monkeypatch.setattr(sources, "ARCHIVE_LIMIT", 1500)
     with pytest.raises(ValueError, match="absurdly large"):
