@@ -1,47 +1,26 @@
-"""Routing: any permutation as switch settings of one Beneš block, and a network with hand-set weights that obeys them.
+"""Routing: any permutation as switch settings of one Beneš block.
 
 The wiring is that of :func:`riffle.shuffle.schedule` with one block: ``2 * k - 1`` layers of ``n / 2`` switches on
 ``n = 2**k`` cells, the first ``k - 1`` followed by an unriffle, the next ``k - 1`` by a riffle. Switch ``q`` of a layer
 joins positions ``2 * q`` and ``2 * q + 1``; its setting is True if it exchanges the two. The message that enters at
 ``i`` comes out at ``permutation[i]``. :func:`route` finds the settings by the looping algorithm.
 
-:func:`permutation_network` proves that a shuffle-exchange network contains every permutation. A cell holds values of -1
-and 1: :data:`MESSAGE_BITS` bits of a message and then, slot by slot, the settings of the switches on that message's
-path, 1 for exchange. Two messages that meet in a switch bring the same setting for it, in slot 0. In every layer
-
-- the *reset gates* read slot 0: each candidate reads only its own cell of the pair if the setting is -1, and only the
-  other cell if it is 1;
-- the *candidates* copy message bit to message bit and slot ``j + 1`` to slot ``j``, so that the next switch finds its
-  setting in slot 0; the saturated tanh gives exactly -1 or 1, so errors do not accumulate;
-- the *update gate* is closed: the candidates are the output.
-
-Only the number of slots depends on the longest sequence. torch is imported on first use: ``riffle route`` is quick.
+``examples/permutation_network.py`` is a network that obeys such settings. Nothing here needs torch: ``riffle route`` is
+quick.
 """
 
-# B = batch, N = 2**k messages, D = MESSAGE_BITS + 2 * k features per cell, E = 2 * D, L = 2 * k - 1 layers
 from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from operator import index
-from typing import TYPE_CHECKING, TypeVar
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from riffle.nn.network import ShuffleExchange
-    from riffle.nn.switch import SwitchUnit
-
+from typing import TypeVar
 
 Item = TypeVar("Item")
 Settings = tuple[tuple[bool, ...], ...]
 """A setting for every switch of every layer: ``settings[layer][switch]``, True if it exchanges its pair."""
-MESSAGE_BITS = 16
-"""The first features of a cell, lowest bit first: a message is a whole number below 65536."""
 MAX_DRAWN = 64
 """Messages up to which a route is drawn; the lines of more cannot be distinguished."""
-SATURATED = 40.0
-"""Size of the weights: sigmoid(-40) is below half a unit of float64 rounding, so gates are exactly open or closed."""
 
 
 def route(permutation: Sequence[int]) -> Settings:
@@ -158,62 +137,6 @@ def parse_permutation(text: str) -> list[int]:
     return [int(word) for word in words]
 
 
-def permutation_network(k: int) -> ShuffleExchange:
-    """A network that carries out any permutation of up to ``2**k`` messages, given in its input by :func:`encode`.
-
-    The result is exact, since a saturated unit maps cells of -1 and 1 to such cells. All lengths share the weights.
-
-    >>> net = permutation_network(3)
-    >>> decode(net(encode([10, 20, 30, 40], [3, 1, 0, 2], k=3)))
-    [30, 20, 40, 10]
-    """
-    from riffle.nn.network import ShuffleExchange
-
-    if k < 1:
-        raise ValueError(f"k must be at least 1, for two messages, got {k}")
-    net = ShuffleExchange(MESSAGE_BITS + 2 * k).eval().requires_grad_(False)
-    for unit in net.units.values():
-        _set_weights(unit)  # type: ignore[arg-type]
-    return net
-
-
-def encode(items: Sequence[int], permutation: Sequence[int], k: int | None = None) -> Tensor:
-    """Messages with the settings that bring each to its exit, as cells ``[1, N, D]`` of :func:`permutation_network`.
-
-    Args:
-        items: The messages, whole numbers from 0 to 65535, 2, 4, 8, ... of them.
-        permutation: Message ``i`` is to come out at ``permutation[i]``.
-        k: The network's ``k``, if it is made for longer sequences than this one.
-    """
-    import torch
-
-    settings = route(permutation)
-    if len(items) != len(permutation):
-        raise ValueError(f"{len(items)} items cannot be permuted by a permutation of {len(permutation)}")
-    if not all(0 <= item < 2**MESSAGE_BITS for item in items):
-        raise ValueError(f"an item is a whole number from 0 to {2**MESSAGE_BITS - 1}")
-    needed = len(permutation).bit_length() - 1
-    if k is not None and k < needed:
-        raise ValueError(f"a network of k={k} permutes up to {2**k} messages, got {len(permutation)}")
-    # Whether the switch that a message passes in a layer exchanges; the last row of positions is after all layers.
-    positions = message_positions(settings)[:-1]
-    exchanges_LN = [[layer[wire // 2] for wire in wires] for layer, wires in zip(settings, positions, strict=True)]
-    on_ND = torch.zeros(len(items), MESSAGE_BITS + 2 * (k or needed), dtype=torch.bool)
-    on_ND[:, :MESSAGE_BITS] = (torch.tensor(items).unsqueeze(1) >> torch.arange(MESSAGE_BITS)) & 1
-    on_ND[:, MESSAGE_BITS : MESSAGE_BITS + len(settings)] = torch.tensor(exchanges_LN).T
-    return torch.where(on_ND, 1.0, -1.0).unsqueeze(0)
-
-
-def decode(y_BND: Tensor) -> list[int]:
-    """The messages in the order in which they come out, from the output for one sequence."""
-    import torch
-
-    if y_BND.dim() != 3 or len(y_BND) != 1:
-        raise ValueError(f"decode reads the output for one sequence, [1, N, D], got {list(y_BND.shape)}")
-    bits_ND = y_BND[0, :, :MESSAGE_BITS] > 0
-    return (bits_ND << torch.arange(MESSAGE_BITS, device=y_BND.device)).sum(-1).tolist()
-
-
 def _split(permutation: list[int]) -> tuple[list[bool], list[bool], list[int], list[int]]:
     """The looping algorithm: settings of the first and last layer, and the permutations of the even and odd network.
 
@@ -259,22 +182,3 @@ def _check_length(cells: int) -> None:
         wider = max(2, 1 << cells.bit_length())
         remedy = f"; add messages that stay where they are, up to {wider}" if cells > 2 else ""
         raise ValueError(f"a Beneš network routes 2, 4, 8, ... messages, got {cells}{remedy}")
-
-
-def _set_weights(unit: SwitchUnit) -> None:
-    """Weights by which a unit obeys the setting in slot 0, as the module describes."""
-    import torch
-
-    features = unit.features
-    for parameter in unit.parameters():
-        parameter.zero_()
-    resets, update = slice(0, 4 * features), slice(4 * features, 6 * features)
-    slot_0 = [MESSAGE_BITS, features + MESSAGE_BITS]
-    # For each candidate a row: how the setting, read from both cells, opens the gates on the first and second cell.
-    opens = torch.tensor([[-0.5, 0.5], [0.5, -0.5]]).repeat_interleave(features).view(-1, 1)
-    unit.gates.weight[resets, slot_0] = SATURATED * opens
-    unit.gates.bias[update] = -SATURATED
-    sources = [*range(MESSAGE_BITS), *range(MESSAGE_BITS + 1, features)]
-    for target, source in enumerate(sources):
-        unit.candidates_weight[:, target, [source, features + source]] = SATURATED
-    unit.candidates_bias[:, -1] = -SATURATED  # the slot behind the last setting gets "straight"
