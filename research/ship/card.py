@@ -17,7 +17,7 @@ from riffle.quantities import DASH, format_percent
 from riffle.recipes import paper
 from riffle.shuffle import bits
 from riffle.tasks import Task, get_task
-from riffle.tasks.families import FAR
+from riffle.tasks.families import FAR, is_far
 from riffle.train.checkpoint import read_checkpoint
 from riffle.train.evaluate import FACTORS, Score, evaluate, least_accurate, tested_between, with_between
 from riffle.train.outcome import read_scores
@@ -83,8 +83,8 @@ Accuracy = tuple[float, float]
 def summarize(runs: Sequence[Sequence[Score]], task: Task, trained: int) -> dict[str, Accuracy | None]:
     """Accuracy where it counts, the mean of several runs of one task; None where it was not measured.
 
-    "Asked" is the mean of six lengths, as ``riffle solve`` asks them. A family is the worst if it has the fewest whole
-    sequences right in the mean of the runs.
+    "Asked" is the mean of six lengths, as ``riffle solve`` asks them. "Worst" is the worst case or family with the
+    fewest whole sequences right in the mean of the runs.
     """
     found: dict[tuple[str, int, bool], list[Score]] = {}
     for score in (score for scores in runs for score in scores):
@@ -97,7 +97,8 @@ def summarize(runs: Sequence[Sequence[Score]], task: Task, trained: int) -> dict
         return mean(score.symbol_accuracy for score in scores), mean(score.sequence_accuracy for score in scores)
 
     def worst(length: int, *, far: bool) -> Accuracy | None:
-        means = (average((name, length, False)) for name in task.families() if name.startswith(FAR) == far)
+        kinds = (name for name in (*task.splits, *task.families()) if is_far(name) == far or length == trained)
+        means = (average((name, length, False)) for name in kinds)
         return min(filter(None, means), key=lambda accuracy: accuracy[::-1], default=None)
 
     asked = [("uniform", length, ("uniform", length, True) in found) for length in ASKED]
@@ -107,8 +108,8 @@ def summarize(runs: Sequence[Sequence[Score]], task: Task, trained: int) -> dict
         "300, bare": average(("uniform", 300, False)),
         "1000, bare": average(("uniform", 1000, False)),
         "80 to 1000, asked": average(*asked),
-        "worst family": worst(trained, far=False),
-        "8 times, worst family": worst(8 * trained, far=False),
+        "worst": worst(trained, far=False),
+        "8 times, worst": worst(8 * trained, far=False),
         "8 times, carries over 31": worst(8 * trained, far=True),
     }
 
@@ -203,14 +204,25 @@ def _structured(scores: Sequence[Score], longest: int) -> list[str]:
         return []
     tested = [longest * factor for factor in FACTORS if longest * factor in lengths]
     rows = [
-        [kind, *(" / ".join(_percents(by_place[kind, n])) if (kind, n) in by_place else DASH for n in tested)]
+        [
+            kind,
+            _inputs(by_place.get((kind, longest))),
+            *(" / ".join(_percents(by_place[kind, n])) if (kind, n) in by_place else DASH for n in tested),
+        ]
         for kind in kinds
     ]
     worst = least_accurate([by_place[place] for place in by_place if place[1] == longest])
     how = f"the worst at {longest} is {worst.split}" if worst.sequence_accuracy < 1 else f"all right at {longest}"
     about = f"Structured inputs, symbols / sequences; {how}"
     about += f". Carries of {FAR} pass more than 31 columns" if any(kind.startswith(FAR) for kind in kinds) else ""
-    return ["", f"{about}:", "", *markdown_table(["", *map(str, tested)], rows, text_columns=1)]
+    return ["", f"{about}:", "", *markdown_table(["", "inputs", *map(str, tested)], rows, text_columns=1)]
+
+
+def _inputs(score: Score | None) -> str:
+    """How many distinct inputs were tested, and how many of them training never drew."""
+    if score is None or score.held_out is None:
+        return DASH
+    return f"{score.examples:,}" + ("" if score.held_out == score.examples else f", {score.held_out:,} held out")
 
 
 def _listed(values: Iterable[object]) -> str:

@@ -29,7 +29,7 @@ from riffle.train.shipped import SHIPPED
 
 LONG = 4096
 """The longest length of the paper's figure."""
-SHIPPED_COLUMNS = ("300, bare", "80 to 1000, asked", "worst family")
+SHIPPED_COLUMNS = ("300, bare", "80 to 1000, asked", "worst")
 """What the README says of the weights in the package."""
 UNIT_LENGTHS = (64, 512, 4096)
 """Lengths at which units are compared."""
@@ -93,7 +93,7 @@ def learns() -> str:
 
 OVER_LENGTH = ("trained length", "4 times", "8 times", "64 times", "1024 times")
 """Columns of the shipped weights' table: uniform inputs that fill a power of two."""
-ELSEWHERE = ("300, bare", "1000, bare", "80 to 1000, asked", "worst family", "8 times, worst family")
+ELSEWHERE = ("300, bare", "1000, bare", "80 to 1000, asked", "worst", "8 times, worst")
 """Columns of their other table: lengths between powers of two, and structured inputs."""
 
 

@@ -51,7 +51,8 @@ def evaluate(
     structured: Annotated[
         bool,
         typer.Option(
-            "--families", help="Also score families of structured inputs at 1, 8 and 64 x the trained length."
+            "--families",
+            help="Also score families of structured inputs, and worst cases, at 1, 8 and 64 x the trained length.",
         ),
     ] = False,
     filled: Annotated[
@@ -68,8 +69,10 @@ def evaluate(
     """Score a run on fresh examples of many lengths: a table, a plot and RUN/evaluation.json.
 
     Symbols: the share of right symbols where target or output is not blank, the paper's metric. Sequences: the share
-    of outputs without a wrong symbol. Up to the trained length, the examples are held out from training, and none of
-    them has chosen the weights. Between: the least accurate of the lengths between a power of two and its half.
+    of outputs without a wrong symbol. No input is tested twice. Up to the trained length, uniform inputs are held out
+    from training if they have 12 symbols or more, and none has chosen the weights. Structured inputs are held out as
+    far as there are any; a small family is tested as a whole, and the table says how many training never drew.
+    Between: the least accurate of the lengths between a power of two and its half.
     """
     from dataclasses import asdict
     from functools import partial
@@ -89,9 +92,11 @@ def evaluate(
     powers = [2**k for k in range(3, 13)]
     default = sorted({n for power in powers for n in with_between(power)})
     sizes = default if lengths is None else parse_lengths(lengths)
+    factors = [longest * factor for factor in FACTORS]
+    cases = sorted({*(powers if lengths is None else sizes), *(factors if structured else ())})
     work = {"uniform": sizes}
-    work |= dict.fromkeys(task.splits, powers if lengths is None else sizes) if worst_case else {}
-    work |= {family: [longest * factor for factor in FACTORS] for family in task.families()} if structured else {}
+    work |= dict.fromkeys(task.splits, cases) if worst_case else {}
+    work |= dict.fromkeys(task.families(), factors) if structured else {}
     device = choose_device(device)
     model = trained.model(device)
     every = [length for tested in work.values() for length in tested]
@@ -128,10 +133,10 @@ def evaluate(
     if json:
         return print_json(result)
     output.print(_length_table(title, [each for each in scores if each.split == "uniform"], longest))
-    if worst_case and task.splits:
+    if worst_case and task.splits and not structured:
         output.print(_worst_table([each for each in scores if each.split in task.splits]))
     if structured:
-        output.print(_family_table([each for each in scores if each.split in task.families()]))
+        output.print(_structured_table([each for each in scores if each.split != "uniform" and each.length in factors]))
     drawn = f"plot: {picture}   " if picture else ""
     errors.print(f"{drawn}numbers: {run / 'evaluation.json'}", markup=False, soft_wrap=True)
     print_outcome(*describe(trained, scores, program()), f"look inside: {program()} inspect {run}")
@@ -196,19 +201,20 @@ def _worst_table(scores: Sequence[Score]) -> Table:
     return table
 
 
-def _family_table(scores: Sequence[Score]) -> Table:
-    """Accuracy of families, a row for every one and one for the least accurate."""
+def _structured_table(scores: Sequence[Score]) -> Table:
+    """Accuracy of worst cases and families, a row for every one with its inputs, and one for the least accurate."""
     from riffle.train.evaluate import least_accurate
 
     lengths = list(dict.fromkeys(score.length for score in scores))
-    table = titled_table("families: symbols / sequences right", "", *map(str, lengths))
-    rows: dict[str, list[str]] = {}
-    for score in scores:
-        rows.setdefault(score.split, []).append(" / ".join(_percents(score)))
-    for family, cells in rows.items():
-        table.add_row(family, *cells)
+    title = "structured inputs: symbols / sequences right"
+    table = titled_table(title, "", "distinct inputs", "held out", *map(str, lengths))
+    for kind in dict.fromkeys(score.split for score in scores):
+        own = [score for score in scores if score.split == kind]
+        cells = (" / ".join(_percents(score)) for score in own)
+        table.add_row(kind, str(own[0].examples), str(own[0].held_out), *cells)
     worst = [least_accurate([score for score in scores if score.length == length]) for length in lengths]
-    table.add_row("the worst", *(score.split for score in worst))
+    table.add_row("the worst", "", "", *(score.split for score in worst))
+    table.caption = f"inputs and those that training never drew: at {lengths[0]}; longer ones are held out"
     return table
 
 
