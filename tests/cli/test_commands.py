@@ -123,7 +123,7 @@ def test_eval(run: Path) -> None:
     assert result["precision"] == "fp32"
     splits = ["uniform", *TASKS["reverse"].splits]
     assert [(s["split"], s["length"]) for s in result["scores"]] == [(s, n) for s in splits for n in (4, 8, 20)]
-    assert all(0 <= s["symbol_accuracy"] <= 1 and s["examples"] == 16 for s in result["scores"])
+    assert all(0 <= s["symbol_accuracy"] <= 1 and 1 <= s["examples"] <= 16 for s in result["scores"])
     assert (run / "accuracy.png").read_bytes()[:4] == b"\x89PNG"
 
     again = succeed(*arguments, "--no-worst-case", "--plot", run / "other.svg")
