@@ -41,7 +41,9 @@ SIMILAR = 0.02
 def _product_spec(folder: str = "products", variant: str = "gated, 2 blocks, 192 maps", **model: Any) -> RunSpec:
     """Multiplication with 192 maps and two blocks, some fields of the model changed, and the paper's optimiser."""
     length, *_ = PRODUCT_LENGTHS
-    config = with_train(paper_recipe("multiply"), steps=20_000, keep="best", evaluate_lengths=(length,))
+    config = with_train(
+        paper_recipe("multiply"), precision="fp32", steps=20_000, keep="best", evaluate_lengths=(length,)
+    )
     config = replace(config, data=DataConfig(bins=(8, 16, 32, length)))
     config = with_model_fields(config, **{"features": 192, **model})
     measure = accuracy_at(EvaluationSpec((8, 16, 32, 64, 128), 1024), last=True)
@@ -107,7 +109,8 @@ MAPS = _size_figure("maps", "multiplication by feature maps", "features", (96, 1
 
 def _unit_spec(task: str, unit: str) -> RunSpec:
     """Addition or sorting with one of the units."""
-    config = with_train(paper_recipe(task), steps=20_000, evaluate_every=250, evaluate_lengths=(COMPARED_LENGTH,))
+    config = with_train(paper_recipe(task), precision="fp32", steps=20_000, evaluate_every=250)
+    config = with_train(config, evaluate_lengths=(COMPARED_LENGTH,))
     config = with_model_fields(config, unit=unit)
     return RunSpec(folder="ablation", group=f"{task}, {unit}", config=config, measure=accuracy_at(PAPER_LENGTHS))
 

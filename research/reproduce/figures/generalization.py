@@ -57,7 +57,7 @@ FEWER_PRODUCTS = (EvaluationSpec((8, 16, 32, 64, 128, 256, 512), 1024), Evaluati
 def shuffle_exchange_spec(task: str, recipe: str = "paper") -> RunSpec:
     """This network on a task, evaluated during training; by a historic recipe at the paper's lengths only."""
     # Duplicating and reversing are learned within a few hundred steps, which the figure of convergence shows.
-    config = with_train(RECIPES[recipe](task), evaluate_every=250)
+    config = with_train(RECIPES[recipe](task), precision="fp32", evaluate_every=250)
     tests = list(FEWER_PRODUCTS) if task == "multiply" else [PAPER_LENGTHS]
     if recipe in HISTORIC:
         config = with_train(config, steps=40_000, evaluate_lengths=LOGGED_LENGTHS)
@@ -226,7 +226,14 @@ def _claim_multiplication(results: Sequence[Result]) -> list[Claim]:
 MEASURE = accuracy_at(EvaluationSpec((8, 16, 32, 64, 128, 256), 1024))
 MULTIPLICATION = LearningFigure(
     name="multiplication",
-    networks=lambda: [RunSpec(folder="multiplication", group="multiply", config=long("multiply"), measure=MEASURE)],
+    networks=lambda: [
+        RunSpec(
+            folder="multiplication",
+            group="multiply",
+            config=with_train(long("multiply"), precision="fp32"),
+            measure=MEASURE,
+        )
+    ],
     folders=("multiplication",),
     draw=_draw_multiplication,
     claims=_claim_multiplication,
