@@ -10,7 +10,7 @@ from typing import Any
 from research.reproduce.figures.lambada import BASELINE, LAMBADA_BLOCKS, LAMBADA_MAPS, LAMBADA_SHARING, LAMBADA_UNITS
 from research.reproduce.results import by_group
 from research.ship.reader import BOUND, PUBLISHED
-from research.tables.common import RESULTS, ROOT, read_json, table, where
+from research.tables.common import RESULTS, ROOT, read_json, table
 from riffle.quantities import DASH, format_percent
 
 PLACEMENTS = ("1 placement", "16 placements")
@@ -37,7 +37,7 @@ def lambada(
     """Accuracy on LAMBADA: the test set, by position, and the development set in columns of their own.
 
     The short table has models alone, and of ours no more than one run. The long one has a last column, of the models
-    that were trained alike, see :func:`trained_alike`.
+    that were trained alike.
     """
     published = list(PUBLISHED.items())[1:-2] if short else PUBLISHED.items()  # the lowest is no model, nor the highest
     earlier = read_json(folder / "test-set.json")
@@ -77,50 +77,9 @@ def scored_runs(record: Mapping[str, Any]) -> dict[str, Any]:
     return dict(sorted(scored.items(), key=lambda item: -item[1]["development"][PLACEMENTS[0]]["position"]))
 
 
-def trained_alike(path: Path = RIVALS) -> str:
-    """What every model read after the same time of training on the same passages, and what it did in this time."""
-    record = read_json(path)
-    runs, splits = scored_runs(record), record["splits"]
-    made_with = {**next(iter(runs.values()))["environment"], "commit": record["commit"]}
-    limit = f", each on {percent}% of the GPU at most" if (percent := record["percent_of_multiprocessors"]) else ""
-    about = (
-        f"{where(made_with)}: {len(record['runs'])} runs at once{limit}, one seed, from {splits['train']:,} passages "
-        f"that end with a sentence and {splits['within']:,} that end inside one "
-        f"([{path.name}](research/results/lambada/{path.name}))."
-    )
-    rows = []
-    for name, run in runs.items():
-        steps, planned = run["step"], run["config"]["train"]["steps"]
-        rows.append(
-            [
-                f"`{name}`",
-                f"{run['parameters'] / 1e6:.1f}M",
-                f"{run['step_seconds']:.0f} s",
-                f"{steps:,}" if steps == planned else f"{steps:,} of {planned:,}",
-                f"{steps * run['config']['data']['batch']:,}",
-                *(cell for places in PLACEMENTS for cell in _both(run["development"][places])),
-            ]
-        )
-    rows += [[f"`{name}`, failed", *[DASH] * 8] for name in record["runs"] if name not in runs]
-    heads = ["run", "parameters", "time", "steps", "passages", "accuracy", "by word", "16 placements", "by word"]
-    return f"{about}\n\n{table(heads, rows)}"
-
-
 def _both(accuracy: Mapping[str, float] | None) -> list[str]:
     """Accuracy by position and by word."""
     return [format_percent(accuracy[by]) for by in ("position", "word")] if accuracy else [DASH, DASH]
-
-
-def reading_speed(path: Path = RESULTS / "lambada" / "lambada-residual-seed0.json") -> str:
-    """How fast a reader is trained that has the GPU to itself."""
-    run = read_json(path)
-    minutes = run["passages"] / run["passages_per_second"] / 60
-    return (
-        f"{where(run)}: {run['steps']:,} steps of "
-        f"{run['config']['data']['batch']} passages at **{run['passages_per_second']:,} passages a second**, "
-        f"{minutes:.0f} minutes, of {run['splits']['train'] + run['splits']['within']:,} passages from "
-        f"public-domain novels ([{path.name}](research/results/lambada/{path.name}))."
-    )
 
 
 def compared(root: Path = RESULTS) -> str:

@@ -8,7 +8,6 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from research.quantities import format_share
 from research.reproduce.claims import SIMPLE, format_paper
 from research.reproduce.figures import chomsky as chomsky_figure
 from research.reproduce.figures import listops as listops_figure
@@ -122,61 +121,6 @@ def seeds(path: Path = RESULTS / "trials" / "five-seeds.json") -> str:
     return table(["symbols / sequences", "seeds", *columns], rows)
 
 
-def small_seeds(folder: Path = RESULTS) -> str:
-    """Reversal by the recipe small and by the one before it: means of the seeds over length, and the lowest."""
-    files = {"now": "small-reverse/seeds.json", "before": "reverse-one-block/between.json"}
-    lengths = (100, 256, 300, 512, 600, 1000, 1024, 2048, 3000, 4096)
-    rows = []
-    for name, file in files.items():
-        runs = [{score["length"]: score for score in run["scores"]} for run in read_json(folder / file)["runs"]]
-        for label, key, summary in (
-            ("symbols", "symbol_accuracy", mean),
-            ("symbols, lowest seed", "symbol_accuracy", min),
-            ("sequences", "sequence_accuracy", mean),
-        ):
-            shares = ([run[length][key] for run in runs] for length in lengths)
-            rows.append([f"{name}: {label}", *(format_percent(summary(share)) for share in shares)])
-    return table(["length", *map(str, lengths)], rows)
-
-
-def alphabet(folder: Path = RESULTS / "alphabet") -> str:
-    """Sorting by size of the alphabet: the mean of the seeds and their spread, during training and in the test."""
-    sizes: dict[int, list[dict[str, Any]]] = {}
-    for result in sorted(map(read_json, folder.glob("*.json")), key=lambda result: (result["symbols"], result["seed"])):
-        sizes.setdefault(result["symbols"], []).append(result)
-    (first, *_), *_ = sizes.values()
-    (trained, long), steps = first["config"]["train"]["evaluate_lengths"], [line["step"] for line in first["curve"]]
-    rows = []
-    for symbols, runs in sizes.items():
-        curves = [{line["step"]: line[f"accuracy/{trained}"] for line in run["curve"]} for run in runs]
-        shares = [[curve[step] for curve in curves] for step in steps[:-1]]
-        shares += [accuracies(runs, length) for length in (trained, long)]
-        rows.append([str(symbols), str(len(runs)), *map(_mean_and_spread, shares)])
-    heads = [*(f"{trained}, {step} steps" for step in steps), f"{long}, {steps[-1]} steps"]
-    return table(["symbols", "seeds", *heads], rows)
-
-
-REVERSE_PARTS = {
-    "preprint": "the preprint's network",
-    "swap": "the middle layer exchanges halves",
-    "no-skip": "no skip connection from the first layer to the last",
-    "swap-no-skip": "both of these",
-    "paper": "the paper's network: these, and one set of weights for each half",
-}
-"""The networks of reverse-parts.json, and how each differs from the first."""
-
-
-def reverse_parts(file: Path = RESULTS / "trials" / "reverse-parts.json") -> str:
-    """Reversal by networks between the preprint's and the paper's: the mean of the seeds and their spread."""
-    results, rows = read_json(file)["rows"], []
-    lengths = list(results[0]["symbols"])
-    for name, label in REVERSE_PARTS.items():
-        runs = [result["symbols"] for result in results if result["network"] == name]
-        shares = ([run[length] for run in runs] for length in lengths)
-        rows.append([label, str(len(runs)), *map(_mean_and_spread, shares)])
-    return table(["96 maps", "seeds", *lengths], rows)
-
-
 def _mean_and_spread(shares: Sequence[float]) -> str:
     """``99.90% (99.70% to 100%)``, or the mean alone if all are equal."""
     spread = f" ({format_percent(min(shares))} to {format_percent(max(shares))})" if min(shares) < max(shares) else ""
@@ -261,25 +205,3 @@ def rivals(folder: Path = RESULTS / "rivals") -> str:
             cells = {point.x: _mean_and_spread(accuracies(runs, point.x)) for point in over_length(runs)}
             rows.append(["", label, str(len(runs)), *row_of(cells, lengths, str)])
     return table(["task", "model", "seeds", *map(str, lengths)], rows, text_columns=2)
-
-
-def even_accuracy(path: Path = RESULTS / "trials" / "even.json") -> str:
-    """Networks trained at powers of two and at even lengths, each run with both paddings."""
-    record = read_json(path)
-    kinds = {"powers": "powers of two", "even": "other even", "odd": "odd"}
-    parts = ("trained", "beyond")
-    heads = ["", "trained at", "run with", *(f"{name}, {part}" for name in kinds.values() for part in parts)]
-    rows = []
-    for run in record["accuracy"]:
-        bins = ", ".join(map(str, run["bins"])) if len(run["bins"]) < 8 else f"even lengths to {max(run['bins'])}"
-        for pad, scores in run["scores"].items():
-            row = [f"{run['task']}, {run['features']} maps", bins, f'`pad="{pad}"`']
-            for kind in kinds:
-                for beyond in (False, True):
-                    found = [
-                        score for length, score in scores[kind].items() if (int(length) > run["longest"]) == beyond
-                    ]
-                    row.append(" / ".join(format_share(mean(values)) for values in zip(*found, strict=True)))
-            rows.append(row)
-    about = "Symbols / whole sequences right, means over the lengths tested"
-    return f"{about} ([{path.name}](research/results/trials/{path.name})).\n\n{table(heads, rows, text_columns=3)}"

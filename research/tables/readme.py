@@ -17,39 +17,8 @@ from pathlib import PurePath
 
 from research.quantities import format_milliseconds
 from research.registry import register
+from research.tables import lambada, learning, speed
 from research.tables.common import ROOT, read_json
-from research.tables.lambada import compared, lambada, reading_speed, trained_alike
-from research.tables.learning import (
-    ELSEWHERE,
-    OVER_LENGTH,
-    ablation,
-    alphabet,
-    chomsky,
-    even_accuracy,
-    generalization,
-    historic,
-    learns,
-    listops,
-    residual,
-    reverse_parts,
-    rivals,
-    seeds,
-    shipped,
-    small_seeds,
-)
-from research.tables.speed import (
-    ATTENTION,
-    ONE_LAUNCH,
-    attention,
-    beside_attention,
-    cpu,
-    even_speed,
-    one_launch,
-    own_loop,
-    resident,
-    speed,
-    timing,
-)
 from riffle.quantities import format_bytes, format_percent
 
 
@@ -57,8 +26,8 @@ def facts() -> str:
     """What the network does, in three numbers."""
     adder = ROOT / "riffle" / "weights" / "add"
     scores = [score for score in read_json(adder / "evaluation.json")["scores"] if score["split"] == "uniform"]
-    sums, record = max(scores, key=lambda score: score["length"]), read_json(ATTENTION)
-    million = read_json(ONE_LAUNCH)["rows"]["infer-1m"]["forms"]["fused"]
+    sums, record = max(scores, key=lambda score: score["length"]), read_json(speed.ATTENTION)
+    million = read_json(speed.ONE_LAUNCH)["rows"]["infer-1m"]["forms"]["fused"]
     ours, encoder = (
         next(iter(record["attention"][f"{name}-262144"]["forms"].values())) for name in ("ours", "encoder")
     )
@@ -75,42 +44,40 @@ def facts() -> str:
 
 
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
-    "README.md": {"facts": facts, "learns": learns, "fast": attention, "lambada": partial(lambada, short=True)},
+    "README.md": {
+        "facts": facts,
+        "learns": learning.learns,
+        "fast": speed.attention,
+        "lambada": partial(lambada.lambada, short=True),
+    },
     "docs/index.md": {"facts": facts},
     "docs/results.md": {
-        "shipped": partial(shipped, OVER_LENGTH),
-        "elsewhere": partial(shipped, (*ELSEWHERE, "8 times, carries over 31")),
+        "shipped": partial(learning.shipped, learning.OVER_LENGTH),
+        "elsewhere": partial(learning.shipped, (*learning.ELSEWHERE, "8 times, carries over 31")),
     },
     "docs/speed.md": {
-        "speed": speed,
-        "one-launch": one_launch,
-        "beside-attention": beside_attention,
-        "own-loop": own_loop,
-        "even": even_speed,
-        "cpu": cpu,
+        "speed": speed.speed,
+        "one-launch": speed.one_launch,
+        "beside-attention": speed.beside_attention,
+        "own-loop": speed.own_loop,
+        "cpu": speed.cpu,
     },
-    "docs/lambada.md": {"lambada": lambada},
-    "docs/scaling.md": {"resident": resident},
-    "docs/when-to-use.md": {"fast": attention},
+    "docs/lambada.md": {"lambada": lambada.lambada},
+    "docs/scaling.md": {"resident": speed.resident},
+    "docs/when-to-use.md": {"fast": speed.attention},
     "research/accuracy.md": {
-        "generalization": generalization,
-        "ablation": ablation,
-        "seeds": seeds,
-        "small-seeds": small_seeds,
-        "residual": residual,
-        "even": even_accuracy,
+        "generalization": learning.generalization,
+        "ablation": learning.ablation,
+        "seeds": learning.seeds,
+        "residual": learning.residual,
     },
-    "research/benchmarks-of-others.md": {"chomsky": chomsky, "listops": listops},
-    "research/deviations.md": {"historic": historic, "reverse-parts": reverse_parts, "alphabet": alphabet},
-    "research/lambada/README.md": {
-        "reading-speed": reading_speed,
-        "trained-alike": trained_alike,
-        "compared": compared,
-    },
+    "research/benchmarks-of-others.md": {"chomsky": learning.chomsky, "listops": learning.listops},
+    "research/deviations.md": {"historic": learning.historic},
+    "research/lambada/README.md": {"compared": lambada.compared},
     "research/rivals.md": {
-        "rivals": rivals,
-        "timing-addition": partial(timing, "timing-addition"),
-        "timing-lambada": partial(timing, "timing-lambada"),
+        "rivals": learning.rivals,
+        "timing-addition": partial(speed.timing, "timing-addition"),
+        "timing-lambada": partial(speed.timing, "timing-lambada"),
     },
 }
 """The tables of every page, by name."""

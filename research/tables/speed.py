@@ -10,7 +10,6 @@ from research.bench.record import format_time
 from research.quantities import format_milliseconds, format_share
 from research.tables.common import MEASURED, RESULTS, commands, read_json, row_of, table, where
 from riffle.quantities import DASH, format_bytes, format_length
-from riffle.shuffle import PADS
 
 H200 = MEASURED / "h200.json"
 ONE_LAUNCH = H200.with_name("h200-one-launch.json")
@@ -221,19 +220,3 @@ def resident(path: Path = MEASURED / "resident.json") -> str:
         f"layer was {layers['worst']:.1e}, that of the whole network at {whole['cells']:,} cells {whole['error']:.1e} "
         f"([{path.name}](research/bench/results/{path.name}))."
     )
-
-
-def even_speed(path: Path = MEASURED / "even.json") -> str:
-    """Networks padded to an even length beside networks padded to a power of two."""
-    record = read_json(path)
-    times: dict[tuple[Any, ...], dict[str, float]] = {}
-    for row in record["time"]:
-        key = (row["pass"], row["blocks"], row["batch"], row["lengths"] or f"{row['length']:,}")
-        times.setdefault(key, {})[row["pad"]] = row["milliseconds"]
-    rows = [
-        [*map(str, key), *(format_milliseconds(pair[pad]) for pad in PADS), f"{pair['even'] / pair['power']:.0%}"]
-        for key, pair in times.items()
-    ]
-    heads = ["", "blocks", "sequences", "cells", *(f'`pad="{pad}"`' for pad in PADS), "of the time"]
-    about = f"{where(record)}, `{' '.join(record['command'])}`: {record['time'][0]['features']} maps in bfloat16"
-    return f"{about} ([{path.name}](research/bench/results/{path.name})).\n\n{table(heads, rows)}"
