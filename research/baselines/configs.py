@@ -21,7 +21,6 @@ class NeuralGPUConfig(BaselineConfig):
     """The Neural GPU with diagonal gates."""
 
     kind: str = "dngpu"
-    """The model, an entry of riffle.config.MODELS."""
     backend: Literal["auto", "reference", "fused"] = "auto"
     """Which kernels compute the steps."""
 
@@ -34,7 +33,6 @@ class PreprintConfig(BaselineConfig):
     """The network of the preprint's code."""
 
     kind: str = "preprint"
-    """The model, an entry of riffle.config.MODELS."""
     blocks: Depth = 1
     """Beneš blocks."""
     noise: NotNegative = 0.0
@@ -48,7 +46,6 @@ class TransformerConfig(BaselineConfig):
     """A transformer encoder."""
 
     kind: str = "transformer"
-    """The model, an entry of riffle.config.MODELS."""
     layers: Depth = 6
     """Layers."""
     heads: Width | None = None
@@ -66,7 +63,6 @@ class UniversalConfig(BaselineConfig):
     """A Universal Transformer, for symbols or for passages."""
 
     kind: str = "universal-transformer"
-    """The model, an entry of riffle.config.MODELS."""
     layers: Depth | None = None
     """Steps: by default 6, with halting 12."""
     heads: Width | None = None
@@ -100,7 +96,6 @@ class GatedAttentionConfig(BaselineConfig):
     """The Gated-Attention Reader."""
 
     kind: str = "gated-attention-reader"
-    """The model, an entry of riffle.config.MODELS."""
     layers: Depth = 3
     """Hops."""
 

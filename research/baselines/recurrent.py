@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from riffle.models.base import CellModel, SymbolModel
-from riffle.nn.hub import HubMixin
 from riffle.nn.lengths import pad_to
 from riffle.tasks.rows import row_lengths
 from riffle.tasks.task import BLANK
@@ -108,7 +107,7 @@ class BidirectionalGRU(nn.Module):
         return torch.cat([onward_BND, _take(backward_BND, reversed_BN)], dim=-1)
 
 
-class GatedAttentionReader(CellModel, HubMixin, tags=["gated-attention-reader"], license="mit"):
+class GatedAttentionReader(CellModel):
     r"""Point at the word of a passage that answers a query.
 
     In each of several hops, bidirectional GRUs read the passage and the query. Every word :math:`d_i` of the passage

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from research.baselines.transformers import ScaledEmbedding, TransformerLayer, choose_heads, position_code
 from riffle.models.base import CellModel, SymbolModel
-from riffle.nn.hub import HubMixin
 
 HALTING_BIAS = 1.0
 """Initial bias of the halting probability: sigmoid(1) = 0.73, so positions halt early at first."""
@@ -173,7 +172,7 @@ class UniversalTransformer(SymbolModel, tags=["universal-transformer"]):
         return PONDER_WEIGHT * torch.stack(self._ponder).mean() if self._ponder else super().extra_loss()
 
 
-class UniversalReader(CellModel, HubMixin, tags=["universal-transformer"], license="mit"):
+class UniversalReader(CellModel):
     r"""Answer a passage with a word of the vocabulary, as in the Universal Transformer's paper.
 
     A decoder attends to the encoded passage from one position that starts as zeros, and a linear map scores every word.

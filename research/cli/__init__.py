@@ -9,7 +9,6 @@ from riffle.cli import Command
 
 LAMBADA = {
     "prepare": Command("research.cli.prepare", "prepare"),
-    "report": Command("research.cli.reader", "report"),
     "ship": Command("research.cli.reader", "ship"),
 }
 COMMANDS: cli.Commands = {

@@ -111,9 +111,13 @@ def reproduce(
         errors.print(f"written: {page}", markup=False)
         print_next("python -m research.tables.readme writes the tables of README and docs from the same results")
         return
+    from research.reproduce import FIGURES, get_figure
+
     if name is None:
-        return output.print(_list_of_figures())
-    from research.reproduce import get_figure
+        table = Table("experiment", "kind", "what it measures", header_style="bold")
+        for each, entry in FIGURES.items():
+            table.add_row(each, entry.kind, entry.summary)
+        return output.print(table)
     from research.reproduce.figure import LearningFigure
 
     figure = get_figure(name)
@@ -139,15 +143,6 @@ def reproduce(
         if not draw:
             measure_series(figure, options)
         _show_timing(figure, figure.results_path(root, memory), json=json)
-
-
-def _list_of_figures() -> Table:
-    from research.reproduce import FIGURES
-
-    table = Table("experiment", "kind", "what it measures", header_style="bold")
-    for name, entry in FIGURES.items():
-        table.add_row(name, entry.kind, entry.summary)
-    return table
 
 
 def _split(text: str | None) -> tuple[str, ...]:

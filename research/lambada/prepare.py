@@ -135,9 +135,8 @@ def prepare(config: PrepareConfig, on_progress: Progress = lambda consumed, word
 def _check_room(config: PrepareConfig) -> None:
     """Raise a ``ValueError`` if the disk has less room than the tokens and vectors take at the very least."""
     needed = sum(map(token_bytes, (*config.novels, *config.passages)))
-    needed += (
-        config.vectors.stat().st_size // 5 if config.vectors else 0
-    )  # 2 bytes for a number of 8 or more characters
+    if config.vectors:
+        needed += config.vectors.stat().st_size // 5  # 2 bytes for a number of 8 or more characters
     disk = next(folder for folder in config.out.absolute().parents if folder.exists())
     free = shutil.disk_usage(disk).free
     if needed > free:

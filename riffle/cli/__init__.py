@@ -65,7 +65,7 @@ COMMANDS: Commands = {
     "route": Command("riffle.cli.route", "route", "Look"),
 }
 """What the wheel has, in the order of the help; ``python -m research`` adds to it."""
-IN_A_CLONE = ("reproduce", "bench", "plan", "lambada prepare", "lambada report", "lambada ship")
+IN_A_CLONE = ("reproduce", "bench", "plan", "lambada prepare", "lambada ship")
 """What only ``python -m research`` has."""
 EPILOG = (
     "A first session: [bold]riffle train reverse --recipe small[/], then [bold]riffle eval runs/reverse[/] and "

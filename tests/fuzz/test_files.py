@@ -31,7 +31,6 @@ COMMANDS = {
     f"{READER}/config.json": (READ, READ_ALL),
     f"{READER}/checkpoint.safetensors": (READ,),
     f"{READER}/words.safetensors": (READ, ("lambada", "ship", READER, "shipped")),
-    f"{READER}/evaluation.json": (("lambada", "report", "--run", READER),),
     f"{CORPUS}/corpus.json": (READ_ALL, LEARN),
     f"{CORPUS}/tokens.npy": (READ_ALL, LEARN),
     f"{CORPUS}/words.txt": (READ_ALL, LEARN),

@@ -34,7 +34,6 @@ BASES: dict[str, tuple[str, ...]] = {
     "lambada train": ("--corpus", CORPUS, *SMALL, "--set", "data.bins=32", "--precision", "fp32", "--out", "new"),
     "lambada eval": ("--run", READER, "--split", "development", "--device", "cpu"),
     "lambada solve": ("the guard was otto", "--run", READER, "--device", "cpu"),
-    "lambada report": ("--run", READER),
     "lambada ship": (READER, "shipped"),
 }
 """Arguments with which a command works; those drawn follow them, and of two values of an option the last counts."""

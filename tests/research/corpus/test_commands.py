@@ -1,4 +1,4 @@
-"""``python -m research lambada`` as it is typed: ``prepare``, and ``report`` with a trained run."""
+"""``python -m research lambada`` as it is typed: ``prepare``, and the examples of the documentation."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 from cli.riffle_command import riffle, succeed
 
-from research.ship.reader import PUBLISHED
 from riffle.lambada import Corpus
 
 from .novels import write_novels
 
-COMMANDS = ("prepare", "train", "eval", "solve", "report", "ship")
+COMMANDS = ("prepare", "train", "eval", "solve", "ship")
 ROOT = Path(__file__).parents[3]
 DOCS = "".join((ROOT / page).read_text(encoding="utf-8") for page in ("docs/lambada.md", "research/lambada/README.md"))
 
@@ -71,21 +70,3 @@ def test_the_documented_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("COLUMNS", "200")  # narrower, long options are cut
     shown = "".join(succeed("lambada", each, "--help").out for each in COMMANDS)
     assert {option for option in options if option not in shown} == {"--quick"}, "which is riffle reproduce's"
-
-
-def test_report(run: Path) -> None:
-    missing = " ".join(riffle("lambada", "report").err.split())
-    assert "evaluation.json does not exist: make it with python -m research lambada eval" in missing
-    splits = succeed("lambada", "eval", "--split", "development", "--json").json["splits"]
-    measured = splits["development"]["passages"]["all"]
-    rows = succeed("lambada", "report", "--json").json
-    assert [row["accuracy"] for row in rows] == sorted(row["accuracy"] for row in rows)
-    ours = [row for row in rows if not row["published"]]
-    assert {(row["split"], row["passages"]) for row in ours} == {("development", 100)}
-    assert [row["accuracy"] for row in ours] == sorted([measured["position"], measured["word"]])
-    assert len(rows) == len(PUBLISHED) + 2
-    shown = succeed("lambada", "report", "--evaluation", run / "evaluation.json").out
-    assert "52.16%" in shown
-    assert "this run, by position" in shown
-    (run / "evaluation.json").write_text('{"scores": []}')
-    assert "is no evaluation of passages" in " ".join(riffle("lambada", "report").err.split())
