@@ -8,7 +8,7 @@ as many parameters. What this layer computes is compared with the definition, as
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -114,7 +114,7 @@ def make_model(name: str, workload: Workload, device: torch.device) -> nn.Module
             features, max(1, features // HEAD), 4 * features, 0.0, "gelu", batch_first=True, norm_first=True
         )
         return nn.TransformerEncoder(layer, LAYERS, nn.LayerNorm(features), enable_nested_tensor=False).to(device)
-    make_layer = _gated_linear_attention if name == "gla" else _gated_deltanet
+    make_layer = partial(_linear_attention, name)
     count = _count_parameters(net) / _count_parameters(TwoWayLayer(features, make_layer))
     layers = [TwoWayLayer(features, make_layer) for _ in range(max(1, round(count)))]
     return nn.Sequential(*layers, nn.LayerNorm(features)).to(device)
@@ -137,16 +137,12 @@ class TwoWayLayer(nn.Module):
         return x_BND + self.widen(x_BND)
 
 
-def _gated_linear_attention(features: int) -> nn.Module:
-    from fla.layers import GatedLinearAttention
+def _linear_attention(name: str, features: int) -> nn.Module:
+    from fla import layers
 
-    return GatedLinearAttention(hidden_size=features, num_heads=max(1, features // HEAD))
-
-
-def _gated_deltanet(features: int) -> nn.Module:
-    from fla.layers import GatedDeltaNet
-
-    return GatedDeltaNet(hidden_size=features, head_dim=HEAD, num_heads=max(1, 3 * features // (4 * HEAD)))
+    if name == "gla":
+        return layers.GatedLinearAttention(hidden_size=features, num_heads=max(1, features // HEAD))
+    return layers.GatedDeltaNet(hidden_size=features, head_dim=HEAD, num_heads=max(1, 3 * features // (4 * HEAD)))
 
 
 def _count_parameters(model: nn.Module) -> int:

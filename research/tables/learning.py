@@ -140,13 +140,11 @@ def chomsky() -> str:
     results = chomsky_figure.CHOMSKY.read(RESULTS)
     heads, rows = chomsky_figure.table(results)
     lines = [[f"`{task}`", *map(_percent, row)] for task, row in zip(chomsky_figure.PUBLISHED, rows, strict=True)]
-    for name, of_all in (("solved", _solved), ("mean", lambda column: _percent(mean(column)))):
-        lines.append([name, *(DASH if None in column else of_all(column) for column in zip(*rows, strict=True))])
+    solved = 100 * chomsky_figure.SOLVED
+    columns = [None if None in column else column for column in zip(*rows, strict=True)]
+    lines.append(["solved", *(str(sum(score >= solved for score in column)) if column else DASH for column in columns)])
+    lines.append(["mean", *(_percent(mean(column) if column else None) for column in columns)])
     return table(["task", *heads], lines)
-
-
-def _solved(scores: Sequence[float]) -> str:
-    return str(sum(score >= 100 * chomsky_figure.SOLVED for score in scores))
 
 
 def listops() -> str:

@@ -96,11 +96,6 @@ def _groups(results: Sequence[Result], task: str, curve: str) -> list[tuple[str,
     return list(by_group(runs).items())
 
 
-def _without_task(group: str, task: str) -> str:
-    """A group's name in the panel of its task."""
-    return group.removeprefix(f"{task}, ")
-
-
 def _draw_generalization(results: Sequence[Result]) -> Figure:
     """A panel for each task, with the paper's curves."""
     panels: dict[str, list[Line]] = {}
@@ -108,7 +103,7 @@ def _draw_generalization(results: Sequence[Result]) -> Figure:
         panels[task] = []
         for colour, kind in ((0, OURS), (5, NEURAL_GPU)):
             for index, (group, runs) in enumerate(_groups(results, task, kind)):
-                panels[task].append(Line(_without_task(group, task), over_length(runs), colour=colour + index))
+                panels[task].append(Line(group.removeprefix(f"{task}, "), over_length(runs), colour=colour + index))
             curve = [Point(x, y, y, y) for x, y in paper.GENERALIZATION[kind][task].items()]
             panels[task].append(Line(f"the paper, {kind}", curve, colour=colour, dotted=True))
     return lines_figure(title("accuracy over length, trained on lengths to 64", results), panels, lengths=True)
@@ -164,7 +159,7 @@ def _draw_convergence(results: Sequence[Result]) -> Figure:
         panels[task] = []
         for colour, group in enumerate(group for group in groups if not group.endswith(FIRST_STEPS)):
             over_training = over_steps(groups[group], CONVERGENCE_LENGTH)
-            panels[task].append(Line(_without_task(group, task), over_training, _converged(task), colour))
+            panels[task].append(Line(group.removeprefix(f"{task}, "), over_training, _converged(task), colour))
             first_steps = over_steps(groups.get(f"{group}, {FIRST_STEPS}", []), CONVERGENCE_LENGTH)
             panels[task].append(Line("_", first_steps, colour=colour))  # the underscore keeps it out of the legend
     what = f"accuracy at length {CONVERGENCE_LENGTH}, trained on lengths to 64 (cross: the paper in the end)"
