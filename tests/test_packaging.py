@@ -129,10 +129,3 @@ def test_every_command_works_from_another_folder(installed: Path, tmp_path: Path
     assert done.returncode == 0, done.stdout + done.stderr
     assert "research" not in done.stdout + done.stderr
     assert {"route.svg", "run"} == {path.name for path in tmp_path.iterdir()}
-
-
-def test_what_an_extra_is_needed_for(installed: Path, tmp_path: Path) -> None:
-    done = run_installed(installed, tmp_path, [["inspect", "runs/reverse"]], EXTRAS)
-    assert done.returncode == 1
-    assert "this needs matplotlib, which is not installed: pip install 'riffle-nn[train]'" in done.stderr
-    assert not (tmp_path / "runs").exists()

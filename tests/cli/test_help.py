@@ -13,7 +13,7 @@ import pytest
 from research.cli import COMMANDS as ALL_COMMANDS
 from riffle.cli import COMMANDS, IN_A_CLONE, build
 
-from .riffle_command import riffle, succeed
+from .riffle_command import succeed
 
 
 def commands_of(group: Any, name: str = "") -> Iterator[tuple[str, Any]]:
@@ -37,12 +37,6 @@ def test_the_commands() -> None:
         assert all(re.search(rf"\b{name}\b", text) for name in COMMANDS)
         assert not any(re.search(rf"\b{name}\b", text) for name in ("reproduce", "bench", "plan"))
         assert "riffle train reverse --recipe small" in text
-
-
-def test_no_command_shows_the_help() -> None:
-    result = riffle()
-    assert result.code == 2
-    assert "Usage" in result.out + result.err
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -114,10 +108,3 @@ def test_only_a_compiled_network_loads_the_compiler(work: str) -> None:
         "import sys, riffle; from riffle.cli import build; [getattr(riffle, name) for name in riffle.__all__]; "
         f"{work}; assert 'torch._dynamo' not in sys.modules and 'sympy' not in sys.modules"
     )
-
-
-@pytest.mark.parametrize("program", ["riffle", "research"])
-def test_both_programs_start(program: str) -> None:
-    done = subprocess.run([sys.executable, "-m", program, "--help"], capture_output=True, text=True, check=True)
-    assert f"Usage: python -m {program}" in done.stdout
-    assert ("reproduce" in done.stdout) == (program == "research")

@@ -63,10 +63,3 @@ def test_a_flood_is_answered(server: Server, expected: dict[str, dict[str, objec
 
 def test_mistakes_over_the_api(server: Server) -> None:
     assert "outside 1..11" in str(ask(server, "99")["error"])
-
-
-@pytest.mark.parametrize("length", [16, 512])
-def test_an_answer_over_the_api(server: Server, length: int) -> None:
-    symbols = [str(i % 11 + 1) for i in range(length)]
-    expected = asdict(solve("sort", symbols, LoadedRun(SHIPPED / "sort")))
-    assert ask(server, " ".join(symbols)) == expected, "not what riffle solve answers"

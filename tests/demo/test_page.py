@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -90,19 +89,6 @@ def test_reading(visit) -> None:
     page.locator("#passage textarea").fill("Zoe met Tim. ___ Tim left.")
     page.keyboard.press("Enter")
     expect(page.locator("#reading [role=alert]")).to_contain_text("a blank before its end")
-
-
-def test_another_task_and_a_random_input(visit) -> None:
-    page = visit()
-    choose(page, "#task", "add")
-    expect(page.locator("#about")).to_contain_text("Add two binary numbers.")
-    expect(page.locator("#input")).to_contain_text("1011 110")
-    expect(page.locator("#answer .answer")).to_have_attribute("data-expected", re.compile("^[01]+$"))
-    before = page.locator("#input textarea").input_value()
-    choose(page, "#random-length", "length 64")
-    page.locator("#random").click()
-    expect(page.locator("#input textarea")).not_to_have_value(before)
-    expect(page.locator("#answer .cells span:nth-child(12)")).to_be_visible()  # leading zeros are not shown
 
 
 def test_mistakes_are_answered_in_place(visit) -> None:

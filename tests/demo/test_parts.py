@@ -16,14 +16,7 @@ import torch
 from riffle.demo.lengths import LENGTHS, evaluated_points, measure, show_lengths
 from riffle.demo.reading import MAX_PASSAGE, PASSAGE, show_reading
 from riffle.demo.routes import random_permutation, show_route
-from riffle.demo.solve import (
-    LoadedRun,
-    RunCatalogue,
-    answer,
-    compare_answers,
-    random_input,
-    show_answer,
-)
+from riffle.demo.solve import LoadedRun, RunCatalogue, answer, compare_answers, random_input, show_answer
 from riffle.demo.svg import errors_as_markup
 from riffle.demo.switches import count_layers, mean_gates, show_switches
 from riffle.inspect import trace
@@ -87,12 +80,6 @@ def test_reading() -> None:
     assert "<script" not in show_reading("<script>alert(1)</script> met Tim. Then Tim left ___")
     assert "only the marks" in problem(show_reading("... ___"))
     assert f"at most {MAX_PASSAGE}" in problem(show_reading("word " * MAX_PASSAGE))
-
-
-def test_numbers_meet_at_the_lowest_digit() -> None:
-    assert compare_answers(TASKS["add"], "101", "1101") == [("·", "1"), ("1", "1"), ("0", "0"), ("1", "1")]
-    assert compare_answers(TASKS["sort"], "1 2", "1 2 3") == [("1", "1"), ("2", "2"), ("·", "3")]
-    assert compare_answers(TASKS["dyck"], "balanced", "not balanced") == [("balanced", "not balanced")]
 
 
 @pytest.mark.parametrize(

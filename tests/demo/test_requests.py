@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from riffle.demo.server import MAX_LOG, MAX_MESSAGE, MAX_REQUEST_BYTES, BoundedLog, RequestGuard
+from riffle.demo.server import MAX_LOG, MAX_MESSAGE, MAX_REQUEST_BYTES, BoundedLog
 
 from .conftest import Server
 from .test_load import GROWTH
@@ -67,16 +67,6 @@ def test_other_names_and_origins(server: Server) -> None:
 )
 def test_what_the_page_does_not_need_is_not_served(server: Server, path: str) -> None:
     assert status(ask(server, f"GET {path}")) == 404
-
-
-def test_guard() -> None:
-    def refused(path: str, *headers: tuple[bytes, bytes]) -> int | None:
-        return RequestGuard.refusal({"path": path, "headers": headers})
-
-    length, chunked = (b"content-length", b"10"), (b"transfer-encoding", b"chunked")
-    assert refused("/") is refused("/config") is refused(SOLVE, length) is refused(SOLVE, chunked) is None
-    assert refused(SOLVE, length, chunked) == 400
-    assert refused("/gradio_api") == refused("/gradio_api/queue=/etc/passwd") == refused("/configuration") == 404
 
 
 def test_the_log_is_bounded() -> None:

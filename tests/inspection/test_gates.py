@@ -136,7 +136,3 @@ def test_mistakes() -> None:
         trace(torch.nn.Linear(2, 2), cells(4))
     with pytest.raises(ValueError, match=r"\[batch, length\] symbols"):
         trace(SequenceModel(5, 7, FEATURES), torch.zeros(4, dtype=torch.int64))
-    with pytest.raises(ValueError, match="6 features per cell, the input has 5"):
-        trace(network(), cells(4)[..., :5])
-    with pytest.raises(ValueError, match="one size, 8 cells, not at 4"):
-        trace(network(sharing="none", length=8), cells(4))

@@ -187,11 +187,11 @@ def test_dropout_drops_what_the_other_kernels_drop(features: int, form: LayerFor
     seed = torch.tensor([12345, 67], device="cuda")
     for swap in (True, False):
         results = []
-        for ours in (True, False):
-            rows = rows_of(form, features) if ours and isinstance(form, LayerForm) else []
-            table(rows, products=False, wide=form if ours and isinstance(form, WideForm) else None)
+        for chosen in (True, False):
+            rows = rows_of(form, features) if chosen and isinstance(form, LayerForm) else []
+            table(rows, products=False, wide=form if chosen and isinstance(form, WideForm) else None)
             plan = plan_of(layer, BINS, shuffle=1, keep=False, rate=0.25, swap=swap)
-            assert (plan.layer_forward or plan.wide_forward) is None or ours
+            assert chosen == (plan.layer_forward is not None or plan.wide_forward is not None)
             results.append(run(plan, layer, seed=seed))
         ours, theirs = results
         assert 0.2 < (ours == 0).float().mean() < 0.3

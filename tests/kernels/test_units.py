@@ -134,7 +134,7 @@ def make_more_copies(patch: pytest.MonkeyPatch) -> None:
 
 FORMS = [
     *[(form_candidates_on_the_chip, unit, 1, (3, 8, 48), True) for unit in (*GATED, "residual-features")],
-    *[(keep_no_sums, unit, 2, (3, 8, 6), recompute) for unit in GATED for recompute in (True, False)],
+    *[(keep_no_sums, unit, 2, (3, 8, 6), recompute) for unit, recompute in zip(GATED, (True, False), strict=True)],
     (take_kernels_for_many_pairs, "residual-sequence", 1, (2, 32, 6), True),
     (take_kernels_for_many_pairs, "residual-features", 1, (2, 8, 12), True),
     (take_kernels_for_many_pairs, "residual-features", 1, (1, 4, 70), False),
@@ -183,8 +183,7 @@ def test_several_lengths_at_once(unit: str, sharing: str, pad: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("unit", "pad", "lengths"),
-    [*((unit, "power", [9, 0, 3]) for unit in UNITS), ("gated", "even", [13, 1, 6, *range(17, 0, -2)])],
+    ("unit", "pad", "lengths"), [*((unit, "power", [9, 0, 3]) for unit in UNITS), ("gated", "even", [13, 1, 6, 17, 10])]
 )
 def test_rows_of_different_length(unit: str, pad: str, lengths: list[int]) -> None:
     found = []

@@ -26,7 +26,7 @@ SHORT = RunConfig(
     task="reverse",
     model=ModelConfig(features=32 if GPU else 4, dropout=0.0),
     data=DataConfig(bins=(4, 8), batch=32 if GPU else 4),
-    train=TrainConfig(steps=30 if GPU else 12),  # the interpreter takes its time
+    train=TrainConfig(steps=30 if GPU else 6),  # the interpreter takes its time
 )
 
 

@@ -27,7 +27,7 @@ from riffle.lambada.pointing import (
     pointer_loss,
     predict_answers,
 )
-from riffle.lambada.vocabulary import BLANK, FIRST_OOV, MASK, nearest_words
+from riffle.lambada.vocabulary import BLANK, MASK, nearest_words
 
 KNOWN = ["the", "met", "."]
 POSITIONS = 8
@@ -99,19 +99,6 @@ def test_words_are_renamed_or_forgotten_throughout_their_passage(texts: list[lis
                 assert number - known[word] in (100, 200, 300)
             else:
                 assert number < WORDS.first_known or number == known[word]
-
-
-def test_how_many_words_are_renamed_to_which(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pointing, "NEVER_FORGOTTEN", 0)
-    words, stream, index = index_passages([["the", "met", "."]])
-    similar_VS = torch.tensor([[100, 200]]).expand(len(WORDS), 2)
-    lookup = WORDS.lookup(words)
-    examples = PassageDataset(torch.from_numpy(stream), index, WORDS, lookup, POSITIONS, similar_VS=similar_VS)
-    ids = examples.sample(2000, forget=0.3, rename=0.4, generator=torch.Generator().manual_seed(0)).ids
-    for id_ in (100, 200):
-        assert (ids == id_).sum().item() / (2 * 2000) == pytest.approx(0.2, abs=0.02)
-    forgotten = (ids >= FIRST_OOV) & (ids < WORDS.first_known)
-    assert forgotten.sum().item() / (2 * 2000) == pytest.approx(0.3, abs=0.03)
 
 
 def test_the_nearest_words_are_those_at_the_smallest_angles(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ class GraphCounter:
 def test_the_lengths_of_a_power_of_two_share_a_graph() -> None:
     net, counter = ShuffleExchange(4).double(), GraphCounter()
     compiled = torch.compile(net, fullgraph=True, backend=counter)
-    for length in (17, 18, 19, 20, 21, 24, 25, 28, 30, 31, 32):
+    for length in (17, 18, 24, 25, 32):
         x_BND = torch.rand(2, length, 4, dtype=torch.float64)
         assert torch.equal(compiled(x_BND), net(x_BND))
     assert counter.graphs == 2  # the first length by itself, then all others

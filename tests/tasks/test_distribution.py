@@ -92,11 +92,7 @@ def test_lists_to_merge_are_sorted_halves() -> None:
 
 def test_divisors_are_uniform_without_zero() -> None:
     rows = [row[-2:] for row in draw(TASKS["divide"], 5) if row[2] == 12]
-    assert {row: round(share, 1) for row, share in frequencies(rows).items()} == {
-        (1, 2): 0.3,
-        (2, 1): 0.3,
-        (2, 2): 0.3,
-    }
+    assert {row: round(share, 1) for row, share in frequencies(rows).items()} == {(1, 2): 0.3, (2, 1): 0.3, (2, 2): 0.3}
 
 
 def test_memory_asks_for_every_cell_once() -> None:

@@ -7,10 +7,7 @@ import torch
 
 from riffle.tasks import TASKS, Task
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
 
 def check_graph(task: Task, batch: int, width: int) -> None:

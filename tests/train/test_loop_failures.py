@@ -5,12 +5,12 @@ from __future__ import annotations
 import errno
 import math
 import os
-import resource
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from cli.riffle_command import small_files
 from torch import Tensor
 
 from riffle.nn.switch import SwitchUnit
@@ -99,13 +99,8 @@ def test_file_size_limit_leaves_the_old_checkpoint(
 ) -> None:
     run = train_until(tmp_path / "run", 15, monkeypatch)
     old = run.checkpoint.read_bytes()
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (len(old) - 1000, hard))
-        with pytest.raises(OSError, match="File too large"):
-            resume(run.folder)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with small_files(len(old) - 1000), pytest.raises(OSError, match="File too large"):
+        resume(run.folder)
     assert run.checkpoint.read_bytes() == old
     assert temporary_files(run.folder) == []
     resume(run.folder)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -91,17 +91,6 @@ def test_a_bad_value_says_what_is_taken(assignment: str, message: str) -> None:
 def test_every_field_is_documented() -> None:
     for name, (_, meaning) in fields(BASE).items():
         assert meaning.endswith("."), f"{name} has no string beneath it"
-
-
-def test_optional_fields() -> None:
-    @dataclass(frozen=True)
-    class Optional:
-        limit: int | None = None
-
-    # The hints of a class inside a function cannot be looked up by name.
-    Optional.__annotations__["limit"] = int | None
-    assert override(Optional(), ["limit=3"]).limit == 3
-    assert override(Optional(3), ["limit=none"]).limit is None
 
 
 def test_differences() -> None:

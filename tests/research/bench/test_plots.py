@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +9,6 @@ import pytest
 
 from research.bench.plots import draw_bench
 from research.bench.workloads import SECTIONS, select_cases
-from research.tables import speed
-from riffle.quantities import DASH
 
 
 @pytest.fixture
@@ -31,20 +28,6 @@ def record() -> dict[str, Any]:
         row |= {"lengths": list(workload.lengths), "batch": workload.batch, "forms": {}}
         content[section].setdefault(workload.name, row)["forms"][form] = entry
     return content
-
-
-def test_table(record: dict[str, Any], tmp_path: Path) -> None:
-    file = tmp_path / "gpu.json"
-    file.write_text(json.dumps(record))
-    text = speed.speed(file)
-    assert text.startswith(
-        "One Some GPU, commit abc, torch 2.11.0, `riffle bench`; a matrix product reached 500 TFLOP/s"
-    )
-    lines = text.splitlines()
-    cells = [*["50.7 ms, 3.0 GB"] * 3, DASH, "25.4 ms", "50%"]
-    assert f"| inference, 96 maps, 1 block, n = 2M | {' | '.join(cells)} |" in lines
-    (failed,) = [line for line in lines if line.startswith("| forward and backward, 96 maps")]
-    assert "| out of memory |" in failed
 
 
 def test_plot(record: dict[str, Any], tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-import numpy as np
 import pytest
 
 from research.lambada.books import Book, BookParser
@@ -92,15 +91,6 @@ def test_filters_that_make_no_sense() -> None:
 @pytest.mark.parametrize("text", ["", "\n\n", "...", '"', "word", "A.\n" * 3])
 def test_texts_without_passages(text: str) -> None:
     assert len(parse(text).passages.examples) == 0
-
-
-def test_the_cache_of_a_parser_changes_nothing() -> None:
-    parser = BookParser(PassageFilters(), NgramIndex([], RUN))
-    parser.parse("b", novel(3))
-    again, fresh = parser.parse("a", novel(4)), parse(novel(4))
-    assert words(again) == words(fresh)
-    assert np.array_equal(again.passages.examples, fresh.passages.examples)
-    assert again.length == fresh.length == len(novel(4).split())
 
 
 def test_near_duplicates_are_left_out() -> None:

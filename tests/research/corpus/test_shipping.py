@@ -11,7 +11,6 @@ from cli.riffle_command import succeed
 from lambada.test_reading_runs import config_of
 from train.tiny import train
 
-from research.ship import reader as shipping
 from research.ship.reader import reader_model_card, ship_reader, write_rounded
 from riffle.lambada import tokenise
 from riffle.lambada.evaluate import TrainedReader, read_splits
@@ -75,19 +74,3 @@ def test_quantized_tables(tmp_path: Path) -> None:
     assert (load_vectors(path).table == 1).all()
     with pytest.raises(ValueError, match="vectors of 3 numbers cannot be kept in 4 bits"):
         write_rounded(path, WordVectors(["a"], np.ones((1, 3), np.float16)), np.eye(3, dtype=np.float32))
-
-
-def test_the_error_is_small_in_the_output_of_the_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shipping, "ROWS_AT_ONCE", 64)  # so that there are several blocks
-    random = np.random.default_rng(0)
-    vectors = WordVectors([f"w{number}" for number in range(200)], random.normal(size=(200, 20)).astype(np.float16))
-    weight_OD = random.normal(size=(8, 20)).astype(np.float32)  # it ignores most directions
-    errors = []
-    for known_OD in (weight_OD, np.eye(20, dtype=np.float32)):
-        write_rounded(tmp_path / "a.safetensors", vectors, known_OD)
-        quantized = load_vectors(tmp_path / "a.safetensors")
-        assert quantized.words == vectors.words
-        difference_VD = quantized.table.astype(np.float32) - vectors.table
-        errors.append(np.square(difference_VD @ weight_OD.T).sum())
-        assert np.abs(difference_VD).max() < 2, "a vector is not far from what it was"
-    assert errors[0] < errors[1] / 3

@@ -14,7 +14,6 @@ from cli.riffle_command import succeed
 from research.recipes import chomsky as recipe
 from research.reproduce import runner
 from research.reproduce.figures import chomsky, listops
-from riffle import SequenceModel
 from riffle.config import RunConfig
 from riffle.tasks import TASKS
 from riffle.tasks.task import BLANK
@@ -42,21 +41,6 @@ def test_a_score_is_the_mean_over_lengths_of_the_symbols_of_the_answer(task: str
     run = oracle(recipe(task), right_to=100)
     measured = chomsky.score_lengths(run, torch.device("cpu"), (41, 63, 64, 65, 128))["accuracy"]
     assert measured == {"score": 0.8, "41 to 64": 1.0, "65 to 128": 0.5}
-
-
-@pytest.mark.parametrize("task", ["reverse-bits", "duplicate-bits"])
-def test_rows_of_one_power_of_two_are_answered_as_each_by_itself(task: str) -> None:
-    torch.manual_seed(0)
-    model, reach = SequenceModel(3, 3, 8, 2), TASKS[task].reach
-    cells = [reach * length for length in (33, 41, 64)]
-    lengths_B = torch.tensor(cells).repeat_interleave(chomsky.EXAMPLES)
-    inputs_BN = TASKS[task].draw(lengths_B, cells[-1], generator=torch.Generator().manual_seed(0))
-    with torch.inference_mode():
-        outputs_BN = chomsky._answers(model, inputs_BN, cells)
-        for own, part_EN, given_EN in zip(
-            cells, inputs_BN.split(chomsky.EXAMPLES), outputs_BN.split(chomsky.EXAMPLES), strict=True
-        ):
-            assert torch.equal(1 + model(part_EN[:, :own])[..., 1:].argmax(dim=-1), given_EN[:, :own])
 
 
 @pytest.mark.parametrize(

@@ -44,14 +44,8 @@ def test_a_page_of_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert [line for line in lines if "![" in line] == ["![multiplication](multiplication/figure.png)"]
     numbers = "99.9% | 100% | 2.00 | 3 runs: reached"
     assert f"| multiply: symbols right at 128, best run | {numbers} | best of 3 runs of 'multiply' |" in lines
-    evidence = "100% as the best of 3 runs, from 96.00% to 100%; the paper 100%"
-    assert f"| multiply: symbols right at 128, best run | 100% | 100% | 2.00 | 3 runs: reached | {evidence} |" in lines
-    short = [line for line in lines if line.startswith("| sort, gated: symbols right at 512 |")]
-    assert short == [
-        "| sort, gated: symbols right at 512 | 97.6% | 94.20% | \N{EN DASH} | one run | "
-        "94.20% over 1 run; the paper 97.6% |"
-    ]
-    assert "| multiply: gated is right as often as two-fc at 64 |" in page
+    one_run = "97.6% | 94.20% | \N{EN DASH} | one run | 94.20% over 1 run; the paper 97.6%"
+    assert f"| sort, gated: symbols right at 512 | {one_run} |" in lines
 
 
 @pytest.mark.usefixtures("no_measurement")

@@ -16,14 +16,7 @@ import torch
 from cli.riffle_command import ForkedCommand, riffle
 
 from research.reproduce import runner
-from research.reproduce.jobs import (
-    MAX_EVALUATIONS,
-    RunJob,
-    RunUpdate,
-    pending_jobs,
-    run_job,
-    thin_metrics,
-)
+from research.reproduce.jobs import RunJob, RunUpdate, pending_jobs, run_job
 from research.reproduce.results import read_result
 from research.reproduce.runner import MPS_CONTROL, multi_process_service, run_jobs
 from research.reproduce.specs import RunSpec
@@ -214,15 +207,6 @@ def test_a_figure_has_one_command_at_a_time(figure: str, tmp_path: Path) -> None
         code, _, said = riffle("reproduce", figure, "--quick", "--out", tmp_path, "--work", tmp_path, "--device", "cpu")
     assert code == 1
     assert f"{tmp_path / figure} is in use by process {os.getpid()} on" in " ".join(said.split())
-
-
-def test_metrics_are_thinned() -> None:
-    evaluated = [{"step": step, "accuracy/512": 0.123456789} for step in range(0, 40_000, 100)]
-    logged = [{"step": step, "loss": 0.5} for step in range(0, 40_000, 50)]
-    kept = thin_metrics([*evaluated, *logged])
-    assert [line["step"] for line in kept] == sorted(line["step"] for line in kept)
-    assert len(kept) == MAX_EVALUATIONS + 1
-    assert kept[-2:] == [{"step": 39_900, "accuracy/512": 0.12346}, {"step": 39_950, "loss": 0.5}]
 
 
 def test_the_multi_process_service_is_started_and_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,10 +12,7 @@ from cli.riffle_command import riffle, succeed
 
 from research.bench.over_length import longest_within, measure_series
 from research.reproduce import FIGURES, get_figure
-from research.reproduce.figures.timing import (
-    faster_everywhere,
-    grows_with_exponent,
-)
+from research.reproduce.figures.timing import faster_everywhere, grows_with_exponent
 
 TIMING = [name for name, entry in FIGURES.items() if entry.kind == "timing"]
 
