@@ -6,7 +6,9 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
@@ -50,8 +52,10 @@ PrecisionName = Annotated[str | None, typer.Option(help="auto, fp32, tf32 or bf1
 Show = Annotated[bool, typer.Option("--show", help="Print the configuration with its meaning, and stop.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in the folder from its last checkpoint.")]
 Graph = Annotated[bool, typer.Option(help="On a GPU, replay each step as one CUDA graph.")]
-MEASURED_STEPS, LONG_SECONDS = 3, 3600.0
-"""Steps on a CPU that tell how long a run will take, and from when on the smaller recipe is named."""
+MEASURED_STEPS, MEASURED_SECONDS = 3, 1.0
+"""At least so many steps, and so long, tell on a CPU how long a run will take."""
+LONG_SECONDS = 3600.0
+"""From here on the smaller recipe is named."""
 Timeout = Annotated[
     float, typer.Option(help="Under torchrun: how long a process waits for another.", metavar="SECONDS", min=1, max=1e9)
 ]
@@ -230,7 +234,7 @@ def _train_with_bar(run: Run, ranks: RankGroup, device: torch.device, graph: boo
     job = bar.add_task(task, total=steps, completed=run.saved_step(), loss="-", accuracy="-", rate="-")
 
     begun, clock = run.saved_step(), list[float]()
-    measured = min(begun + 1 + MEASURED_STEPS, steps) if device.type == "cpu" else 0
+    measuring = ranks.is_rank0 and device.type == "cpu"
 
     def announce(wait: float = 0.0) -> None:
         if ranks.is_rank0:
@@ -238,10 +242,12 @@ def _train_with_bar(run: Run, ranks: RankGroup, device: torch.device, graph: boo
             bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def on_step(step: int) -> None:
-        if step <= measured:
+        nonlocal measuring
+        if measuring:
             clock.append(time.perf_counter())
-        if step == measured:
-            announce((steps - begun) * (clock[-1] - clock[0]) / max(len(clock) - 1, 1))
+            measuring = step < steps and (len(clock) <= MEASURED_STEPS or clock[-1] < clock[0] + MEASURED_SECONDS)
+            if not measuring:
+                announce((steps - begun) * median([after - before for before, after in pairwise(clock)] or [0.0]))
 
     def on_log(step: int, values: dict[str, float]) -> None:
         loss, rate = f"{values['loss']:.4f}", f"{values['steps_per_second']:.0f}"
@@ -254,7 +260,7 @@ def _train_with_bar(run: Run, ranks: RankGroup, device: torch.device, graph: boo
     try:
         with bar:
             try:
-                if not measured:
+                if device.type != "cpu":
                     announce()
                 calls = {"on_step": on_step, "on_log": on_log, "on_evaluation": on_evaluation}
                 run_training(run, device=device, graph=graph, ranks=ranks, **calls)  # type: ignore[arg-type]

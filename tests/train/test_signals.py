@@ -28,7 +28,7 @@ SETTINGS += ["train.evaluate_lengths=4,16"]
 
 def command(folder: Path, *, again: bool = False) -> list[str]:
     options = ["--resume"] if again else [part for setting in SETTINGS for part in ("--set", setting)]
-    return ["train", "reverse", "--device", "cpu", "--out", str(folder), *options]
+    return ["train", "reverse", "--recipe", "paper", "--device", "cpu", "--out", str(folder), *options]
 
 
 def start_python(folder: Path) -> subprocess.Popen[str]:
