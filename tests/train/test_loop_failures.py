@@ -183,14 +183,14 @@ def test_settings_that_do_not_change_the_training_may_change(
     a, b = state(undisturbed), state(run.folder)
     assert all(torch.equal(a[name], b[name]) for name in a if name != "sums")  # sums since the last line
     lengths = [name for line in read_metrics(run.folder) if line["step"] > 7 for name in line if "accuracy/" in name]
-    assert lengths == ["accuracy/8"] * 7
+    assert lengths == ["accuracy/score", "accuracy/8", "accuracy/sequences/8"] * 7
 
 
 def test_settings_that_choose_the_best_weights_may_not_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = train_until(tmp_path / "run", 17, monkeypatch, with_train(keep="best"))
-    for changes in ({"evaluate_every": 4}, {"evaluate_lengths": (16, 4)}):
+    for changes in ({"evaluate_every": 4}, {"evaluate_lengths": (4,)}):
         with pytest.raises(ValueError, match=f"another configuration: train.{next(iter(changes))} is"):
             Run.resume(run.folder, with_train(keep="best", **changes))
-    Run.resume(run.folder, with_train(keep="best", evaluate_lengths=(4,), log_every=1))
+    Run.resume(run.folder, with_train(keep="best", log_every=1))
     unchosen = train_until(tmp_path / "unchosen", 7, monkeypatch, with_train(keep="best"))
     Run.resume(unchosen.folder, with_train(keep="best", evaluate_lengths=(16,), evaluate_every=9))
