@@ -4,16 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from riffle.config import BaseModelConfig
 from riffle.lambada.pointing import PassageBatch, PassageDataset, Predictions
 from riffle.lambada.train import PointerObjective
-from riffle.models.build import Alphabets, build_reader
 from riffle.models.pointer import WordModel
 from riffle.train.objective import CountCorrect, Examples, autocast
 
@@ -24,9 +21,11 @@ UNKNOWN_CLASS = -100
 class WordObjective(PointerObjective):
     """Classify a passage's last word among all known words; see :class:`PointerObjective`."""
 
-    def build(self, config: BaseModelConfig, **factory: Any) -> WordModel:
-        reader = build_reader(config, Alphabets(classes=len(self.vocabulary.known)), **factory)
-        return WordModel(self.build_words(config, **factory), reader, **self.word_options(config, **factory))
+    model = WordModel
+
+    @property
+    def classes(self) -> int:
+        return len(self.vocabulary.known)
 
     def loss(self, model: WordModel, examples: Examples) -> tuple[Tensor, CountCorrect]:
         """Cross entropy over the known words, averaged over the passages whose answer is one of them."""

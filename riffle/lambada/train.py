@@ -43,6 +43,8 @@ SIMILAR_WORDS = 8
 class PointerObjective:
     """Point at an earlier occurrence of a passage's last word; the vocabulary is kept in the run's ``folder``."""
 
+    model: type[WordModel] = PointerModel
+
     def __init__(
         self, config: LambadaRunConfig, folder: Path | None = None, device: Any = "cpu", ranks: RankGroup | None = None
     ) -> None:
@@ -77,18 +79,16 @@ class PointerObjective:
 
     def build(self, config: BaseModelConfig, **factory: Any) -> WordModel:
         """A model with initial weights."""
-        reader = build_reader(config, Alphabets(), **factory)
-        return PointerModel(self.build_words(config, **factory), reader, **self.word_options(config, **factory))
-
-    def build_words(self, config: BaseModelConfig, **factory: Any) -> FrozenWords:
-        """The word embedding of a model."""
-        return FrozenWords(self.vocabulary, self.vectors, config.features, **factory)
-
-    def word_options(self, config: BaseModelConfig, **factory: Any) -> dict[str, Any]:
-        """What the model does to its words besides embedding them."""
-        data = self.config.data
+        data, alphabets = self.config.data, Alphabets(classes=self.classes)
+        reader = build_reader(config, alphabets, **factory)
+        words = FrozenWords(self.vocabulary, self.vectors, config.features, **factory)
         mentions = MentionCounts(config.features, **factory) if data.mentions else None
-        return {"word_dropout": data.word_dropout, "mentions": mentions}
+        return self.model(words, reader, word_dropout=data.word_dropout, mentions=mentions)
+
+    @property
+    def classes(self) -> int:
+        """The scores of the reader, here one at each position."""
+        return 1
 
     def draw(self, steps: int, generator: torch.Generator) -> Examples:
         """Random passages, a fraction of which end inside a sentence: a :class:`PassageBatch`, and weights in the loss.

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from riffle.kernels.graphs import capture
 
-
-class Recording(NamedTuple):
-    """A CUDA graph with the buffers it reads and writes."""
-
-    graph: torch.cuda.CUDAGraph
-    input: Tensor
-    output: Tensor
+Recording = tuple[torch.cuda.CUDAGraph, Tensor, Tensor]
+"""A CUDA graph with the buffers it reads and writes."""
 
 
 class Graphed(nn.Module):
@@ -71,10 +66,10 @@ class Graphed(nn.Module):
                     self._recordings.popitem(last=False)
                 self._recordings[key] = self._record(x)
             self._recordings.move_to_end(key)
-            recording = self._recordings[key]
-            recording.input.copy_(x)
-            recording.graph.replay()
-        return recording.output.clone()
+            graph, static, output = self._recordings[key]
+            static.copy_(x)
+            graph.replay()
+        return output.clone()
 
     def _can_replay(self, x: Tensor) -> bool:
         if not x.is_cuda or self.module.training or torch.compiler.is_compiling():
@@ -95,7 +90,7 @@ class Graphed(nn.Module):
         if not isinstance(output, Tensor):
             raise TypeError(f"only a module that returns one tensor can be recorded, not a {type(output).__name__}")
         self._weights = self._addresses()
-        return Recording(graph, static, output)
+        return graph, static, output
 
     def _addresses(self) -> list[tuple[dict[str, Any], str, int]]:
         """Where the module's tensors lie: the dictionary that holds each, its name there, and its address."""

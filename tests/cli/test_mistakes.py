@@ -59,7 +59,6 @@ MISTAKES = {
     "many features": ((*TRAIN, "--set", f"model.features={10**26}"), ["model.features must be at most 65,536"]),
     "batch beyond all memory": ((*TRAIN, "--set", f"data.batch={10**12}"), ["this machine has", "data.batch"]),
     "large seed": (("eval", RUN, "--seed", "9" * 30), ["--seed must be a number below 2^62"]),
-    "no FLOP": (("plan", "--flops", "0"), ["'0' is too small", "679T"]),
     "length of a plan": (("plan", "--length", "2^999"), ["'2^999' is too large", "2^48"]),
     "large part": (("solve", "reverse", "1", "--stream", "--part", "9" * 23), ["is too large"]),
     "many messages": (("route", "--random", str(2**40)), ["--random", "1048576"]),

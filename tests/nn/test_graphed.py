@@ -31,7 +31,7 @@ class Pretended(Graphed):
         static = x.clone()
         output = self.module(static)
         self._weights = self._addresses()
-        return Recording(SimpleNamespace(replay=lambda: output.copy_(self.module(static))), static, output)
+        return SimpleNamespace(replay=lambda: output.copy_(self.module(static))), static, output
 
 
 @torch.no_grad()
