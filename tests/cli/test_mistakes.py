@@ -131,14 +131,6 @@ def test_damaged_checkpoint(damage: str, command: tuple[str, ...], run: Path) ->
     assert str(path) in result.err
 
 
-@pytest.mark.parametrize("command", ["eval", "export"])
-def test_no_checkpoint_yet(command: str, run: Path) -> None:
-    (run / "checkpoint.safetensors").unlink()
-    result = riffle(command, run)
-    assert_one_sentence(*result)
-    assert "the run has not written a checkpoint yet" in result.err
-
-
 @pytest.mark.parametrize(
     ("content", "reason"),
     [

@@ -67,10 +67,7 @@ def run(launch: DescriptorLaunch, *tensors: Tensor | None) -> None:
 
 
 def forward(
-    form: LayerForm | WideForm,
-    features: int,
-    bins: tuple[tuple[int, int], ...],
-    **flags: Any,
+    form: LayerForm | WideForm, features: int, bins: tuple[tuple[int, int], ...], **flags: Any
 ) -> tuple[Any, ...]:
     """What the kernels make, and the definition in float64."""
     torch.manual_seed(0)

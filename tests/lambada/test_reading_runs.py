@@ -119,15 +119,6 @@ def test_every_reader_answers(kind: str, synthetic_corpus: Path, tmp_path: Path)
     assert sum(score["passages"] for score in parts["distance"].values()) == 2 + (best in TEXT)
 
 
-def test_a_passage_is_read_alike_wherever_it_stands(synthetic_corpus: Path) -> None:
-    """Of the Gated-Attention Reader, which has no positions."""
-    objective = make_lambada_objective(config_of("gated-attention-reader", synthetic_corpus, "model.dropout=0"))
-    model = objective.build(objective.config.model).eval()
-    probabilities = [objective.next_word_probabilities(model, TEXT, placements) for placements in (1, 5)]
-    for word, probability in probabilities[0].items():
-        assert probabilities[1][word] == pytest.approx(probability, abs=1e-5)
-
-
 @pytest.mark.parametrize("kind", ["shuffle-exchange", "universal-reader"])
 def test_a_stopped_run_ends_as_one_that_was_not(
     kind: str, synthetic_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

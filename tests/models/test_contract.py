@@ -91,15 +91,6 @@ def test_evaluation_is_deterministic_and_dropout_is_not(kind: str) -> None:
     assert not torch.equal(model.train()(inputs_BN), model(inputs_BN))
 
 
-def test_same_seed_same_weights(kind: str) -> None:
-    def states(seed: int) -> list[Tensor]:
-        torch.manual_seed(seed)
-        return list(make(kind).state_dict().values())
-
-    assert all(torch.equal(a, b) for a, b in zip(states(1), states(1), strict=True))
-    assert not all(torch.equal(a, b) for a, b in zip(states(1), states(2), strict=True))
-
-
 def test_hub_folder_round_trip(kind: str, tmp_path: Path) -> None:
     model = make(kind)
     model.save_pretrained(tmp_path)
@@ -123,11 +114,3 @@ def test_initial_embedding_and_output() -> None:
     assert 0.0099 < model.embedding.weight.abs().max() <= 0.01
     assert model.output.weight.abs().max() <= (6 / (64 + 40)) ** 0.5
     assert (model.output.bias == 0).all()
-
-
-def test_hooks_see_a_batch_pass_the_network() -> None:
-    model = SequenceModel(12, 12, 8)
-    seen: list[tuple[int, ...]] = []
-    model.network.register_forward_hook(lambda net, inputs, output: seen.append(tuple(output.shape)))
-    model(torch.randint(0, 12, (2, 3)))
-    assert seen == [(2, 4, 8)]

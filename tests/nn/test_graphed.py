@@ -113,17 +113,6 @@ def test_where_more_is_asked_for_the_module_is_called() -> None:
     assert len(graphed.recorded) == 1
 
 
-def test_it_is_a_module_like_the_one_inside() -> None:
-    net, graphed = make()
-    graphed(torch.zeros(1, 8, 4))
-    assert set(graphed.parameters()) == set(net.parameters())
-    twin = copy.deepcopy(graphed)
-    assert len(twin._recordings) == 0
-    assert twin.module is not net
-    with pytest.raises(ValueError, match="max_graphs must be at least 1, got 0"):
-        Graphed(net, 0)
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("blocks", [1, 2])

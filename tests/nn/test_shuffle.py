@@ -62,9 +62,3 @@ def test_units_of_three_bits_serve_every_length(k: int, blocks: int, sharing: st
         return kinds
 
     assert units(k) == units(3)
-
-
-def test_no_benes_never_turns_back() -> None:
-    layers = schedule(3, 2, benes=False)
-    assert [layer.bit for layer in layers] == [0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2, 0]
-    assert [layer.shuffle for layer in layers] == [1] * 12 + [0]

@@ -139,14 +139,6 @@ def test_an_unknown_split_lists_the_splits() -> None:
         evaluate(Oracle(task), task, [8], splits=["hard"])
 
 
-@pytest.mark.parametrize("training", [True, False])
-def test_the_mode_is_left_as_it_was(training: bool) -> None:
-    model = Oracle(get_task("id")).train(training)
-    evaluate(model, model.task, [4], examples=2)
-    predict(model, [1, 2])
-    assert model.training == training
-
-
 def test_predict() -> None:
     assert predict(Oracle(get_task("reverse")), [3, 1, 2]) == [2, 1, 3]
     assert predict(Oracle(get_task("duplicate")), [3, 1, 0, 0]) == [3, 1, 3, 1]

@@ -101,17 +101,6 @@ def test_a_small_version_learns_to_reverse(kind: str) -> None:
     assert step.pop_metrics().accuracy > expected
 
 
-def test_the_neural_gpus_own_loss_weight_and_rate_are_part_of_a_step() -> None:
-    config = config_of("dngpu")
-    assert (config.train.optimizer, config.train.schedule) == ("adamax", "plateau")
-    step = TrainStep(config, build(config.model, TASK), SymbolObjective(config))
-    step()
-    state = step.model.state_dict()
-    assert float(state["saturation.period"][2]) == 1
-    assert float(step.lr_schedule.state()["count"]) == 1
-    assert {"schedule.own", "schedule.averages", "optimizer.0.norm"} <= step.state().keys()
-
-
 def test_an_answer_is_never_longer_than_a_task_says() -> None:
     generator = torch.Generator().manual_seed(0)
     for task in TASKS.values():

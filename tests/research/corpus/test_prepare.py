@@ -82,23 +82,16 @@ def test_splits(corpus: Corpus) -> None:
 
 def test_report(corpus: Corpus) -> None:
     report = corpus.about["report"]
-    assert report["books"] == 4
-    assert report["words read"] == sum(len(novel(number).split()) for number in range(4))
-    assert report["words per second"] > 0
+    assert (report["books"], report["words read"]) == (4, sum(len(novel(number).split()) for number in range(4)))
     assert 0.5 < report["unknown words"] < 1  # the table knows four words
     development = report["splits"]["development"]
-    assert development["passages"] == 2
-    assert development["answerable"] == development["answer in passage"] == 1
-    assert development["unknown answers"] == 0.5
-    assert development["answerable unknown answers"] == 0.5
+    assert (development["passages"], development["answerable"], development["unknown answers"]) == (2, 1, 0.5)
     for split, numbers in report["splits"].items():
         assert sum(numbers["answers by rank"].values()) == numbers["passages"] == len(corpus.examples(split))
     counts = report["sentences and targets"]
-    assert 0 < report["answer in passage"] < 1
     left_out = sum(counts[name] for name in ("too long", "function word", "answer not in passage", "near-duplicate"))
     found = sum(report["splits"][split]["passages"] for split in ("train", "validation"))
     assert counts["targets"] - left_out == found
-    assert counts["function word"] > 0
 
 
 def test_the_result_depends_neither_on_processes_nor_on_packing(corpus: Corpus, sources: Path, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import time
@@ -87,27 +86,6 @@ def test_a_run_that_fails_or_dies_costs_the_others_nothing(tmp_path: Path) -> No
     assert (result["threads"], result["variable"]) == (1, "here")
     assert not jobs[0].result.exists()
     assert not jobs[1].result.exists()
-
-
-def test_kernels_are_compiled_by_one_run_for_all_that_need_them(tmp_path: Path) -> None:
-    broken, first, second = (make_job(tmp_path, name) for name in ("broken", "first", "second"))
-    other = make_job(tmp_path, "other kernels", steps=300, features=6)
-    broken.folder.parent.mkdir(parents=True)
-    broken.folder.touch()  # fails before it has compiled anything
-    started: list[tuple[str, RunUpdate, int]] = []
-    others = set(multiprocessing.active_children())  # that an earlier test has left
-
-    def on_update(job: RunJob, update: RunUpdate) -> None:
-        started.append((job.spec.group, update, len(set(multiprocessing.active_children()) - others)))
-
-    jobs = [broken, first, second, other]
-    assert run_jobs(jobs, ["cpu"] * 4, compile_once=True, on_update=on_update) is None
-    kinds = [(group, update.kind) for group, update, _ in started]
-    assert ("broken", "failed") in kinds
-    assert all((job.spec.group, "finished") in kinds for job in jobs[1:])
-    assert kinds.index(("second", "step")) > kinds.index(("first", "step")) > kinds.index(("broken", "failed"))
-    before = [processes for group, _, processes in started[: kinds.index(("first", "step")) + 1]]
-    assert max(before) == 2, "one for each set of kernels"
 
 
 def test_time_that_is_over_saves_every_run_and_the_rest_follows(
@@ -229,21 +207,3 @@ def test_the_multi_process_service_is_started_and_ended(tmp_path: Path, monkeypa
         with multi_process_service(clients) as variables:
             assert variables == {MPS_SHARE: share}, "somebody else's is left alone"
     assert (tmp_path / "diary").read_text().split()[-1] == "get_server_list"
-
-
-@pytest.mark.parametrize(
-    ("kind", "stopped", "status", "message"),
-    [("failed", None, 1, "failed: out of luck; see"), ("stopped", signal.SIGINT, 130, "stopped: SIGINT;")],
-)
-def test_the_exit_status_says_how_runs_ended(
-    kind: Any, stopped: int | None, status: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def end_all(jobs: Any, devices: Any, *, on_update: Any, **options: Any) -> int | None:
-        for job in jobs:
-            on_update(job, RunUpdate(kind, reason="out of luck" if kind == "failed" else ""))
-        return stopped
-
-    monkeypatch.setattr(runner, "run_jobs", end_all)
-    ended = riffle("reproduce", "multiplication", "--quick", "--device", "cpu", "--out", tmp_path, "--work", tmp_path)
-    assert ended.code == status
-    assert message in ended.err
