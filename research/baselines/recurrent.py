@@ -12,12 +12,11 @@ from torch import Tensor, nn
 from riffle.models.base import CellModel, SymbolModel
 from riffle.nn.lengths import pad_to
 from riffle.tasks.rows import row_lengths
-from riffle.tasks.task import BLANK
 
 Cell = Literal["lstm", "gru"]
 CELLS: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}
 QUERY_WORDS = 32
-"""How many of the last words of a passage are the query, where none is given."""
+"""How many of the last words of a passage are the query."""
 
 
 class Recurrent(SymbolModel, tags=["recurrent"]):
@@ -108,7 +107,7 @@ class BidirectionalGRU(nn.Module):
 
 
 class GatedAttentionReader(CellModel):
-    r"""Point at the word of a passage that answers a query.
+    r"""Point at the word of a passage that answers a query, the passage's last words.
 
     In each of several hops, bidirectional GRUs read the passage and the query. Every word :math:`d_i` of the passage
     attends to the words of the query and is multiplied by the result, which is the input of the next hop:
@@ -120,21 +119,19 @@ class GatedAttentionReader(CellModel):
     where the answer is missing.
 
     Args:
-        words: Size of the vocabulary; word 0 is the blank that pads passages and queries.
+        words: Size of the vocabulary.
         features: Features per word, an even number: half of them for each direction.
         hops: Hops.
         dropout: Dropout rate of the input of every hop.
 
     Shape:
-        - Input: passages :math:`(B, N)` and queries :math:`(B, M)`, each blank-padded at its end.
-        - Output: :math:`(B, N)` scores, minus infinity at the blanks of a passage.
+        - Input: cells :math:`(B, N, D)`, blanks around a passage as zeros.
+        - Output: :math:`(B, N, 1)` scores.
 
     Examples::
 
-        >>> reader = GatedAttentionReader(100, 16)
-        >>> scores = reader(torch.tensor([[5, 7, 5, 9, 0]]), torch.tensor([[8, 7, 3]]))
-        >>> scores.shape, scores[0, 4].item()
-        (torch.Size([1, 5]), -inf)
+        >>> GatedAttentionReader(100, 16).forward_cells(torch.randn(1, 5, 16)).shape
+        torch.Size([1, 5, 1])
     """
 
     def __init__(
@@ -156,12 +153,6 @@ class GatedAttentionReader(CellModel):
         self.passages = nn.ModuleList(BidirectionalGRU(features, **factory) for _ in range(hops))
         self.queries = nn.ModuleList(BidirectionalGRU(features, **factory) for _ in range(hops))
         self.dropout = nn.Dropout(dropout)
-
-    def forward(self, passage_BN: Tensor, query_BM: Tensor) -> Tensor:
-        """Score every position of the passage."""
-        passage_BND, query_BMD = self.embedding(passage_BN), self.embedding(query_BM)
-        score_BN = self._score(passage_BND, row_lengths(passage_BN), query_BMD, row_lengths(query_BM))
-        return score_BN.masked_fill(passage_BN == BLANK, -torch.inf)
 
     def forward_cells(self, x_BND: Tensor) -> Tensor:
         """Score every position, ``[B, N, 1]``; the query is the last words of a passage, up to the missing answer."""

@@ -22,7 +22,6 @@ from research.baselines.transformers import TransformerLayer
 from research.bench.timing import graphed
 from research.bench.workloads import Form, Workload, WorkloadKind
 from riffle.config import override
-from riffle.kernels import Backend
 from riffle.models.sequence import SequenceModel
 from riffle.nn.graphed import Graphed
 from riffle.nn.network import ShuffleExchange
@@ -79,16 +78,13 @@ def dtype_of(form: Form) -> torch.dtype:
     return torch.float32 if form == "eager" else torch.bfloat16
 
 
-def _backend(form: Form) -> Backend:
-    return "fused" if form.startswith("fused") else "reference"
-
-
 def make_network(workload: Workload, form: Form, device: torch.device) -> ShuffleExchange:
     """The workload's network, with weights rounded to bfloat16 in every form."""
     torch.manual_seed(0)
     # Rows that are replayed as graphs are captured as a whole.
     options: dict[str, Any] = {"unit": workload.unit, "graphs": False, "recompute": form != "fused-keep"}
-    net = ShuffleExchange(workload.features, workload.blocks, device=device, backend=_backend(form), **options)
+    options["backend"] = "fused" if form.startswith("fused") else "reference"
+    net = ShuffleExchange(workload.features, workload.blocks, device=device, **options)
     enlarge_weights(net)
     return net.to(torch.bfloat16).to(dtype_of(form))
 
@@ -227,7 +223,7 @@ def _train_step(
     """A step on sorting; to be ``checked`` on two bins, without dropout, at a learning rate that changes no weight."""
     config, lengths = paper("sort"), workload.lengths
     network: dict[str, Any] = {"features": workload.features, "blocks": workload.blocks, "unit": workload.unit}
-    network["backend"] = _backend(form)
+    network["backend"] = "fused" if form.startswith("fused") else "reference"
     config = replace(
         config,
         model=replace(config.model, **network),

@@ -19,6 +19,7 @@ import subprocess
 import tempfile
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -44,22 +45,12 @@ UNITS: dict[str, dict[str, str]] = {
     "residual-sequence": {"unit": "residual", "norm": "sequence"},
 }
 CELLS = tuple(2**k for k in range(5, 22))
-
-
-class NoDevice:
-    """A driver that names a target and has no device."""
-
-    def get_current_target(self) -> GPUTarget:
-        """The architecture to compile for."""
-        return GPUTarget("cuda", 90, 32)
-
-    def get_current_device(self) -> int:
-        """A device's index, which is not used."""
-        return 0
-
-    def get_current_stream(self, device: int) -> int:
-        """The default stream's handle, which is not used."""
-        return 0
+NO_DEVICE = SimpleNamespace(
+    get_current_target=lambda: GPUTarget("cuda", 90, 32),
+    get_current_device=lambda: 0,
+    get_current_stream=lambda device: 0,
+)
+"""A driver that names a target and has no device."""
 
 
 def resources(compiled: Any) -> dict[str, Any]:
@@ -148,7 +139,7 @@ def main() -> None:
     parser.add_argument("--noise", action="store_true", help="noise in place of dropout")
     parser.add_argument("--waiting", action="store_true", help="without programmatic dependent launch")
     options = parser.parse_args()
-    driver.set_active(NoDevice())
+    driver.set_active(NO_DEVICE)
     tuning.has_warpgroups = lambda device: True  # type: ignore[assignment]
     tuning.DEPENDENT_LAUNCH = not options.waiting
     for module in (tuning, hopper, hopper_backward, hopper_wide):

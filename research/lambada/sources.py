@@ -42,11 +42,6 @@ class SourceText:
     consumed: int
     """Bytes on disk up to the end of this text, for a progress bar; the last one's are :func:`source_bytes`."""
 
-    @property
-    def stem(self) -> str:
-        """The name of the file without folders and suffix."""
-        return file_stem(self.name)
-
 
 def source_texts(path: Path) -> Iterator[SourceText]:
     """Every text of a file, an archive or a folder of both, in the order of their names."""
@@ -63,7 +58,7 @@ def source_texts(path: Path) -> Iterator[SourceText]:
 
 def novel_texts(path: Path) -> Iterator[SourceText]:
     """The texts that are novels; LAMBADA's passages, word list and notes are skipped."""
-    return (text for text in source_texts(path) if not text.stem.lower().startswith(_NOT_NOVELS))
+    return (text for text in source_texts(path) if not file_stem(text.name).lower().startswith(_NOT_NOVELS))
 
 
 def evaluation_texts(path: Path) -> Iterator[tuple[str, str]]:
@@ -71,7 +66,7 @@ def evaluation_texts(path: Path) -> Iterator[tuple[str, str]]:
     whole = path.is_dir() or path.name.endswith(ARCHIVES)
     found = False
     for text in source_texts(path):
-        if not whole or text.stem in EVALUATION_SPLITS:
+        if not whole or file_stem(text.name) in EVALUATION_SPLITS:
             found = True
             yield text.name, text.read()
     if not found:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,3 @@ def where(record: Mapping[str, Any], digits: int | None = None) -> str:
 
 def commands(record: Mapping[str, Any]) -> str:
     return " and ".join(f"`{run['command']}`" for run in record["runs"])
-
-
-def read_json(path: Path) -> Any:
-    return json.loads(path.read_text())

@@ -10,7 +10,8 @@ from typing import Any
 from research.reproduce.figures.lambada import BASELINE, LAMBADA_BLOCKS, LAMBADA_MAPS, LAMBADA_SHARING, LAMBADA_UNITS
 from research.reproduce.results import by_group
 from research.ship.reader import BOUND, PUBLISHED
-from research.tables.common import RESULTS, ROOT, read_json, table
+from research.tables.common import RESULTS, ROOT, table
+from riffle.files import read_json
 from riffle.quantities import DASH, format_percent
 
 PLACEMENTS = ("1 placement", "16 placements")

@@ -18,8 +18,9 @@ from research.reproduce.figures.generalization import HISTORIC, PREPRINT
 from research.reproduce.paper import ABLATION, GENERALIZATION, LENGTHS
 from research.reproduce.results import accuracies, by_group, over_length, read_results, select
 from research.ship.card import format_accuracy, summarize
-from research.tables.common import RESULTS, read_json, row_of, table
+from research.tables.common import RESULTS, row_of, table
 from riffle.config import RunConfig
+from riffle.files import read_json
 from riffle.quantities import DASH, format_percent
 from riffle.tasks import TASKS
 from riffle.train.outcome import read_scores

@@ -18,7 +18,8 @@ from pathlib import PurePath
 from research.quantities import format_milliseconds
 from research.registry import register
 from research.tables import lambada, learning, speed
-from research.tables.common import ROOT, read_json
+from research.tables.common import ROOT
+from riffle.files import read_json
 from riffle.quantities import format_bytes, format_percent
 
 

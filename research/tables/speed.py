@@ -8,7 +8,8 @@ from typing import Any
 
 from research.bench.record import format_time
 from research.quantities import format_milliseconds, format_share
-from research.tables.common import MEASURED, RESULTS, commands, read_json, row_of, table, where
+from research.tables.common import MEASURED, RESULTS, commands, row_of, table, where
+from riffle.files import read_json
 from riffle.quantities import DASH, format_bytes, format_length
 
 H200 = MEASURED / "h200.json"
@@ -63,7 +64,7 @@ def one_launch(path: Path = ONE_LAUNCH) -> str:
         number = max(entry["run"] for entry in row["forms"].values())
         rows.append([title, str(number + 1), fused, kept, floor, reached])
     runs = [
-        f"{number}. `{run['command']}`: {_tera(run['ceilings']['product'])} TFLOP/s."
+        f"{number}. `{run['command']}`: {run['ceilings']['product'] / 1e12:.0f} TFLOP/s."
         for number, run in enumerate(record["runs"], start=1)
     ]
     about = (
@@ -72,10 +73,6 @@ def one_launch(path: Path = ONE_LAUNCH) -> str:
     )
     heads = ["work", "run", "fused", "fused, gates kept", "floor", "reached"]
     return "\n\n".join([about, "\n".join(runs), table(heads, rows)])
-
-
-def _tera(rate: float) -> str:
-    return f"{rate / 1e12:.0f}"
 
 
 def _speed_row(row: dict[str, Any]) -> list[str]:

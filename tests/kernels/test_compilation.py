@@ -31,17 +31,14 @@ COMPILE = """
 import sys, warnings
 import torch, triton
 from triton.runtime import driver
-from research.bench.kernel_resources import NoDevice
+from research.bench.kernel_resources import NO_DEVICE
 from riffle import ShuffleExchange
 from riffle.kernels import gated_switch
 from riffle.kernels.compilation import compile_passes, dry_run
 from riffle.kernels.plan import KEEP_GATES, plan_network
 
-class NoLauncher(NoDevice):
-    def launcher_cls(self, source, metadata):
-        pass
-
-driver.set_active(NoLauncher())
+NO_DEVICE.launcher_cls = lambda source, metadata: None
+driver.set_active(NO_DEVICE)
 events = []
 triton.knobs.runtime.jit_post_compile_hook = lambda **event: events.append(event["fn"].name.split(".")[-1])
 cpu, half = torch.device("cpu"), torch.bfloat16
