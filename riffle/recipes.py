@@ -45,19 +45,20 @@ def paper(task: str) -> RunConfig:
 def default(task: str) -> RunConfig:
     """What a task is best learned with: inputs of every structure and length up to 64, and weights that carry over.
 
-    Half of the examples are structured, a third is shorter than its bin, and one bin is wider than any input. The
-    learning rate is high, and of the averaged weights the best at, below and beyond the trained length are kept.
-    Where symbols move by a distance that has to be found (``Task.moves``), a third of the inputs start at a random cell
-    and many are a little longer than a power of two; these and sums (``Task.carries``) have two blocks. A task with a
-    longer answer (``Task.reach``) sees some of it cropped, and ``Task.settings`` are what a task sets otherwise.
+    Half of the examples are structured, a third or less is shorter than its bin, and one bin is wider than any input.
+    Of the averaged weights the best at, below and beyond the trained length are kept.
+
+    Three blocks, Muon and a rate that falls at the end learn what has to be ordered, matched or looked up. Where symbols
+    only move by a distance that has to be found (``Task.moves``), and for sums (``Task.carries``), two blocks and AdamW
+    at a high, constant rate are right between powers of two sooner; a third of what moves starts at a random cell, and
+    many inputs are a little longer than a power of two. Where an answer is longer than its input (``Task.reach``), some
+    are cropped. ``Task.settings`` are what a task sets otherwise.
     """
     about = get_task(task)
-    model = ModelConfig(features=128, blocks=2) if about.moves or about.carries else ModelConfig()
+    model = ModelConfig(features=128, blocks=2)
     data = DataConfig(
         bins=(8, 16, 32, 64, 128), longest=64, batch=32, structure=0.5, full=0.3, shorter=0.3, cropped=0.3
     )
-    if about.moves:
-        data = replace(data, full=0.2, shorter=0.2, above=0.3, offset=0.3)
     train = TrainConfig(
         steps=8_000 if about.carries else 6_000,
         learning_rate=0.01,
@@ -67,6 +68,12 @@ def default(task: str) -> RunConfig:
         keep="best",
         evaluate_lengths=(64, 51, 205, 282, 512, 614, 1024),
     )
+    if about.moves:
+        data = replace(data, full=0.2, shorter=0.2, above=0.3, offset=0.3)
+    elif not about.carries:
+        model = replace(model, blocks=3)
+        data = replace(data, full=0.25, shorter=0.25, above=0.15, offset=0.15)
+        train = replace(train, steps=12_000, optimizer="muon", learning_rate=0.005, schedule="stable-decay")
     return override(RunConfig(task=task, model=model, data=data, train=train), about.settings)
 
 

@@ -207,7 +207,8 @@ class Multiply(Multiplication):
     summary = "Multiply two binary numbers."
     settings = (
         *("model.features=384", "model.blocks=2", "model.dropout=0", "data.longest=0", "data.shorter=0.05"),
-        *("train.steps=28000", "train.optimizer=muon", "train.learning_rate=0.0025"),
+        *("data.full=0.3", "data.above=0", "data.offset=0"),
+        *("train.steps=28000", "train.learning_rate=0.0025", "train.schedule=constant"),
     )
     example = ("1011", "110")
     syntax = "type two binary numbers, for example: 1011 110 or '1011*110'"

@@ -211,9 +211,11 @@ class Sort(SymbolTask):
     name = "sort"
     summary = "Sort the symbols in ascending order."
     settings = (
-        *("model.unit=swap-gate", "data.bins=8,16,32,64", "data.batch=64", "data.full=0.5", "data.shorter=0.2"),
-        *("data.structure=0.6", "train.steps=10000", "train.learning_rate=0.0025", "train.schedule=linear"),
-        *("train.weight_decay=0.5", "train.keep=last"),
+        *("model.features=192", "model.blocks=1", "model.unit=swap-gate"),
+        *("data.bins=8,16,32,64", "data.batch=64", "data.full=0.5", "data.shorter=0.2"),
+        *("data.above=0", "data.offset=0"),
+        *("data.structure=0.6", "train.steps=10000", "train.optimizer=adamw", "train.learning_rate=0.0025"),
+        *("train.schedule=linear", "train.weight_decay=0.5", "train.keep=last"),
     )
     splits = SYMBOL_SPLITS
 
