@@ -48,11 +48,11 @@ def default(task: str) -> RunConfig:
     Half of the examples are structured, a third or less is shorter than its bin, and one bin is wider than any input.
     Of the averaged weights the best at, below and beyond the trained length are kept.
 
-    Three blocks, Muon and a rate that falls at the end learn what has to be ordered, matched or looked up. Where symbols
-    only move by a distance that has to be found (``Task.moves``), and for sums (``Task.carries``), two blocks and AdamW
-    at a high, constant rate are right between powers of two sooner; a third of what moves starts at a random cell, and
-    many inputs are a little longer than a power of two. Where an answer is longer than its input (``Task.reach``), some
-    are cropped. ``Task.settings`` are what a task sets otherwise.
+    Three blocks, Muon and a rate that falls at the end learn what has to be ordered, matched or looked up. Where
+    symbols only move by a distance that has to be found (``Task.moves``), and for sums (``Task.carries``), two blocks
+    and AdamW at a high, constant rate are right between powers of two sooner; a third of what moves starts at a random
+    cell, and many inputs are a little longer than a power of two. Where an answer is longer than its input
+    (``Task.reach``), some are cropped. ``Task.settings`` are what a task sets otherwise.
     """
     about = get_task(task)
     model = ModelConfig(features=128, blocks=2)
