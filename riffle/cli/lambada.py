@@ -24,19 +24,7 @@ from riffle.cli.display import (
     progress_bar,
     titled_table,
 )
-from riffle.cli.train import (
-    Features,
-    Graph,
-    ModelName,
-    PrecisionName,
-    Resume,
-    Seed,
-    Show,
-    Steps,
-    Timeout,
-    TrainMessages,
-    train_run,
-)
+from riffle.cli.train import TrainMessages, train_run, with_training_options
 from riffle.quantities import format_percent
 
 if TYPE_CHECKING:
@@ -50,53 +38,27 @@ Placements = Annotated[
 ]
 
 
+@with_training_options
 def train(
     corpus: Annotated[
         Path | None, typer.Option(help="Folder of a prepared corpus.", show_default="data/lambada")
     ] = None,
-    model: ModelName = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Folder of the run.", show_default="runs/lambada, runs/lambada-NAME with --model"),
-    ] = None,
-    steps: Steps = None,
-    features: Features = None,
-    seed: Seed = None,
-    precision: PrecisionName = None,
-    change: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Change any field, e.g. --set data.within=0; see --show.", metavar="KEY=VALUE"),
-    ] = None,
-    show: Show = False,
-    resume: Resume = False,
-    device: Device = "auto",
-    graph: Graph = True,
-    timeout: Timeout = 600,
-    json: Json = False,
+    **options: Any,
 ) -> None:
     """Learn from prepared passages and leave a run folder behind.
 
     The paper's network: two Beneš blocks of 384 maps over 128 positions, for a GPU. A CPU needs a smaller one, such as
     --features 48 --set model.blocks=1 --set data.batch=32 --precision fp32.
     """
-    from riffle.config import override
-    from riffle.recipes import lambada, with_model
-    from riffle.train.run import Run
+    from riffle.recipes import lambada
 
-    folder = out or Path("runs") / (f"lambada-{model}" if model else "lambada")
-    named = {"data.corpus": corpus, "model.kind": model, "model.features": features}
-    named |= {"train.steps": steps, "train.seed": seed, "train.precision": precision}
-    changes = [f"{name}={value}" for name, value in named.items() if value is not None] + (change or [])
-    config = override(Run(folder).config if resume else with_model(lambada(), model), changes)
     messages = TrainMessages(
         command="lambada train",
         metric="passages answered",
         score="{} in {}",
         next_step=lambda run: errors.print(f"Look closer: {program()} lambada eval --run {run.folder}", markup=False),
     )
-    train_run(
-        config, folder, messages, show=show, resume=resume, device=device, graph=graph, timeout=timeout, json=json
-    )
+    train_run(lambada, "lambada", {"data.corpus": corpus}, messages, **options)
 
 
 def evaluate(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import signal
 import time
 from collections.abc import Callable, Mapping
@@ -9,7 +10,7 @@ from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from rich.progress import TextColumn
@@ -27,99 +28,20 @@ from riffle.cli.display import (
     program,
     progress_bar,
 )
+from riffle.config import RunConfig
 from riffle.quantities import format_percent, format_wait
 
 if TYPE_CHECKING:
     import torch
 
-    from riffle.config import RunConfig
     from riffle.train.distributed import RankGroup
     from riffle.train.run import Run
 
 
-ModelName = Annotated[
-    str | None,
-    typer.Option(
-        help="Kind of network; [bold]python -m research[/] in a clone has the paper's rivals.",
-        show_default="shuffle-exchange",
-        metavar="NAME",
-    ),
-]
-Steps = Annotated[int | None, typer.Option(help="Same as --set train.steps=N.")]
-Features = Annotated[int | None, typer.Option(help="Feature maps; same as --set model.features=N.")]
-Seed = Annotated[int | None, typer.Option(help="Same as --set train.seed=N.")]
-PrecisionName = Annotated[str | None, typer.Option(help="auto, fp32, tf32 or bf16; same as --set train.precision=P.")]
-Show = Annotated[bool, typer.Option("--show", help="Print the configuration with its meaning, and stop.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in the folder from its last checkpoint.")]
-Graph = Annotated[bool, typer.Option(help="On a GPU, replay each step as one CUDA graph.")]
 MEASURED_STEPS, MEASURED_SECONDS = 3, 1.0
 """At least so many steps, and so long, tell on a CPU how long a run will take."""
 LONG_SECONDS = 3600.0
 """From here on the smaller recipe is named."""
-Timeout = Annotated[
-    float, typer.Option(help="Under torchrun: how long a process waits for another.", metavar="SECONDS", min=1, max=1e9)
-]
-
-
-def train(
-    task: Annotated[str, typer.Argument(help="Task to learn; [bold]riffle tasks[/] lists them.", metavar="TASK")],
-    recipe: Annotated[
-        str,
-        typer.Option(
-            help="[bold]default[/]: inputs of every structure, for a GPU; [bold]small[/]: two CPU minutes; "
-            "[bold]paper[/]: the paper's network and training."
-        ),
-    ] = "default",
-    model: ModelName = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the run.", show_default="runs/TASK, runs/TASK-NAME with --model")
-    ] = None,
-    steps: Steps = None,
-    features: Features = None,
-    seed: Seed = None,
-    precision: PrecisionName = None,
-    change: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", help="Change any field of the recipe, e.g. --set model.blocks=2; see --show.", metavar="KEY=VALUE"
-        ),
-    ] = None,
-    show: Show = False,
-    resume: Resume = False,
-    device: Device = "auto",
-    graph: Graph = True,
-    timeout: Timeout = 600,
-    json: Json = False,
-) -> None:
-    """Train a network on examples of a task and write a run folder.
-
-    The folder holds config.json, environment.json, metrics.jsonl, checkpoint.safetensors and TensorBoard curves.
-    Ctrl-C saves a checkpoint and stops; [bold]--resume[/] continues from it, to the same result.
-
-    With several GPUs: [bold]torchrun --nproc-per-node 8 -m riffle train TASK[/].
-    Each process takes data.batch examples of every bin, so a step has 8 times as many.
-    """
-    from riffle.config import override
-    from riffle.recipes import RECIPES, with_model
-    from riffle.tasks import get_task
-    from riffle.train.run import Run
-
-    name, make = get_task(task).name, RECIPES[recipe]
-    folder = out or Path("runs") / (f"{name}-{model}" if model else name)
-    named = {"task": task, "model.kind": model, "model.features": features}
-    named |= {"train.steps": steps, "train.seed": seed, "train.precision": precision}
-    changes = [f"{name}={value}" for name, value in named.items() if value is not None] + (change or [])
-    config = override(Run(folder).config if resume else with_model(make(task), model), changes)
-    messages = TrainMessages(
-        command=f"train {task}",
-        metric="symbols / whole sequences right on held-out examples",
-        score="{} at {}",
-        next_step=_print_outcome,
-        recipe="" if resume else recipe,
-    )
-    train_run(
-        config, folder, messages, show=show, resume=resume, device=device, graph=graph, timeout=timeout, json=json
-    )
 
 
 class TrainMessages(NamedTuple):
@@ -140,25 +62,63 @@ class TrainMessages(NamedTuple):
 
 
 def train_run(
-    config: RunConfig,
-    folder: Path,
+    make: Callable[[], RunConfig],
+    name: str,
+    own: dict[str, Any],
     messages: TrainMessages,
     *,
-    show: bool,
-    resume: bool,
-    device: str,
-    graph: bool,
-    timeout: float,
-    json: bool,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="Kind of network; [bold]python -m research[/] in a clone has the paper's rivals.",
+            show_default="shuffle-exchange",
+            metavar="NAME",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the run.", show_default="runs/TASK, runs/TASK-NAME with --model")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help="Same as --set train.steps=N.")] = None,
+    features: Annotated[int | None, typer.Option(help="Feature maps; same as --set model.features=N.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Same as --set train.seed=N.")] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="auto, fp32, tf32 or bf16; same as --set train.precision=P.")
+    ] = None,
+    change: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help="Change any field of the recipe, e.g. --set model.blocks=2; see --show.", metavar="KEY=VALUE"
+        ),
+    ] = None,
+    show: Annotated[bool, typer.Option("--show", help="Print the configuration with its meaning, and stop.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue the run in the folder from its last checkpoint.")
+    ] = False,
+    device: Device = "auto",
+    graph: Annotated[bool, typer.Option(help="On a GPU, replay each step as one CUDA graph.")] = True,
+    timeout: Annotated[
+        float,
+        typer.Option(help="Under torchrun: how long a process waits for another.", metavar="SECONDS", min=1, max=1e9),
+    ] = 600,
+    json: Json = False,
 ) -> None:
-    """Train a run, new or resumed, behind a progress bar, and print where it is; or only show its configuration."""
+    """Train a run, new or resumed, behind a progress bar, and print where it is; or only show its configuration.
+
+    A new run has the configuration that ``make`` gives; ``own`` are the fields that the command's own options set.
+    """
     import torch
 
-    from riffle.config import fields
+    from riffle.config import fields, override
     from riffle.kernels import resolve
+    from riffle.recipes import with_model
     from riffle.train.distributed import RankGroup, RankLost, local_device
     from riffle.train.run import Run, read_metrics
 
+    folder = out or Path("runs") / (f"{name}-{model}" if model else name)
+    named = {**own, "model.kind": model, "model.features": features}
+    named |= {"train.steps": steps, "train.seed": seed, "train.precision": precision}
+    changes = [f"{field}={value}" for field, value in named.items() if value is not None] + (change or [])
+    config = override(Run(folder).config if resume else with_model(make(), model), changes)
     if show and json:
         return print_json(asdict(config))
     if show:
@@ -189,6 +149,48 @@ def train_run(
         kept = f" Kept are the weights after step {Run(folder).weights_step()}." if config.train.keep == "best" else ""
         errors.print(f"The run is in {folder}.{kept}", markup=False, soft_wrap=True)
         messages.next_step(Run(folder))
+
+
+def with_training_options(command: Callable[..., None]) -> Callable[..., None]:
+    """A command that has the options of :func:`train_run` in place of its own ``**options``."""
+    own, shared = (inspect.signature(each, eval_str=True).parameters.values() for each in (command, train_run))
+    options = [each for each in shared if each.kind is each.KEYWORD_ONLY]
+    command.__signature__ = inspect.Signature([*own][:-1] + options)  # type: ignore[attr-defined]
+    return command
+
+
+@with_training_options
+def train(
+    task: Annotated[str, typer.Argument(help="Task to learn; [bold]riffle tasks[/] lists them.", metavar="TASK")],
+    recipe: Annotated[
+        str,
+        typer.Option(
+            help="[bold]default[/]: inputs of every structure, for a GPU; [bold]small[/]: two CPU minutes; "
+            "[bold]paper[/]: the paper's network and training."
+        ),
+    ] = "default",
+    **options: Any,
+) -> None:
+    """Train a network on examples of a task and write a run folder.
+
+    The folder holds config.json, environment.json, metrics.jsonl, checkpoint.safetensors and TensorBoard curves.
+    Ctrl-C saves a checkpoint and stops; [bold]--resume[/] continues from it, to the same result.
+
+    With several GPUs: [bold]torchrun --nproc-per-node 8 -m riffle train TASK[/].
+    Each process takes data.batch examples of every bin, so a step has 8 times as many.
+    """
+    from riffle.recipes import RECIPES
+    from riffle.tasks import get_task
+
+    messages = TrainMessages(
+        command=f"train {task}",
+        metric="symbols / whole sequences right on held-out examples",
+        score="{} at {}",
+        next_step=_print_outcome,
+        recipe="" if options["resume"] else recipe,
+    )
+    name, make = get_task(task).name, RECIPES[recipe]
+    train_run(lambda: make(task), name, {"task": task}, messages, **options)
 
 
 def _print_outcome(run: Run) -> None:
