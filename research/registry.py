@@ -8,9 +8,11 @@ from functools import partial
 from research import optimizers, recipes
 from research.baselines import configs
 from research.tasks import RESEARCH_TASKS
+from research.tasks.fixed import sample_fixed
 from riffle.config import MODELS, BaseModelConfig, ModelEntry
 from riffle.recipes import RECIPES
 from riffle.tasks import TASKS
+from riffle.train.objective import SAMPLERS
 from riffle.train.optim import OPTIMIZERS
 from riffle.train.schedule import SCHEDULES
 
@@ -26,7 +28,7 @@ STANDARD: dict[str, tuple[type[BaseModelConfig], str, bool]] = {
 
 
 def register() -> None:
-    """Add baselines, tasks, recipes, optimisers and schedules; every process that uses some of them calls it once."""
+    """Add baselines, tasks, recipes, optimisers, schedules, training sets; every process that uses one calls it once."""
     neural_gpu, preprint = "research.baselines.neural_gpu:NeuralGPU", "research.baselines.preprint:PreprintNetwork"
     MODELS["dngpu"] = ModelEntry(configs.NeuralGPUConfig, neural_gpu, recipe=recipes.neural_gpu)
     MODELS["preprint"] = ModelEntry(configs.PreprintConfig, preprint, recipe=recipes.preprint_network)
@@ -40,3 +42,4 @@ def register() -> None:
     RECIPES.update({recipe.__name__: recipe for recipe in named})
     OPTIMIZERS.update({"radam": optimizers.RADAM, "adamax": optimizers.ADAMAX})
     SCHEDULES.update({"plateau": optimizers.Plateau, "short-plateau": optimizers.ShortPlateau})
+    SAMPLERS["data.examples"] = sample_fixed

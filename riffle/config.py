@@ -103,7 +103,7 @@ class DataConfig:
     """Fraction of a bin's examples that start at a random cell, their answers with them, where there is room."""
 
     examples: CountOrZero = 0
-    """Examples of a bin that are drawn once and used in all steps; 0 for fresh ones in every step."""
+    """Examples of a bin that are drawn once and used in all steps, in research only; 0 for fresh ones every step."""
 
     @property
     def longest_input(self) -> int:

@@ -29,6 +29,7 @@ RESEARCH = {
     "recipe": ("released", "preprint", "long", "residual", "chomsky"),
     "optimizer": ("radam", "adamax"),
     "schedule": ("plateau", "short-plateau"),
+    "option": ("data.examples",),
 }
 """What ``research``, which only a clone has, adds to the registries; it is named in the answer to an unknown name."""
 

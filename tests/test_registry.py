@@ -25,6 +25,7 @@ from riffle.registry import RESEARCH, NeedsResearch, Registry, unknown
 from riffle.tasks import TASKS, get_task
 from riffle.tasks.sequences import Reverse
 from riffle.train.evaluate import Score
+from riffle.train.objective import SAMPLERS
 from riffle.train.optim import OPTIMIZERS
 from riffle.train.outcome import describe
 from riffle.train.run import Run
@@ -119,11 +120,11 @@ def test_an_unknown_name_is_answered_with_the_nearest_and_all() -> None:
 
 
 def test_the_names_that_research_adds_are_those_of_the_table() -> None:
-    code = "import json, riffle.registry, riffle.config, riffle.tasks, riffle.recipes, riffle.train.optim as o; "
-    code += "import riffle.train.schedule as s; c = riffle.config; print(json.dumps([list(x) for x in "
-    code += "(c.MODELS, riffle.tasks.TASKS, riffle.recipes.RECIPES, o.OPTIMIZERS, s.SCHEDULES)]))"
+    code = "import json, riffle.registry, riffle.config as c, riffle.tasks as t, riffle.recipes as r; "
+    code += "import riffle.train.optim as o, riffle.train.schedule as s, riffle.train.objective as j; print(json.dumps("
+    code += "[list(x) for x in (c.MODELS, t.TASKS, r.RECIPES, o.OPTIMIZERS, s.SCHEDULES, j.SAMPLERS)]))"
     wheel = json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
-    registries = (MODELS, TASKS, RECIPES, OPTIMIZERS, SCHEDULES)
+    registries: tuple[dict[str, Any], ...] = (MODELS, TASKS, RECIPES, OPTIMIZERS, SCHEDULES, SAMPLERS)
     for what, registry, own in zip(RESEARCH, registries, wheel, strict=True):
         assert set(registry) == {*own, *RESEARCH[what]}, what
 

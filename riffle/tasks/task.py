@@ -157,10 +157,6 @@ class Task(ABC):
             inputs_BN = self.splits[split](inputs_BN, generator)
         return inputs_BN
 
-    def data_set(self, examples: int, shortest: int, width: int, *, generator: torch.Generator) -> Batch | None:
-        """Examples that a benchmark prescribes, for ``data.examples``; None where :meth:`draw` is what draws them."""
-        return None
-
 
 DIGITS = "0123456789"
 SHOW_BLANK, SHOW_UNKNOWN, SHOW_SPACE = "_", "?", "␣"

@@ -3,8 +3,6 @@
 # B = batch, N = padded length of a bin, R = candidate rows
 from __future__ import annotations
 
-import functools
-from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -12,26 +10,19 @@ from torch import Tensor
 
 from riffle.config import DataConfig
 from riffle.shuffle import bits
-from riffle.tasks.rows import bernoulli, columns, randint, randint_below, row_lengths, take
+from riffle.tasks.rows import bernoulli, columns, randint_below, row_lengths, take
 from riffle.tasks.task import BLANK, Batch, Task
 
 HELD_OUT_OF = 16
 """One example in this many is held out of training."""
 ALWAYS_TRAINED = 12
 """Examples with fewer symbols are never held out: there are too few different ones."""
-TRAINING_SET = 0
-"""Seed of a fixed training set."""
-DRAWN_AT_ONCE = 2**14
-"""Examples of a fixed training set that are drawn at once, which bounds the memory that takes."""
 Part = Literal["selection", "test"]
 """Held-out examples that choose weights, and those whose accuracy is reported."""
 
 
 def sample_bin(task: Task, data: DataConfig, index: int, batch: int, *, generator: torch.Generator) -> Batch:
     """A training batch of the bin ``data.bins[index]``: examples too long for a smaller bin, and some shorter ones."""
-    if data.examples:
-        rows_B = randint(0, data.examples, (batch,), generator)
-        return Batch(*(part[rows_B].long() for part in training_set(task, data, index, generator.device)))
     width, low = data.bins[index], data.bins[index - 1] + 1 if index else 1
     high = min(width, data.longest_input)
     low = low if low <= high else 1
@@ -45,28 +36,6 @@ def sample_bin(task: Task, data: DataConfig, index: int, batch: int, *, generato
         structured_B1 = bernoulli(data.structure, (batch, 1), generator)
         inputs_BN = torch.where(structured_B1, task.restructure(inputs_BN, generator), inputs_BN)
     return Batch(inputs_BN, task.answer(inputs_BN))
-
-
-@functools.cache
-def training_set(task: Task, data: DataConfig, index: int, device: torch.device) -> Batch:
-    """The fixed training set of a bin, the same in every run: what the task prescribes, or examples drawn once.
-
-    Where held-out examples are drawn, others stand a second time in their place.
-    """
-    generator = torch.Generator(device).manual_seed(TRAINING_SET)
-    smallest = torch.uint8 if max(task.symbols, task.classes) <= 256 else torch.int64
-    shortest = data.bins[index - 1] + 1 if index else 1
-    batch = task.data_set(data.examples, shortest, data.bins[index], generator=generator)
-    if batch is None:
-        fresh, parts = replace(data, examples=0), []
-        for start in range(0, data.examples, DRAWN_AT_ONCE):
-            rows = min(DRAWN_AT_ONCE, data.examples - start)
-            drawn = sample_bin(task, fresh, index, rows, generator=generator)
-            own_B = (~held_out(drawn.inputs)).nonzero()[:, 0]
-            own_B = own_B[torch.arange(rows, device=device) % len(own_B)]
-            parts.append([part[own_B].to(smallest) for part in drawn])
-        batch = Batch(*(torch.cat(each) for each in zip(*parts, strict=True)))
-    return Batch(*(part.to(smallest) for part in batch))
 
 
 def move_right(batch: Batch, fraction: float, *, generator: torch.Generator) -> Batch:

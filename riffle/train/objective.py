@@ -17,7 +17,7 @@ from torch import Tensor
 from riffle.config import BaseModelConfig, LambadaRunConfig, Precision, RunConfig
 from riffle.models.base import SymbolModel, Trainable
 from riffle.models.build import build
-from riffle.registry import load
+from riffle.registry import Registry, load
 from riffle.schema import parse
 from riffle.tasks import get_task
 from riffle.tasks.task import BLANK
@@ -33,6 +33,8 @@ Examples = tuple[Tensor, ...]
 CountCorrect = Callable[[], tuple[Tensor, Tensor]]
 """Counts the correct answers of a batch, and all answers."""
 Result = TypeVar("Result")
+SAMPLERS: Registry[Callable[..., Any]] = Registry("option", {})
+"""What draws a batch in place of :func:`riffle.train.data.sample_bin`, by the option that asks for it."""
 
 
 class Objective(Protocol):
@@ -74,10 +76,10 @@ class SymbolObjective:
         from riffle.train.distributed import SINGLE_PROCESS
 
         data, ranks, blank = self.config.data, self.ranks or SINGLE_PROCESS, self.config.train.blank_weight
-        size = ranks.size
+        size, sample = ranks.size, SAMPLERS["data.examples"] if data.examples else sample_bin
 
         def one_bin(index: int) -> tuple[Tensor, ...]:
-            batch = sample_bin(self.task, data, index, steps * data.batch * size, generator=generator)
+            batch = sample(self.task, data, index, steps * data.batch * size, generator=generator)
             # A fixed training set has no held-out examples.
             trained_R = torch.ones_like(batch.inputs[:, 0]) if data.examples else ~held_out(batch.inputs)
             if data.offset:

@@ -33,7 +33,7 @@ from riffle.shuffle import padded_length
 from riffle.tasks import get_task
 from riffle.tasks.task import BLANK
 from riffle.train.checkpoint import add_prefix, dequantize, read_checkpoint, select_prefix, write_checkpoint
-from riffle.train.objective import make_objective, resolve_precision
+from riffle.train.objective import SAMPLERS, make_objective, resolve_precision
 
 if TYPE_CHECKING:
     from riffle.train.step import TrainStep
@@ -343,6 +343,8 @@ def check_config(config: RunConfig) -> None:
         if not holds:
             raise ValueError(f"{name} must be {expected}, got {quote(values[name])}")
     OPTIMIZERS[train.optimizer], SCHEDULES[train.schedule]  # unknown names are refused
+    if data.examples:  # which only research has
+        SAMPLERS["data.examples"]
     if train.start and not (Path(train.start) / "checkpoint.safetensors").is_file():
         raise ValueError(f"train.start must be the folder of a trained run, got {train.start}")
     with WithoutValues():

@@ -16,7 +16,6 @@ from riffle.train.data import (
     sample_bin,
     sample_held_out,
     sample_lengths,
-    training_set,
 )
 
 BINS = (8, 16, 32)
@@ -224,21 +223,3 @@ def test_held_out_examples_are_as_many_as_asked_where_there_are_none() -> None:
     drawn = sample_held_out(get_task("reverse"), 50, 5, generator=seeded(0))
     assert drawn.inputs.shape == (50, 5)
     assert not held_out(drawn.inputs).any()
-
-
-def test_a_fixed_training_set_is_the_same_in_every_run() -> None:
-    task, data = get_task("parity"), DataConfig(bins=(16,), examples=5)
-    drawn = [sample_bin(task, data, 0, 200, generator=seeded(seed)) for seed in (0, 1)]
-    rows = [set(map(tuple, torch.cat(batch, dim=1).tolist())) for batch in drawn]
-    assert rows[0] == rows[1]
-    assert len(rows[0]) == 5
-    assert all(torch.equal(batch.targets, task.answer(batch.inputs)) for batch in drawn)
-
-
-def test_a_fixed_training_set_has_no_held_out_example() -> None:
-    task, data = get_task("reverse"), DataConfig(bins=(8, 32), examples=3000)
-    batch = training_set(task, data, 1, torch.device("cpu"))
-    assert len(batch.inputs) == 3000
-    assert not held_out(batch.inputs.long()).any()
-    assert torch.equal(batch.targets.long(), task.answer(batch.inputs.long()))
-    assert batch.inputs.unique(dim=0).shape[0] > 2700, "one in sixteen stands twice"
