@@ -9,7 +9,6 @@ import socket
 import stat
 import tempfile
 import time
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -85,12 +84,6 @@ def write_atomically(path: Path, content: bytes) -> None:
 def write_json(path: Path, value: object) -> None:
     """Write a value as indented JSON, atomically."""
     write_atomically(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
-
-
-def compress(content: bytes) -> bytes:
-    """The shorter of two zlib streams, with and without a search for repetitions: quantised weights have none."""
-    huffman = zlib.compressobj(9, zlib.DEFLATED, 15, 9, zlib.Z_HUFFMAN_ONLY)
-    return min(huffman.compress(content) + huffman.flush(), zlib.compress(content, 9), key=len)
 
 
 def refuse_pipe(path: Path) -> None:

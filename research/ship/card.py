@@ -17,7 +17,7 @@ from riffle.quantities import DASH, format_percent
 from riffle.recipes import paper
 from riffle.shuffle import bits
 from riffle.tasks import Task, get_task
-from riffle.tasks.families import FAR, is_far
+from riffle.tasks.families import FAR
 from riffle.train.checkpoint import read_checkpoint
 from riffle.train.evaluate import FACTORS, Score, evaluate, least_accurate, tested_between, with_between
 from riffle.train.outcome import read_scores
@@ -97,8 +97,10 @@ def summarize(runs: Sequence[Sequence[Score]], task: Task, trained: int) -> dict
         return mean(score.symbol_accuracy for score in scores), mean(score.sequence_accuracy for score in scores)
 
     def worst(length: int, *, far: bool) -> Accuracy | None:
-        kinds = (name for name in (*task.splits, *task.families()) if is_far(name) == far or length == trained)
-        means = (average((name, length, False)) for name in kinds)
+        names = [*task.splits, *task.families()]
+        # Those whose carries or runs grow with the input, beyond what trained lengths have.
+        grow = {name for name in names if name.startswith(FAR) or name == "longest-carry"}
+        means = (average((name, length, False)) for name in names if (name in grow) == far or length == trained)
         return min(filter(None, means), key=lambda accuracy: accuracy[::-1], default=None)
 
     asked = [("uniform", length, ("uniform", length, True) in found) for length in ASKED]

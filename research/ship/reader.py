@@ -17,10 +17,10 @@ import torch
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
-from research.ship.quantize import quantize
+from research.ship.quantize import compress, quantize
 from riffle.config import LambadaRunConfig, ModelConfig, PassageDataConfig
 from riffle.environment import read_environment
-from riffle.files import compress, read_json, write_atomically, write_json
+from riffle.files import read_json, write_atomically, write_json
 from riffle.lambada.evaluate import PassageScore, TrainedReader
 from riffle.lambada.train import VOCABULARY_FILE
 from riffle.lambada.vectors import FORMAT, WordVectors

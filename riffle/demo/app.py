@@ -16,16 +16,10 @@ from riffle.demo.solve import MAX_SYMBOLS, LoadedRun, RunCatalogue, alphabet, an
 from riffle.demo.svg import tag
 from riffle.demo.switches import MAX_CELLS, count_layers, show_switches
 
-CONCURRENT = 2
-"""Requests that are computed at the same time; the others wait in the queue."""
-QUEUE_SIZE = 1000
-"""Requests that may wait; one more is refused."""
 SESSIONS = 256
 """Visitors whose state gradio keeps, some 90 KB each; the one not seen for longest is dropped first."""
 FIRST_TASK, FIRST_CELLS, FIRST_ROUTE = "sort", 16, "5 2 7 0 6 3 1 4"
 """What the page shows before anything is typed; the input to solve is longer, see :func:`_long_example`."""
-FIRST_TIMES = 4
-"""How many times the trained length the first input to solve has."""
 QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
 BUSY: dict[str, Any] = {"show_progress": "minimal", "api_visibility": "private"}
 CHOICE: dict[str, Any] = {"show_label": False, "container": False, "min_width": 130, "scale": 1}
@@ -96,7 +90,7 @@ def build_page(catalogue: RunCatalogue) -> gr.Blocks:
 
         gr.api(solve, api_name="solve")  # for programs: what riffle solve --json prints
     page.state_session_capacity = SESSIONS
-    page.queue(max_size=QUEUE_SIZE, default_concurrency_limit=CONCURRENT, api_open=True)
+    page.queue(max_size=1000, default_concurrency_limit=2, api_open=True)  # two compute, 1000 may wait
     return page
 
 
@@ -107,9 +101,8 @@ def _build_solve(catalogue: RunCatalogue, model: gr.Dropdown, trained: LoadedRun
     with gr.Row(elem_classes="actions"):
         go = gr.Button(size="md", value="Solve", variant="primary", elem_id="solve", min_width=130, scale=2)
         another = gr.Button(size="md", value="Random input", elem_id="random", min_width=140, scale=1)
-        length = gr.Dropdown(
-            [(f"length {n}", n) for n in LENGTHS], value=256, label="Length", elem_id="random-length", **CHOICE
-        )
+        sizes = [(f"length {n}", n) for n in LENGTHS]
+        length = gr.Dropdown(sizes, value=256, label="Length", elem_id="random-length", **CHOICE)
     out = gr.HTML(show_answer(trained, example), elem_id="answer", elem_classes="result")
 
     def update_answer(name: str, typed: str) -> str:  # not solve: gradio names endpoints by function
@@ -125,9 +118,7 @@ def _build_solve(catalogue: RunCatalogue, model: gr.Dropdown, trained: LoadedRun
 
 
 def _build_length(catalogue: RunCatalogue, model: gr.Dropdown, trained: LoadedRun) -> list[Any]:
-    gr.HTML(
-        '<p class="lead">How far does it generalise? Choose a length: the model is tried on fresh examples of it.</p>'
-    )
+    gr.HTML('<p class="lead">How far does it generalise? Choose a length: the model is tried on fresh examples.</p>')
     with gr.Row(elem_classes="actions"):
         start, last = LENGTHS.index(256), len(LENGTHS) - 1
         place = gr.Slider(
@@ -227,4 +218,4 @@ def _example(trained: LoadedRun) -> str:
 
 
 def _long_example(trained: LoadedRun) -> str:
-    return random_input(trained.task, min(FIRST_TIMES * trained.trained_length, LENGTHS[-1]), seed=3)
+    return random_input(trained.task, min(4 * trained.trained_length, LENGTHS[-1]), seed=3)

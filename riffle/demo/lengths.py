@@ -38,9 +38,8 @@ def evaluated_points(trained: LoadedRun) -> tuple[list[Score], list[Score]]:
     for point in points:
         if point.split != "uniform":
             hardest[point.length] = min(hardest.get(point.length, point), point, key=lambda each: each.symbol_accuracy)
-    uniform = {
-        point.length: point for point in sorted(points, key=lambda each: each.filled) if point.split == "uniform"
-    }
+    points.sort(key=lambda point: point.filled)
+    uniform = {point.length: point for point in points if point.split == "uniform"}
     return sorted(uniform.values(), key=lambda point: point.length), list(hardest.values())
 
 
@@ -145,6 +144,5 @@ def _describe(trained: LoadedRun, points: Sequence[Score], hardest: Sequence[Sco
     else:
         command = tag("code", escape(f"riffle eval {trained.folder}"))
         facts.append(f"This run has no evaluation yet: {command} draws the whole curve")
-    return legend + tag(
-        "p", " · ".join(facts), class_="facts", data_symbols=measured and f"{measured.symbol_accuracy:.6f}"
-    )
+    accuracy = measured and f"{measured.symbol_accuracy:.6f}"
+    return legend + tag("p", " · ".join(facts), class_="facts", data_symbols=accuracy)

@@ -12,8 +12,6 @@ from riffle.quantities import format_percent
 
 MAX_PASSAGE = 4000
 """Characters of the longest passage."""
-SHOWN = 5
-"""Words that are listed."""
 PASSAGE = (
     "There should have been eleven prisoners, and there were ten. 'Where is Dorrick?' the captain asked. Nobody "
     "answered. He looked into each face, from Halloran at the front to the boy at the end. 'Which of you has seen ___"
@@ -34,7 +32,7 @@ def show_reading(text: str) -> str:
         raise ValueError(f"the passage has {len(text)} characters, and this page reads at most {MAX_PASSAGE}")
     tokens = read_question(text)
     probabilities = load_reader().next_word_probabilities(tokens)
-    best = candidates(tokens, probabilities, SHOWN)
+    best = candidates(tokens, probabilities, 5)
     words = {word: probabilities[word] for word, *_ in candidates(tokens, probabilities, len(tokens))}
     passage = tag("p", [_shade(piece, words) for piece in re.split(r"(\w+)", text)], class_="passage")
     verdict = f"It points at “{escape(best[0].word)}”, {format_percent(best[0].probability)}."

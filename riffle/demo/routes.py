@@ -28,11 +28,9 @@ def show_route(text: str) -> str:
     permutation = parse_permutation(text)
     settings = route(permutation)
     crossed, switches = sum(map(sum, settings)), sum(map(len, settings))
-    facts = [
-        f"<strong>{len(permutation)} messages</strong> through {len(settings)} layers",
-        f"{crossed} of {switches} switches crossed",
-    ]
-    return _draw(permutation, settings) + tag("p", " · ".join(facts), class_="facts")
+    facts = f"<strong>{len(permutation)} messages</strong> through {len(settings)} layers"
+    facts += f" · {crossed} of {switches} switches crossed"
+    return _draw(permutation, settings) + tag("p", facts, class_="facts")
 
 
 def _draw(permutation: Sequence[int], settings: Settings) -> str:

@@ -20,8 +20,6 @@ from riffle.demo.solve import RunCatalogue
 if TYPE_CHECKING:
     import gradio as gr
 
-
-STYLESHEET = Path(__file__).parent / "style.css"
 LOGO = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 64 40">'
     '<g fill="none" stroke-width="4" stroke-linecap="round">'
@@ -186,20 +184,10 @@ def serve(catalogue: RunCatalogue, listening: socket.socket, host: str) -> None:
         Middleware(CORSMiddleware),  # allows no other origin; gradio would allow those of its host
     ]
     with contextlib.redirect_stderr(BoundedLog(sys.stderr)), contextlib.suppress(KeyboardInterrupt):
-        app = gr.mount_gradio_app(
-            fastapi.FastAPI(openapi_url=None, middleware=guards),
-            build_page(catalogue),
-            path="/",
-            theme=theme(),
-            css_paths=STYLESHEET,
-            head=ICON,
-            footer_links=[],
-            run_history=False,
-            ssr_mode=False,
-            pwa=False,
-            mcp_server=False,
-            max_file_size=1,
-            show_error=False,  # gradio's own messages repeat the request
-        )
+        api = fastapi.FastAPI(openapi_url=None, middleware=guards)
+        looks = {"theme": theme(), "css_paths": Path(__file__).parent / "style.css", "head": ICON, "footer_links": []}
+        # Its own error messages would repeat the request.
+        off = dict.fromkeys(("show_error", "run_history", "ssr_mode", "pwa", "mcp_server"), False)
+        app = gr.mount_gradio_app(api, build_page(catalogue), path="/", max_file_size=1, **looks, **off)
         config = uvicorn.Config(app, http=Connection, ws="none", log_level="warning", timeout_graceful_shutdown=1)
         uvicorn.Server(config).run(sockets=[listening])

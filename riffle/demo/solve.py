@@ -117,16 +117,11 @@ def show_answer(trained: LoadedRun, text: str) -> str:
     for got, right in pairs:
         mark = None if got == right else "wrong"
         cells.append(tag("span", f"<b>{escape(got)}</b><i>{escape(right)}</i>", class_=mark))
-    return tag(
-        "section",
-        [
-            tag("p", verdict(solution.correct, wrong, len(pairs), symbols / trained.trained_length), class_="verdict"),
-            tag("div", cells, class_="cells", tabindex=0, role="group", aria_label="The answers, symbol by symbol"),
-        ],
-        class_=f"answer {'right' if solution.correct else 'partly' if 0 < wrong <= len(pairs) / 2 else 'wrong'}",
-        data_output=solution.output,
-        data_expected=solution.expected,
-    )
+    said = verdict(solution.correct, wrong, len(pairs), symbols / trained.trained_length)
+    rows = tag("div", cells, class_="cells", tabindex=0, role="group", aria_label="The answers, symbol by symbol")
+    grade = "right" if solution.correct else "partly" if 0 < wrong <= len(pairs) / 2 else "wrong"
+    answers = {"data_output": solution.output, "data_expected": solution.expected}
+    return tag("section", [tag("p", said, class_="verdict"), rows], class_=f"answer {grade}", **answers)
 
 
 def verdict(correct: bool, wrong: int, symbols: int, times: float) -> str:

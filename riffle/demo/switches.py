@@ -82,9 +82,8 @@ def _draw(task: Task, symbols: Sequence[int], outputs: Sequence[int], traced: Tr
             x, shown = grid.width - EDGE / 2 + 6, task.label(outputs[wire])
             parts.append(grid.text(x, y, shown, class_=f"symbol {'good' if good else 'bad'}"))
     parts.append(grid.captions(layers, upto - 1))
-    return grid.drawing(
-        parts, f"The network on {len(trim(symbols))} symbols, the first {upto} layers coloured", "switches"
-    )
+    label = f"The network on {len(trim(symbols))} symbols, the first {upto} layers coloured"
+    return grid.drawing(parts, label, "switches")
 
 
 def _wires(grid: Grid, layers: Sequence[Layer], upto: int) -> list[str]:

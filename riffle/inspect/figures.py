@@ -18,7 +18,6 @@ from riffle.plots import GRID, INK, LAST_COLOUR, PALETTE, new_figure, style, uni
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-
 WIDTH, LAYER = 8.0, 0.56
 """Inches across a column of layers, and down for each of them."""
 FONT_SIZE = 9

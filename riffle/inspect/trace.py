@@ -103,6 +103,4 @@ def _gates(unit: PairUnit, state_BWD: Tensor, skip_BWD: Tensor | None) -> dict[s
         assert unit.skip_scale is not None
         read_BWD = state_BWD + skip_BWD * unit.skip_scale
     values = unit.gate_values(read_BWD.unflatten(1, (-1, 2)).flatten(2))._asdict()
-    return {
-        name: None if value is None else value.unflatten(-1, (2, -1)).flatten(1, 2) for name, value in values.items()
-    }
+    return {name: None if gate is None else gate.unflatten(-1, (2, -1)).flatten(1, 2) for name, gate in values.items()}

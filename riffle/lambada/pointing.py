@@ -188,8 +188,11 @@ def context_probabilities(
     by_position_BN = torch.zeros(len(rows_B), dataset.positions - 1, device=rows_B.device)
     for number in range(placements):
         batch = dataset.batch(rows_B, (number + 0.5) / placements)
-        log_BN, inside_BN, at_BN = _aligned(_log_probability(model(batch.ids), batch.pointable), batch)
-        by_position_BN += torch.where(inside_BN, log_BN.exp(), 0) / placements
+        log_BN = _log_probability(model(batch.ids), batch.pointable)
+        back_BN = batch.mask_position[:, None] - torch.arange(1, log_BN.shape[1], device=log_BN.device)
+        at_BN = back_BN.clamp(min=0)
+        inside_BN = (back_BN >= 0) & batch.pointable.gather(1, at_BN)
+        by_position_BN += torch.where(inside_BN, log_BN.gather(1, at_BN).exp(), 0) / placements
     words_BN = torch.where(inside_BN, batch.words.gather(1, at_BN), NO_WORD)
     same_BNN = words_BN[:, :, None] == words_BN[:, None, :]
     by_word_BN = (same_BNN * by_position_BN[:, None, :]).sum(dim=2)
@@ -232,13 +235,6 @@ def predict_answers(
 
 def _log_probability(score_BN: Tensor, pointable_BN: Tensor) -> Tensor:
     return score_BN.float().masked_fill(~pointable_BN, MASKED_SCORE).log_softmax(dim=1)
-
-
-def _aligned(value_BN: Tensor, batch: PassageBatch) -> tuple[Tensor, Tensor, Tensor]:
-    """Values of positions counted back from the mask, whether a word is there, and its position, ``[B, N - 1]``."""
-    at_BN = batch.mask_position[:, None] - torch.arange(1, value_BN.shape[1], device=value_BN.device)
-    inside_BN, at_BN = at_BN >= 0, at_BN.clamp(min=0)
-    return value_BN.gather(1, at_BN), inside_BN & batch.pointable.gather(1, at_BN), at_BN
 
 
 def _uniform(chosen_BN: Tensor) -> Tensor:

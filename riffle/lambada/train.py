@@ -34,10 +34,6 @@ from riffle.train.objective import CountCorrect, Examples, autocast
 
 VOCABULARY_FILE = "words.safetensors"
 """The file of a run with its vocabulary and word vectors."""
-EVALUATION_PASSAGES = 4096
-"""Passages of the validation split in an evaluation during training."""
-SIMILAR_WORDS = 8
-"""Similar words that a word can be renamed to."""
 
 
 class PointerObjective:
@@ -166,17 +162,12 @@ class PointerObjective:
                 examples = examples[: math.ceil(data.share * len(examples))]
             if not len(examples):
                 raise ValueError(f"{self.corpus.folder} has no passages in {split!r}: prepare it with other filters")
-            if split == "validation":
-                examples = examples[:: max(1, len(examples) // EVALUATION_PASSAGES)]
-            self._datasets[split] = PassageDataset(
-                self._stream,
-                examples,
-                self.vocabulary,
-                self.lookup,
-                self.positions,
-                flatten=data.flatten if trained else 0.0,
-                similar_VS=self._similar if trained and data.rename else None,
-            )
+            if split == "validation":  # some 4096 passages in an evaluation during training
+                examples = examples[:: max(1, len(examples) // 4096)]
+            words = self.vocabulary, self.lookup, self.positions
+            flatten, similar_VS = data.flatten if trained else 0.0, self._similar if trained and data.rename else None
+            dataset = PassageDataset(self._stream, examples, *words, flatten=flatten, similar_VS=similar_VS)
+            self._datasets[split] = dataset
         return self._datasets[split]
 
     @cached_property
@@ -187,8 +178,7 @@ class PointerObjective:
     def _similar(self) -> Tensor:
         known_VT = torch.from_numpy(self.vectors.table).to(self.device)
         first = self.vocabulary.first_known
-        similar_VS = first + nearest_words(known_VT, SIMILAR_WORDS)
-        return F.pad(similar_VS, (0, 0, first, 0), value=-1)
+        return F.pad(first + nearest_words(known_VT, 8), (0, 0, first, 0), value=-1)
 
     @cached_property
     def lookup(self) -> Tensor:

@@ -19,8 +19,6 @@ from riffle.files import write_atomically
 
 FORMAT = "riffle-vectors-1"
 ROWS_AT_ONCE = 4096
-MOST_BYTES = 2**30
-"""Bytes of a zlib stream at most: a damaged or hostile file is not inflated without end."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,8 @@ def _bytes(file: Any, name: str) -> NDArray[np.uint8]:
     """A tensor of a file, or the bytes that the file has as a zlib stream."""
     if f"{name}.zlib" not in file.keys():  # noqa: SIM118, it is no dict
         return file.get_tensor(name)
-    content = zlib.decompressobj().decompress(file.get_tensor(f"{name}.zlib").tobytes(), MOST_BYTES)
+    stream = file.get_tensor(f"{name}.zlib").tobytes()
+    content = zlib.decompressobj().decompress(stream, 2**30)  # a hostile file is not inflated without end
     return np.frombuffer(content, dtype=np.uint8)
 
 

@@ -24,7 +24,6 @@ FIRST_OOV = 2
 """The id of the first out-of-vocabulary word of a passage; the next different one has the next id."""
 PLAIN_MARKS = {"``": '"', "''": '"', "`": "'", "-lrb-": "(", "-rrb-": ")", "-lsb-": "[", "-rsb-": "]", "--": "—"}
 """Penn Treebank marks as plain text has them, for word tables that were trained on plain text."""
-STATISTICS_WORDS = 1000
 ROWS_AT_ONCE = 4096
 
 
@@ -183,7 +182,7 @@ class FrozenWords(nn.Module):
             raise ValueError("the table has vectors without numbers: make it again")
         generator = torch.Generator().manual_seed(0)
         # Statistics of the most common words only, so that a shortened table gives the same OOV vectors.
-        deviation, mean = torch.std_mean(known[:STATISTICS_WORDS].float(), dim=0, correction=0)
+        deviation, mean = torch.std_mean(known[:1000].float(), dim=0, correction=0)
         oov = torch.randn(vocabulary.oov_ids, width, generator=generator) * deviation + mean
         special = torch.zeros(FIRST_OOV, width)  # the learned vector of the mask is added in forward
         rows = torch.cat([special.half(), oov.half(), known])

@@ -28,7 +28,6 @@ from riffle.shuffle import SHUFFLES, Layer, bits
 if TYPE_CHECKING:
     from riffle.nn.network import ShuffleExchange
 
-
 State = TypeVar("State")
 RunLayer = Callable[[int, Any, State, Any], tuple[State, Any]]
 """``run_layer(index, layer, state, skip)`` returns the next state and the layer's input, to be kept where a later layer

@@ -81,9 +81,8 @@ class Graphed(nn.Module):
     def _record(self, x: Tensor) -> Recording:
         static = x.clone()
         # What autocast keeps from one run to the next would be outside the recording.
-        autocast = torch.autocast(
-            "cuda", torch.get_autocast_dtype("cuda"), enabled=torch.is_autocast_enabled("cuda"), cache_enabled=False
-        )
+        dtype, enabled = torch.get_autocast_dtype("cuda"), torch.is_autocast_enabled("cuda")
+        autocast = torch.autocast("cuda", dtype, enabled=enabled, cache_enabled=False)
         with torch.cuda.device(x.device), autocast:
             self._pool = self._pool or torch.cuda.graph_pool_handle()
             graph, output = capture(lambda: self.module(static), pool=self._pool)
@@ -106,7 +105,6 @@ class Graphed(nn.Module):
         return {**super().__getstate__(), "_recordings": OrderedDict(), "_pool": None, "_weights": []}
 
     def extra_repr(self) -> str:
-        """The arguments the module was built with."""
         return f"max_graphs={self.max_graphs}"
 
 

@@ -98,7 +98,6 @@ def _hub_class(ours: Any) -> Any:
         _load_as_pickle = ours._load_as_pickle
 
         def generate_model_card(self, *args: Any, **kwargs: Any) -> Any:
-            """The card that is saved beside the weights, README.md."""
             return super().generate_model_card(*args, **kwargs, kind=ours.__name__)
 
     return Hub

@@ -20,6 +20,8 @@ from riffle.shuffle import SHUFFLES, bits
 if TYPE_CHECKING:
     from riffle.nn.network import ShuffleExchange
 
+Skips = tuple[Tensor, ...] | None
+
 
 def run_merged(network: ShuffleExchange, xs_BND: Sequence[Tensor]) -> list[Tensor]:
     """Run batches of sequences of one even length each, layers that share a unit together."""
@@ -31,14 +33,11 @@ def run_merged(network: ShuffleExchange, xs_BND: Sequence[Tensor]) -> list[Tenso
     groups = LengthGroups(sequences, lengths, [dropout_rate(network, k) for k in ks])
     layers = (merge.__wrapped__ if torch.compiler.is_compiling() else merge)(tuple(network.layers(k) for k in ks))
 
-    def run_layer(
-        index: int, layer: MergedLayer, cells: GroupedCells, skips: tuple[Tensor, ...] | None
-    ) -> tuple[GroupedCells, Tensor]:
+    def run_layer(index: int, layer: MergedLayer, cells: GroupedCells, skips: Skips) -> tuple[GroupedCells, Tensor]:
         x_CD = cells.take(layer.first, layer.end)
         skip_CD = cells.skip_input(layer, layers, skips)
-        groups_here = groups.select(layer.first, layer.end)
-        y_CD = _switch(network, x_CD, layer.unit, layer.shuffle, skip_CD, groups_here)
-        cells.put(layer.first, layer.end, y_CD)
+        here = groups.select(layer.first, layer.end)
+        cells.put(layer.first, layer.end, _switch(network, x_CD, layer.unit, layer.shuffle, skip_CD, here))
         return cells, x_CD
 
     cells = GroupedCells([concatenate([xs_BND[index].flatten(0, 1) for index in group]) for group in members])
@@ -89,9 +88,7 @@ class GroupedCells:
         before = [piece for piece in self.pieces if piece[0] < first]
         self.pieces = [*before, (first, end, x_CD), *self.pieces[len(before) :]]
 
-    def skip_input(
-        self, layer: MergedLayer, layers: Sequence[MergedLayer], skips: tuple[Tensor, ...] | None
-    ) -> Tensor | None:
+    def skip_input(self, layer: MergedLayer, layers: Sequence[MergedLayer], skips: Skips) -> Tensor | None:
         """What a layer's skip connection adds, from the inputs of the ``layers`` that ``layer.skip`` names."""
         if layer.skip is None or skips is None:
             return None

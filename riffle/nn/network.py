@@ -119,19 +119,13 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
         if blocks < 1:
             raise ValueError(f"blocks must be at least 1, got {blocks}")
         if not (0 <= dropout < 1 and 0 <= noise < math.inf):
-            raise ValueError(
-                f"dropout must lie in [0, 1) and noise be at least 0 and finite, got {dropout} and {noise}"
-            )
+            raise ValueError(f"dropout must lie in [0, 1) and noise be at least 0, finite, got {dropout} and {noise}")
         if dropout and noise:
             raise ValueError("noise replaces dropout: set one of the two to 0")
         if (sharing == "none") != (length is not None):
-            raise ValueError(
-                'sharing="none" has a unit per layer and needs length=, every other sharing runs any length'
-            )
+            raise ValueError('sharing="none" has a unit per layer, needs length=; every other sharing runs any length')
         if pad == "even" and not unit_class.benes:
-            raise ValueError(
-                f'unit "{unit}" needs pad="power": its unriffles bring the cells home at powers of two only'
-            )
+            raise ValueError(f'unit "{unit}" needs pad="power": its unriffles bring cells home at powers of two only')
         self.features, self.blocks, self.sharing, self.unit, self.norm = features, blocks, sharing, unit, norm
         self.benes, self.skips, self.pad = unit_class.benes, unit_class.skips, pad
         self.dropout, self.noise, self.length, self.order, self.backend = dropout, noise, length, order, backend
@@ -346,7 +340,6 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
         return net
 
     def extra_repr(self) -> str:
-        """The arguments the network was built with."""
         norm = f", norm={self.norm!r}" if UNITS[self.unit].norms else ""
         pad = "" if self.pad == "power" else f", pad={self.pad!r}"
         return f"{self.features}, blocks={self.blocks}, sharing={self.sharing!r}, unit={self.unit!r}{norm}{pad}"

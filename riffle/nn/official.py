@@ -42,9 +42,7 @@ def read_variables(variables: Mapping[str, Any], blocks: int | None = None) -> t
         if match and match["what"].rsplit("/")[-1] in PARTS:
             units.setdefault(match["layer"], {})[match["what"]] = torch.as_tensor(array)
     if not units:
-        raise ValueError(
-            "no variable of a shuffle-exchange network, such as 'steps_shuffle_exchange/last/g/CvK', found"
-        )
+        raise ValueError("no variable of a shuffle-exchange network, like 'steps_shuffle_exchange/last/g/CvK', found")
     residual = any("residual" in parts for parts in units.values())
     state: dict[str, Tensor] = {}
     for layer, parts in units.items():
@@ -68,14 +66,11 @@ def read_model(variables: Mapping[str, Any], blocks: int | None = None) -> tuple
     """
     arguments, network = read_variables(variables, blocks)
     if arguments.pop("order", None) is None:
-        raise ValueError(
-            "these variables are of a residual network, of which ShuffleExchange.from_official reads the network alone"
-        )
+        raise ValueError("a residual network is read by ShuffleExchange.from_official, without embedding and output")
     outside = {re.sub(r"^.*?(?=embedding|output/)|:0$", "", name): array for name, array in variables.items()}
     try:
-        embedding_SD, output_DC, output_C = (
-            torch.as_tensor(outside[name]) for name in ("embedding", "output/CvK", "output/CvB")
-        )
+        names = ("embedding", "output/CvK", "output/CvB")
+        embedding_SD, output_DC, output_C = (torch.as_tensor(outside[name]) for name in names)
     except KeyError as error:
         raise ValueError(f"these variables lack {error}, which a whole model has beside its network") from None
     half = arguments["features"] // 2

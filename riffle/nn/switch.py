@@ -24,12 +24,6 @@ from riffle.kernels.reference import (
 
 GATE_BIAS = 0.5
 """Where the biases of reset and update gates start: sigmoid(0.5) = 0.62 of a cell is copied at first."""
-SKIP_SCALE = 0.5
-"""Where the learnable scale of a skip connection starts."""
-RESIDUAL = 0.9
-"""The part of a cell that a residual unit keeps at first."""
-CANDIDATE_BIAS = 0.01
-"""The largest initial bias of a residual unit's candidate; none is 0, since zeros cannot be normalised."""
 
 
 class GateValues(NamedTuple):
@@ -80,7 +74,7 @@ class PairUnit(nn.Module):
     def reset_parameters(self) -> None:
         """Set the parameters to their initial values."""
         if self.skip_scale is not None:
-            nn.init.constant_(self.skip_scale, SKIP_SCALE)
+            nn.init.constant_(self.skip_scale, 0.5)
 
     def pairs(self, s_PE: Tensor, skip_PE: Tensor | None) -> Tensor:
         """The unit's mathematics on pairs of cells side by side."""
@@ -114,7 +108,6 @@ class PairUnit(nn.Module):
         return self.pairs(s_BPE, skip_BPE).unflatten(-1, (2, -1)).flatten(-3, -2)
 
     def extra_repr(self) -> str:
-        """The arguments the unit was built with."""
         return f"{self.features}, skip={self.skip_scale is not None}"
 
 
@@ -200,7 +193,6 @@ class SwitchUnit(PairUnit):
         return [*self.weights(), *([] if self.skip_scale is None else [self.skip_scale])]
 
     def extra_repr(self) -> str:
-        """The arguments the unit was built with."""
         return super().extra_repr() + ("" if self.swap else ", swap=False")
 
 
@@ -239,7 +231,6 @@ class SwapGateUnit(SwitchUnit):
         nn.init.zeros_(self.swap_gate.bias)
 
     def pairs(self, s_PE: Tensor, skip_PE: Tensor | None) -> Tensor:
-        """The gated unit with the gate's choice in place of swapHalf."""
         read_PE = s_PE if skip_PE is None else s_PE + skip_PE
         straight_PE = torch.sigmoid(self.swap_gate(read_PE))
         swapped_PE = torch.cat(s_PE.chunk(2, dim=-1)[::-1], dim=-1)
@@ -350,14 +341,13 @@ class ResidualUnit(PairUnit):
         for matrix in (self.hidden_weight, self.candidate_weight):
             nn.init.xavier_uniform_(matrix)
         nn.init.zeros_(self.hidden_bias)
-        nn.init.uniform_(self.candidate_bias, 0, CANDIDATE_BIAS)
-        nn.init.constant_(self.residual, math.log(RESIDUAL / (1 - RESIDUAL)) / 2)
+        nn.init.uniform_(self.candidate_bias, 0, 0.01)  # zeros cannot be normalised
+        nn.init.constant_(self.residual, math.log(0.9 / (1 - 0.9)) / 2)
 
     def weights(self) -> ResidualWeights:
         """The parameters as the kernels take them."""
-        return ResidualWeights(
-            self.hidden_weight, self.hidden_bias, self.candidate_weight, self.candidate_bias, self.residual
-        )
+        hidden = self.hidden_weight, self.hidden_bias
+        return ResidualWeights(*hidden, self.candidate_weight, self.candidate_bias, self.residual)
 
     def pairs(self, s_PE: Tensor, skip_PE: Tensor | None) -> Tensor:
         assert skip_PE is None, "this unit has no skip connection"
@@ -375,7 +365,6 @@ class ResidualUnit(PairUnit):
         return self.residual
 
     def extra_repr(self) -> str:
-        """The arguments the unit was built with."""
         return f"{self.features}, norm={self.norm!r}"
 
 

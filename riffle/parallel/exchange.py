@@ -141,9 +141,7 @@ class RowSegment(NamedTuple):
     """The index of the first of them among all cells of the rank."""
 
 
-def make_redistribution(
-    sizes: Sequence[int], cells: int, rank: int, ranks: int, device: torch.device
-) -> Redistribution:
+def make_redistribution(sizes: list[int], cells: int, rank: int, ranks: int, device: torch.device) -> Redistribution:
     """From the input, with ``cells`` of every row on a rank, to where the groups run: one group after the other."""
     groups = group_rows(sizes, ranks)
     before = [_input_segments(len(sizes), cells, each) for each in range(ranks)]

@@ -65,10 +65,6 @@ def shard_schedule(layers: tuple[Layer, ...], k: int, p: int) -> tuple[ShardedLa
     return tuple(sharded)
 
 
-Exchange = Callable[[Tensor], Tensor]
-"""Swaps the bits that number the ranks with the highest bits of the place."""
-
-
 @dataclass
 class RotatedCells:
     """The cells of a rank between layers, shuffled so that adjacent ones differ in bit ``lowest`` of the place."""
@@ -82,7 +78,7 @@ class RotatedCells:
         self.lowest = bit
 
 
-def sharded_layer(switch: SwitchLayer, exchange: Exchange) -> RunLayer[RotatedCells]:
+def sharded_layer(switch: SwitchLayer, exchange: Callable[[Tensor], Tensor]) -> RunLayer[RotatedCells]:
     """How to run a layer: it joins adjacent cells, and a shuffle of the rank's own cells follows."""
 
     def run_layer(
@@ -136,9 +132,7 @@ class SequenceSharding:
         self._check_agreement(network, x_BND, lengths)
         self._check_cells(x_BND.shape[1])
         if lengths is not None and network.pad == "even":
-            raise ValueError(
-                'sharded rows of different lengths run at powers of two: build the network with pad="power"'
-            )
+            raise ValueError('sharded rows of several lengths run at powers of two: build the network with pad="power"')
         if lengths is None:
             return self._run_spread(network, x_BND)
         return self._run_rows(network, x_BND, checked_lengths(lengths, x_BND.shape[0], x_BND.shape[1] * self.ranks))

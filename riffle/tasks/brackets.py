@@ -113,8 +113,6 @@ SHAPES: dict[str, Heights] = {
 
 BRACKETS = "()[]{}<>"
 UNBALANCED, BALANCED = 1, 2
-CORRUPTIONS = 4
-"""Attempts to unbalance a row by random brackets, of which one in ten fails; then the first bracket is replaced."""
 
 
 class BracketTask(Task):
@@ -140,9 +138,7 @@ class BracketTask(Task):
 
     def restructure(self, inputs_BN: Tensor, generator: torch.Generator) -> Tensor:
         lengths_B, width = row_lengths(inputs_BN), inputs_BN.shape[1]
-        opens_BN, kind_BN = (
-            structured_values(values, lengths_B[:, None], width, generator) for values in (2, self.kinds)
-        )
+        opens_BN, kind_BN = (structured_values(high, lengths_B[:, None], width, generator) for high in (2, self.kinds))
         return self.nest(lengths_B, opens_BN > 0, kind_BN, generator)
 
     @property
@@ -184,7 +180,7 @@ class Dyck(BracketTask):
         heights_BM = torch.minimum(heights_BM, even_B[:, None] - columns(heights_BM))  # the rest closes what is open
         rows_BN = brackets_of(heights_BM, even_B, kind_BN)
         corrupt_B = bernoulli(0.5, (batch,), generator)
-        for _ in range(CORRUPTIONS):
+        for _ in range(4):  # one attempt in ten fails; then the first bracket is replaced
             corrupted_BN = self.corrupt(rows_BN, even_B, generator)
             rows_BN = torch.where((corrupt_B & balanced(rows_BN))[:, None], corrupted_BN, rows_BN)
         first_N = columns(rows_BN) == 0

@@ -25,11 +25,6 @@ FAR = "far-"
 """Begins the name of a family with carries or runs over more than 31 positions, the most that 64 cells have."""
 
 
-def is_far(name: str) -> bool:
-    """Whether carries or runs of a worst case or family grow with the input, beyond what trained lengths have."""
-    return name.startswith(FAR) or name == "longest-carry"
-
-
 SYMBOL_SPLITS: dict[str, Split] = {
     "all-equal": lambda rows_BN, generator: torch.where(rows_BN == BLANK, BLANK, rows_BN[:, :1]),
     "sorted": lambda rows_BN, generator: sort_rows(rows_BN),

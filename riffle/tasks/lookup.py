@@ -53,10 +53,8 @@ class Search(PairTask):
             where = {"nowhere": -1, "first": 0, "last": lengths_B1 - 3}.get(place, column_N)
             return torch.where(key_BN & (column_N == where), wanted_B1, other_BN)
 
-        places: dict[str, Split] = {
-            place: partial(asked, place) for place in ("nowhere", "first", "last", "everywhere")
-        }
-        return places | super().families()
+        places = ("nowhere", "first", "last", "everywhere")
+        return {place: partial(asked, place) for place in places} | super().families()
 
     def answer(self, inputs_BN: Tensor) -> Tensor:
         column_N = columns(inputs_BN)

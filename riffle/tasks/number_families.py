@@ -46,9 +46,7 @@ def shares(absorb: float, make: float) -> Operands:
     """Columns that absorb and make carries in given shares; the others pass them on."""
 
     def family(base: int, column_BN: Tensor, digits_B1: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        absorb_BN, make_BN = (
-            bernoulli(share, (*column_BN.shape,), generator) for share in (absorb, make / (1 - absorb))
-        )
+        absorb_BN, make_BN = (bernoulli(rate, (*column_BN.shape,), generator) for rate in (absorb, make / (1 - absorb)))
         return summands(base, torch.where(absorb_BN, ABSORB, torch.where(make_BN, MAKE, PASS)), generator)
 
     return family
@@ -91,16 +89,14 @@ def numbers(a: Callable[..., Tensor], b: Callable[..., Tensor]) -> Operands:
 
 def short(base: int, column_BN: Tensor, digits_B1: Tensor, generator: torch.Generator) -> Tensor:
     """Zeros from a random digit on."""
-    return torch.where(
-        column_BN <= randint_below(digits_B1, generator), any_values(base, column_BN, digits_B1, generator), 0
-    )
+    last_B1 = randint_below(digits_B1, generator)
+    return torch.where(column_BN <= last_B1, any_values(base, column_BN, digits_B1, generator), 0)
 
 
 def trailing_zeros(base: int, column_BN: Tensor, digits_B1: Tensor, generator: torch.Generator) -> Tensor:
     """Zeros up to a random digit."""
-    return torch.where(
-        column_BN < randint_below(digits_B1, generator), 0, any_values(base, column_BN, digits_B1, generator)
-    )
+    first_B1 = randint_below(digits_B1, generator)
+    return torch.where(column_BN < first_B1, 0, any_values(base, column_BN, digits_B1, generator))
 
 
 def constant(digit: int) -> Callable[..., Tensor]:
@@ -145,9 +141,8 @@ def alternating_bits(base: int, column_BN: Tensor, digits_B1: Tensor, generator:
 
 def repeated(base: int, column_BN: Tensor, digits_B1: Tensor, generator: torch.Generator) -> Tensor:
     """A random block of 2 to 8 digits, repeated."""
-    return take(
-        any_values(base, column_BN, digits_B1, generator), column_BN % randint(2, 9, (len(column_BN), 1), generator)
-    )
+    values_BN = any_values(base, column_BN, digits_B1, generator)
+    return take(values_BN, column_BN % randint(2, 9, (len(column_BN), 1), generator))
 
 
 def equal(base: int, column_BN: Tensor, digits_B1: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -245,9 +240,7 @@ MULTIPLICATION_CASES = {**BINARY_CASES, "alternating": numbers(alternating_bits,
 """Worst cases of binary products."""
 
 
-def number_splits(
-    operands: dict[str, Operands], base: int, separator: int, limit: int | None = None
-) -> dict[str, Split]:
+def number_splits(cases: dict[str, Operands], base: int, separator: int, limit: int | None = None) -> dict[str, Split]:
     """Splits that replace the digits of both numbers; with a limit, carries pass at most so many columns."""
 
     def split(family: Operands, rows_BN: Tensor, generator: torch.Generator) -> Tensor:
@@ -257,7 +250,7 @@ def number_splits(
             a_BN, b_BN = limit_passing(base, limit, a_BN, b_BN, generator)
         return replace_operands(rows_BN, separator, a_BN, b_BN)
 
-    return {name: partial(split, family) for name, family in operands.items()}
+    return {name: partial(split, family) for name, family in cases.items()}
 
 
 def sum_families(base: int, separator: int) -> dict[str, Split]:

@@ -38,9 +38,8 @@ def skewed_values(values: int, shape: tuple[int, int], generator: torch.Generato
 def mostly_one_value(rows_BN: Tensor, generator: torch.Generator) -> Tensor:
     """Rows with most cells set to their first value; the share that stays is log-uniform between 1 / N and 1."""
     batch, width = rows_BN.shape
-    return torch.where(
-        bernoulli(width ** -rand((batch, 1), generator), (batch, width), generator), rows_BN, rows_BN[:, :1]
-    )
+    stays_BN = bernoulli(width ** -rand((batch, 1), generator), (batch, width), generator)
+    return torch.where(stays_BN, rows_BN, rows_BN[:, :1])
 
 
 def nearly_sorted(rows_BN: Tensor, lengths_B1: Tensor, generator: torch.Generator) -> Tensor:

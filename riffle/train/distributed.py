@@ -135,9 +135,7 @@ class RankGroup:
 
         checksum = weights_checksum(tensors)
         if self.all_reduce_max(checksum) != -self.all_reduce_max(-checksum):
-            raise ValueError(
-                "the ranks have different weights or training states: let all of them see the same run folder"
-            )
+            raise ValueError("the ranks have different weights or training states: let all see the same run folder")
 
     def gather(self, own: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Every rank's named tensors: those of rank 0 under their names, those of rank r under ``name.r``."""

@@ -38,7 +38,6 @@ from riffle.train.objective import SAMPLERS, make_objective, resolve_precision
 if TYPE_CHECKING:
     from riffle.train.step import TrainStep
 
-
 TRAINED_PREFIXES = ("best.model.", "average.", "model.")
 """Prefixes of weights in a checkpoint; the first that occurs marks those of the trained model."""
 OWNED_FILES = ("config.json", "environment.json", "metrics.jsonl", "checkpoint.safetensors", "words.safetensors")
@@ -50,6 +49,7 @@ class Run:
 
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)
+        self.config_path, self.checkpoint = self.folder / "config.json", self.folder / "checkpoint.safetensors"
         self.lock: FolderLock | None = None
         """Ownership of the folder, from :meth:`create` or :meth:`resume` to the end of the training."""
         if not self.folder.is_dir():
@@ -59,25 +59,11 @@ class Run:
         if not self.config_path.is_file():
             raise FileNotFoundError(f"{self.folder} is no run folder: it has no config.json")
 
-    @property
-    def config_path(self) -> Path:
-        """The file of the configuration."""
-        return self.folder / "config.json"
-
-    @property
-    def checkpoint(self) -> Path:
-        """The file of weights and training state."""
-        return self.folder / "checkpoint.safetensors"
-
     @cached_property
     def config(self) -> RunConfig:
         """The configuration."""
-        return read_checked(
-            self.config_path,
-            lambda: run_config_from_dict(parse_json(read_text(self.config_path))),
-            "configuration of a run",
-            "restore it or train again",
-        )
+        path, what, remedy = self.config_path, "configuration of a run", "restore it or train again"
+        return read_checked(path, lambda: run_config_from_dict(parse_json(read_text(path))), what, remedy)
 
     @classmethod
     def create(cls, folder: Path, config: RunConfig) -> Run:
@@ -119,9 +105,7 @@ class Run:
         evaluated = self.checkpoint.exists() and bool(read_checkpoint(self.checkpoint, "best.step"))
         changed = training_differences(self.config, config, evaluated=evaluated)
         if changed:
-            lines = "; ".join(
-                f"{name} is {quote(old)} there and {quote(new)} here" for name, (old, new) in changed.items()
-            )
+            lines = "; ".join(f"{name} is {quote(a)} there and {quote(b)} here" for name, (a, b) in changed.items())
             raise ValueError(f"{self.folder} belongs to another configuration: {lines}")
 
     def saved_step(self) -> int:
@@ -229,9 +213,7 @@ def _refuse_used(folder: Path) -> None:
     if folder.exists():
         if (folder / LOCK_FILE).exists():
             FolderLock(folder).release()  # refused by a living owner, whom the message names
-        raise FileExistsError(
-            f"{folder} exists already: continue it with --resume, or choose another folder with --out"
-        )
+        raise FileExistsError(f"{folder} exists already: continue it with --resume, or choose another one with --out")
 
 
 def find_runs(root: Path, tasks: Container[str]) -> Iterator[Run]:
