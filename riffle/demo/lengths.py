@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
 from html import escape
 
 import torch
@@ -72,9 +71,7 @@ def show_lengths(trained: LoadedRun, length: int, *, live: bool = True) -> str:
     return drawing + _describe(trained, points, hardest, measured)
 
 
-def _draw(
-    points: Sequence[Score], hardest: Sequence[Score], measured: Score | None, chosen: int, trained_length: int
-) -> str:
+def _draw(points: list[Score], hardest: list[Score], measured: Score | None, chosen: int, trained_length: int) -> str:
     """Accuracy over length: symbols solid, sequences dashed, worst cases dotted, the measurement as diamonds."""
     parts = [_axes(trained_length), tag("path", d=f"M{_x(chosen):g} {TOP}V{HEIGHT - BOTTOM}", class_="chosen")]
     for name, line in (("hardest", hardest), ("sequences", points), ("symbols", points)):
@@ -122,7 +119,7 @@ def _y(share: float) -> float:
     return TOP + (1 - share) * (HEIGHT - TOP - BOTTOM)
 
 
-def _describe(trained: LoadedRun, points: Sequence[Score], hardest: Sequence[Score], measured: Score | None) -> str:
+def _describe(trained: LoadedRun, points: list[Score], hardest: list[Score], measured: Score | None) -> str:
     """The legend, the measurement in words, and where the curve comes from."""
     keys = {"symbols": "symbols right", "sequences": "whole sequences right"}
     keys |= {"hardest": "symbols right, worst case"} if hardest else {}

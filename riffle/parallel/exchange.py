@@ -144,7 +144,8 @@ class RowSegment(NamedTuple):
 def make_redistribution(sizes: list[int], cells: int, rank: int, ranks: int, device: torch.device) -> Redistribution:
     """From the input, with ``cells`` of every row on a rank, to where the groups run: one group after the other."""
     groups = group_rows(sizes, ranks)
-    before = [_input_segments(len(sizes), cells, each) for each in range(ranks)]
+    held = [range(each * cells, (each + 1) * cells) for each in range(ranks)]
+    before = [{row: RowSegment(addresses, row * cells) for row in range(len(sizes))} for addresses in held]
     after = [_group_segments(groups, each) for each in range(ranks)]
     sent = [_shared_cells(before[rank], other, sizes) for other in after]
     received = [_shared_cells(after[rank], other, sizes) for other in before]
@@ -157,11 +158,6 @@ def make_redistribution(sizes: list[int], cells: int, rank: int, ranks: int, dev
         cells_after=sum(math.prod(group.shape) for group in groups),
         communicates=any(2**group.k != cells * ranks for group in groups),
     )
-
-
-def _input_segments(rows: int, cells: int, rank: int) -> dict[int, RowSegment]:
-    """By row, the cells of a rank in the input."""
-    return {row: RowSegment(range(rank * cells, (rank + 1) * cells), row * cells) for row in range(rows)}
 
 
 def _group_segments(groups: list[RowGroup], rank: int) -> dict[int, RowSegment]:

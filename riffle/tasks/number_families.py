@@ -31,9 +31,7 @@ def summands(base: int, kind_BN: Tensor, generator: torch.Generator) -> tuple[Te
     return a_BN, torch.where(kind_BN == PASS, base - 1 - a_BN, torch.where(kind_BN == MAKE, b_made_BN, b_absorbed_BN))
 
 
-def limit_passing(
-    base: int, limit: int, a_BN: Tensor, b_BN: Tensor, generator: torch.Generator
-) -> tuple[Tensor, Tensor]:
+def limit_runs(base: int, limit: int, a_BN: Tensor, b_BN: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """After ``limit`` columns in a row that pass a carry on, insert a column that makes or absorbs one."""
     passes_BN = a_BN + b_BN == base - 1
     since_BN = columns(a_BN) - last_column_so_far(~passes_BN)
@@ -174,9 +172,7 @@ def longest_carry(base: int, column_BN: Tensor, digits_B1: Tensor, generator: to
     return a_BN.long(), b_BN.long()
 
 
-def alternating_carries(
-    base: int, column_BN: Tensor, digits_B1: Tensor, generator: torch.Generator
-) -> tuple[Tensor, Tensor]:
+def carry_runs(base: int, column_BN: Tensor, digits_B1: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Runs of 1 + 1, which make carries, alternate with runs of 0 + 0, which absorb them; runs of 1 to 4 bits."""
     run_B1, shift_B1 = (randint(low, high, (column_BN.shape[0], 1), generator) for low, high in ((1, 5), (0, 8)))
     bits_BN = (column_BN + shift_B1) // run_B1 % 2
@@ -234,7 +230,7 @@ BINARY_CASES: dict[str, Operands] = {
     "all-one": numbers(constant(-1), constant(-1)),
     "powers-of-two": numbers(one_bit, one_bit),
 }
-ADDITION_CASES = {"longest-carry": longest_carry, "alternating-carries": alternating_carries, **BINARY_CASES}
+ADDITION_CASES = {"longest-carry": longest_carry, "alternating-carries": carry_runs, **BINARY_CASES}
 """Worst cases of binary sums."""
 MULTIPLICATION_CASES = {**BINARY_CASES, "alternating": numbers(alternating_bits, alternating_bits)}
 """Worst cases of binary products."""
@@ -247,7 +243,7 @@ def number_splits(cases: dict[str, Operands], base: int, separator: int, limit: 
         column_BN = columns(rows_BN).expand_as(rows_BN)
         a_BN, b_BN = family(base, column_BN, first_column(rows_BN == separator)[:, None], generator)
         if limit is not None:
-            a_BN, b_BN = limit_passing(base, limit, a_BN, b_BN, generator)
+            a_BN, b_BN = limit_runs(base, limit, a_BN, b_BN, generator)
         return replace_operands(rows_BN, separator, a_BN, b_BN)
 
     return {name: partial(split, family) for name, family in cases.items()}
