@@ -120,10 +120,9 @@ def _switch(grid: Grid, layer: int, switch: int, gates: list[float] | None, unit
 def _describe(traced: Trace, upto: int) -> str:
     """What the last coloured layer does, and the legend."""
     layer, gates = traced.layers[upto - 1].layer, mean_gates(traced)[upto - 1]
-    distance = 2**layer.bit
     around = traced.layers[0].state.shape[1]
     modulo = "" if around & (around - 1) == 0 or layer.bit == 0 else f" modulo {around - 1}"
-    joins = "neighbouring cells" if distance == 1 else f"cells that entered {distance} apart{modulo}"
+    joins = "neighbouring cells" if layer.bit == 0 else f"cells that entered {2**layer.bit} apart{modulo}"
     facts = [
         tag("strong", f"Layer {upto} of {len(traced.layers)}"),
         f"joins {joins} (address bit {layer.bit})",

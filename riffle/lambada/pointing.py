@@ -70,8 +70,7 @@ class PassageDataset:
         similar_VS: Tensor | None = None,
     ) -> None:
         self.stream_T, self.lookup_V, self.vocabulary, self.positions = stream_T, lookup_V, vocabulary, positions
-        self.similar_VS = similar_VS
-        device = stream_T.device
+        self.similar_VS, device = similar_VS, stream_T.device
         self.answer_at_E = torch.from_numpy(examples["start"] + examples["length"] - 1).to(device)
         context = np.minimum(examples["length"] - 1, positions - 1).astype(np.int64)
         self.context_E = torch.from_numpy(context).to(device)

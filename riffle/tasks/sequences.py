@@ -142,10 +142,8 @@ class ReversePairs(PairTask):
     moves = True
 
     def answer(self, inputs_BN: Tensor) -> Tensor:
-        lengths_B = row_lengths(inputs_BN)
-        column_N = columns(inputs_BN)
-        source_BN = lengths_B[:, None] - 2 - column_N + 2 * (column_N % 2)
-        return crop(take(inputs_BN, source_BN), lengths_B)
+        lengths_B, column_N = row_lengths(inputs_BN), columns(inputs_BN)
+        return crop(take(inputs_BN, lengths_B[:, None] - 2 - column_N + 2 * (column_N % 2)), lengths_B)
 
     def solve(self, symbols: list[int]) -> list[int]:
         pairs = [symbols[i : i + 2] for i in range(0, len(symbols), 2)]
@@ -191,8 +189,7 @@ class BitReversal(SymbolTask):
     example = ("1", "2", "3", "4", "5", "6", "7", "8")
 
     def answer(self, inputs_BN: Tensor) -> Tensor:
-        lengths_B1 = row_lengths(inputs_BN)[:, None]
-        column_N = columns(inputs_BN)
+        lengths_B1, column_N = row_lengths(inputs_BN)[:, None], columns(inputs_BN)
         source_BN = torch.zeros_like(inputs_BN)
         for bit in range((inputs_BN.shape[1] - 1).bit_length()):
             counts_B1 = (lengths_B1 - 1) >> bit > 0  # the row's column numbers have this bit

@@ -70,8 +70,7 @@ def sort_words(rows_BN: Tensor, keys_BN: Tensor, divider: int, group_BN: Tensor 
         ranks_BN = ranks_BN + F.pad(group_BN, (0, 1)) * (width + 3)
     begins_BN = shift_right(rows_BN, fill=divider) == divider
     rank_BN = take(ranks_BN, last_column_so_far(begins_BN))
-    highest = torch.iinfo(torch.int64).max
-    rank_BN = torch.where(column_N <= lengths_B[:, None], rank_BN, highest)
+    rank_BN = torch.where(column_N <= lengths_B[:, None], rank_BN, torch.iinfo(torch.int64).max)
     # A stable sort of the cells by the rank of their word moves every word as one piece, its divider with it.
     order_BN = rank_BN.sort(dim=1, stable=True).indices
     return crop(take(rows_BN, order_BN)[:, :width], lengths_B)
