@@ -21,14 +21,8 @@ if TYPE_CHECKING:
 WIDTH, LAYER = 8.0, 0.56
 """Inches across a column of layers, and down for each of them."""
 FONT_SIZE = 9
-SETTINGS: dict[str, Any] = {
-    "axes.labelcolor": INK,
-    "axes.edgecolor": GRID,
-    "axes.titlesize": 11,
-    "axes.titlelocation": "left",
-    "xtick.color": INK,
-    "ytick.color": INK,
-}
+SETTINGS: dict[str, Any] = dict.fromkeys(("axes.labelcolor", "xtick.color", "ytick.color"), INK)
+SETTINGS |= {"axes.edgecolor": GRID, "axes.titlesize": 11, "axes.titlelocation": "left"}
 
 
 def gates_figure(trace: Trace, *, row: int = 0) -> Figure:

@@ -145,13 +145,9 @@ def _train(
                     if recent.first_non_finite is not None:
                         raise NonFiniteLoss(run, recent.first_non_finite)
                     now = time.perf_counter()
-                    values = {
-                        "loss": recent.loss,
-                        "accuracy": recent.accuracy,
-                        "learning_rate": float(step.learning_rate),
-                        "steps_per_second": (done - logged) / (now - since),
-                    }
-                    since, logged = now, done
+                    speed, since, logged = (done - logged) / (now - since), now, done
+                    values = {"loss": recent.loss, "accuracy": recent.accuracy}
+                    values |= {"learning_rate": float(step.learning_rate), "steps_per_second": speed}
                     if metrics:
                         metrics.write(done, **values)
                     on_log(done, values)
