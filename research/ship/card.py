@@ -205,19 +205,22 @@ def _structured(scores: Sequence[Score], longest: int) -> list[str]:
     if not kinds:
         return []
     tested = [longest * factor for factor in FACTORS if longest * factor in lengths]
+    counted = any(score.held_out is not None for score in by_place.values())
     rows = [
-        [
-            kind,
-            _inputs(by_place.get((kind, longest))),
-            *(" / ".join(_percents(by_place[kind, n])) if (kind, n) in by_place else DASH for n in tested),
-        ]
+        [kind, *([_inputs(by_place.get((kind, longest)))] if counted else [])]
+        + [" / ".join(_percents(by_place[kind, n])) if (kind, n) in by_place else DASH for n in tested]
         for kind in kinds
     ]
     worst = least_accurate([by_place[place] for place in by_place if place[1] == longest])
     how = f"the worst at {longest} is {worst.split}" if worst.sequence_accuracy < 1 else f"all right at {longest}"
     about = f"Structured inputs, symbols / sequences; {how}"
     about += f". Carries of {FAR} pass more than 31 columns" if any(kind.startswith(FAR) for kind in kinds) else ""
-    return ["", f"{about}:", "", *markdown_table(["", "inputs", *map(str, tested)], rows, text_columns=1)]
+    return [
+        "",
+        f"{about}:",
+        "",
+        *markdown_table(["", *(["inputs"] if counted else []), *map(str, tested)], rows, text_columns=1),
+    ]
 
 
 def _inputs(score: Score | None) -> str:
