@@ -28,7 +28,7 @@ STANDARD: dict[str, tuple[type[BaseModelConfig], str, bool]] = {
 
 
 def register() -> None:
-    """Add baselines, tasks, recipes, optimisers, schedules, training sets; every process that uses one calls it once."""
+    """Add baselines, tasks, recipes and the rest; every process that uses some of them calls it once."""
     neural_gpu, preprint = "research.baselines.neural_gpu:NeuralGPU", "research.baselines.preprint:PreprintNetwork"
     MODELS["dngpu"] = ModelEntry(configs.NeuralGPUConfig, neural_gpu, recipe=recipes.neural_gpu)
     MODELS["preprint"] = ModelEntry(configs.PreprintConfig, preprint, recipe=recipes.preprint_network)

@@ -124,7 +124,7 @@ def test_the_names_that_research_adds_are_those_of_the_table() -> None:
     code += "import riffle.train.optim as o, riffle.train.schedule as s, riffle.train.objective as j; print(json.dumps("
     code += "[list(x) for x in (c.MODELS, t.TASKS, r.RECIPES, o.OPTIMIZERS, s.SCHEDULES, j.SAMPLERS)]))"
     wheel = json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
-    registries: tuple[dict[str, Any], ...] = (MODELS, TASKS, RECIPES, OPTIMIZERS, SCHEDULES, SAMPLERS)
+    registries: tuple[Any, ...] = (MODELS, TASKS, RECIPES, OPTIMIZERS, SCHEDULES, SAMPLERS)
     for what, registry, own in zip(RESEARCH, registries, wheel, strict=True):
         assert set(registry) == {*own, *RESEARCH[what]}, what
 
