@@ -193,11 +193,8 @@ def _length_table(title: str, scores: Sequence[Score], trained_length: int) -> T
 def _worst_table(scores: Sequence[Score]) -> Table:
     """Accuracy of worst cases, a row for every length."""
     table = titled_table("worst cases: symbols / sequences right", "length", *dict.fromkeys(s.split for s in scores))
-    rows: dict[int, list[str]] = {}
-    for score in scores:
-        rows.setdefault(score.length, [str(score.length)]).append(" / ".join(_percents(score)))
-    for row in rows.values():
-        table.add_row(*row)
+    for length in dict.fromkeys(score.length for score in scores):
+        table.add_row(str(length), *(" / ".join(_percents(score)) for score in scores if score.length == length))
     return table
 
 
