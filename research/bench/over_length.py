@@ -19,7 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from research.baselines import NeuralGPU, UniversalReader
+from research.baselines.neural_gpu import NeuralGPU
+from research.baselines.universal_transformer import UniversalReader
 from research.bench.timing import Call, free_memory, graphed, peak_bytes, time_once, time_repeated
 
 SeriesWork = Literal["evaluation", "training"]

@@ -33,8 +33,6 @@ SHIPPED_COLUMNS = ("300, bare", "80 to 1000, asked", "worst")
 """What the README says of the weights in the package."""
 UNIT_LENGTHS = (64, 512, 4096)
 """Lengths at which units are compared."""
-RECIPE = "long"
-"""The recipe whose runs the README shows."""
 PREPRINTS_OWN = "`preprint`, that code's network"
 """What the preprint's network is called beside the recipes by which the paper's was trained."""
 

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from research.baselines import NeuralGPU, UniversalReader
+from research.baselines.neural_gpu import NeuralGPU
+from research.baselines.universal_transformer import UniversalReader
 from research.bench.over_length import SLOPE_POINTS, Series, SeriesForm, SeriesWork, longest_within, points, slope
 from research.quantities import format_milliseconds
 from research.reproduce.charts import timing_figure

@@ -8,8 +8,7 @@ import torch
 from nn.golden import Golden, assert_near, load
 from torch import Tensor
 
-from research.baselines import NeuralGPU
-from research.baselines.neural_gpu import PERIOD
+from research.baselines.neural_gpu import PERIOD, NeuralGPU
 from riffle.train.evaluate import symbol_loss
 
 FILES = ("dngpu_L8_m6_B4", "dngpu_L8_m8_B3_not_div3")

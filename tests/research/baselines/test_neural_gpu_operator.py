@@ -14,9 +14,8 @@ pytest.importorskip("triton", reason="Triton has no build for this platform")
 
 from kernels.test_fused import DEVICE, GPU, assert_as_accurate
 
-from research.baselines import NeuralGPU
 from research.baselines import neural_gpu_operator as neural_gpu
-from research.baselines.neural_gpu import DiagonalGRU
+from research.baselines.neural_gpu import DiagonalGRU, NeuralGPU
 from riffle.kernels.graphs import capture, on_side_stream
 
 pytestmark = [pytest.mark.usefixtures("_poison"), pytest.mark.filterwarnings("ignore")]

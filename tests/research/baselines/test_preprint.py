@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from research.baselines import PreprintNetwork
+from research.baselines.preprint import PreprintNetwork
 from riffle.kernels import HAS_TRITON
 
 GPU = torch.cuda.is_available()

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from research.baselines import GatedAttentionReader, Recurrent
+from research.baselines.recurrent import GatedAttentionReader, Recurrent
 
 
 def test_blanks_around_a_passage_do_not_matter() -> None:

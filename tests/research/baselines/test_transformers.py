@@ -7,13 +7,15 @@ from typing import get_args, get_type_hints
 import pytest
 import torch
 
-from research.baselines import GatedAttentionReader, NeuralGPU, Recurrent, Transformer
 from research.baselines.configs import TransformerConfig
+from research.baselines.neural_gpu import NeuralGPU
+from research.baselines.recurrent import GatedAttentionReader, Recurrent
 from research.baselines.transformers import (
     MERGED_LENGTH,
     POSITIONS,
     Attention,
     Positions,
+    Transformer,
     apply_rotary,
     position_code,
     rotary_angles,

@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from research.baselines import UniversalReader, UniversalTransformer
-from research.baselines.universal_transformer import Halting, UniversalStack
+from research.baselines.universal_transformer import Halting, UniversalReader, UniversalStack, UniversalTransformer
 
 WORDS = 60_001
 

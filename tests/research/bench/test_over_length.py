@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from research.baselines import NeuralGPU
+from research.baselines.neural_gpu import NeuralGPU
 from research.bench.over_length import Series, graphed_steps, measure_series
 
 
