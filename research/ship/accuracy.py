@@ -33,7 +33,7 @@ from research.ship.card import (
 from riffle.environment import environment
 from riffle.files import write_atomically
 from riffle.tasks import TASKS
-from riffle.train.outcome import read_scores
+from riffle.train.evaluate import read_scores
 from riffle.train.run import Run, find_runs
 from riffle.train.shipped import SHIPPED
 

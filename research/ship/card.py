@@ -19,8 +19,7 @@ from riffle.shuffle import bits
 from riffle.tasks import Task, get_task
 from riffle.tasks.families import FAR
 from riffle.train.checkpoint import read_checkpoint
-from riffle.train.evaluate import FACTORS, Score, evaluate, least_accurate, tested_between, with_between
-from riffle.train.outcome import read_scores
+from riffle.train.evaluate import FACTORS, Score, evaluate, least_accurate, read_scores, tested_between, with_between
 from riffle.train.run import Run
 
 ASKED = (80, 98, 240, 300, 800, 1000)

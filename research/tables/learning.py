@@ -23,7 +23,7 @@ from riffle.config import RunConfig
 from riffle.files import read_json
 from riffle.quantities import DASH, format_percent
 from riffle.tasks import TASKS
-from riffle.train.outcome import read_scores
+from riffle.train.evaluate import read_scores
 from riffle.train.run import Run
 from riffle.train.shipped import SHIPPED
 

@@ -60,7 +60,7 @@ def info(json: Json = False) -> None:
 def tasks(json: Json = False) -> None:
     """List the tasks with an example of each."""
     from riffle.tasks import TASKS
-    from riffle.train.outcome import read_scores, right_up_to
+    from riffle.train.evaluate import read_scores, right_up_to
     from riffle.train.run import Run
     from riffle.train.shipped import SHIPPED
 

@@ -7,18 +7,21 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import takewhile
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from riffle.files import read_json
 from riffle.models.base import SymbolModel
 from riffle.nn.lengths import pad_to
 from riffle.tasks.task import BLANK, Task, trim
 
 if TYPE_CHECKING:
     from riffle.train.data import Part
+    from riffle.train.run import Run
 
 CELLS_PER_BATCH = {"cpu": 2**14, "cuda": 2**18}
 """Cells that go through the model at once, so that long inputs take no more memory than short ones."""
@@ -105,6 +108,42 @@ def tested_between(scores: Sequence[Score], power: int) -> list[Score]:
 def least_accurate(scores: Sequence[Score]) -> Score:
     """The score with the fewest whole sequences right, of equal ones with the fewest symbols."""
     return min(scores, key=lambda score: (score.sequence_accuracy, score.symbol_accuracy))
+
+
+RIGHT = 0.99
+"""The share of whole sequences right from which on a length counts as learned."""
+
+
+class Evaluation(TypedDict):
+    """What evaluation.json holds at least."""
+
+    scores: list[Score]
+
+
+def read_scores(run: Run) -> list[Score]:
+    """The scores of a run's evaluation, an empty list if it has none."""
+    path, remedy = run.folder / "evaluation.json", "make it again with riffle eval"
+    evaluation: Evaluation | None = read_json(path, Evaluation, what="evaluation of a run", remedy=remedy)
+    return evaluation["scores"] if evaluation else []
+
+
+def by_length(task: Task, scores: Sequence[Score]) -> dict[int, Score]:
+    """The scores of uniform examples as ``riffle solve`` asks them, the shortest first.
+
+    Of a task that fills its inputs up, the bare network counts at powers of two only: nobody asks it elsewhere.
+    """
+    fills = type(task).fill is not Task.fill
+    uniform = [score for score in scores if score.split == "uniform"]
+    bare = {s.length: s for s in uniform if not (s.filled or (fills and s.length & (s.length - 1)))}
+    asked = bare | {score.length: score for score in uniform if score.filled}
+    return dict(sorted(asked.items()))
+
+
+def right_up_to(task: Task, scores: Sequence[Score]) -> int | None:
+    """The longest tested length up to which 99% of whole sequences are right; 0 for none, None without tests."""
+    asked = by_length(task, scores)
+    right = [0, *takewhile(lambda length: asked[length].sequence_accuracy >= RIGHT, asked)]
+    return right[-1] if asked else None
 
 
 @torch.inference_mode()

@@ -3,31 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import takewhile
 from statistics import mean
-from typing import TypedDict
 
-from riffle.files import read_json
 from riffle.quantities import format_percent
-from riffle.tasks import Task, get_task
-from riffle.train.evaluate import Score
+from riffle.tasks import get_task
+from riffle.train.evaluate import Score, by_length, right_up_to
 from riffle.train.run import Run, read_metrics
-
-RIGHT = 0.99
-"""The share of whole sequences right from which on a length counts as learned."""
-
-
-class Evaluation(TypedDict):
-    """What evaluation.json holds at least."""
-
-    scores: list[Score]
-
-
-def read_scores(run: Run) -> list[Score]:
-    """The scores of a run's evaluation, an empty list if it has none."""
-    path, remedy = run.folder / "evaluation.json", "make it again with riffle eval"
-    evaluation: Evaluation | None = read_json(path, Evaluation, what="evaluation of a run", remedy=remedy)
-    return evaluation["scores"] if evaluation else []
 
 
 def training_scores(run: Run) -> list[Score]:
@@ -37,25 +18,6 @@ def training_scores(run: Run) -> list[Score]:
     return [
         Score(length, "uniform", 0, line[f"accuracy/{length}"], line[name]) for length, name in names if name in line
     ]
-
-
-def by_length(task: Task, scores: Sequence[Score]) -> dict[int, Score]:
-    """The scores of uniform examples as ``riffle solve`` asks them, the shortest first.
-
-    Of a task that fills its inputs up, the bare network counts at powers of two only: nobody asks it elsewhere.
-    """
-    fills = type(task).fill is not Task.fill
-    uniform = [score for score in scores if score.split == "uniform"]
-    bare = {s.length: s for s in uniform if not (s.filled or (fills and s.length & (s.length - 1)))}
-    asked = bare | {score.length: score for score in uniform if score.filled}
-    return dict(sorted(asked.items()))
-
-
-def right_up_to(task: Task, scores: Sequence[Score]) -> int | None:
-    """The longest tested length up to which 99% of whole sequences are right; 0 for none, None without tests."""
-    asked = by_length(task, scores)
-    right = [0, *takewhile(lambda length: asked[length].sequence_accuracy >= RIGHT, asked)]
-    return right[-1] if asked else None
 
 
 def describe(run: Run, scores: Sequence[Score], program: str = "riffle") -> tuple[str, str]:

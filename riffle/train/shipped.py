@@ -12,8 +12,7 @@ from torch import nn
 
 from riffle.tasks import get_task
 from riffle.tasks.task import trim
-from riffle.train.evaluate import predict
-from riffle.train.outcome import read_scores, right_up_to
+from riffle.train.evaluate import predict, read_scores, right_up_to
 from riffle.train.run import Run, find_run
 
 SHIPPED = Path(__file__).parent.parent / "weights"

@@ -13,9 +13,9 @@ import torch
 from riffle.config import Precision, RunConfig
 from riffle.models.build import build
 from riffle.tasks import get_task
-from riffle.train.evaluate import Score
+from riffle.train.evaluate import Score, right_up_to
 from riffle.train.objective import SymbolObjective, in_precision, resolve_precision
-from riffle.train.outcome import describe, right_up_to, training_scores
+from riffle.train.outcome import describe, training_scores
 from riffle.train.run import MetricsWriter, Run, read_metrics
 
 from .tiny import TINY, resume, train, with_train

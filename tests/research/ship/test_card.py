@@ -12,8 +12,7 @@ from research.ship.card import ASKED, measure_accuracy, model_card, summarize, w
 from research.ship.ship import ship_run
 from riffle.tasks import TASKS
 from riffle.tasks.families import FAR
-from riffle.train.evaluate import FACTORS, Score, with_between
-from riffle.train.outcome import read_scores
+from riffle.train.evaluate import FACTORS, Score, read_scores, with_between
 from riffle.train.run import Run
 
 ADD = TASKS["add"]
