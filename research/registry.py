@@ -32,6 +32,7 @@ def register() -> None:
     neural_gpu, preprint = "research.baselines.neural_gpu:NeuralGPU", "research.baselines.preprint:PreprintNetwork"
     MODELS["dngpu"] = ModelEntry(configs.NeuralGPUConfig, neural_gpu, recipe=recipes.neural_gpu)
     MODELS["preprint"] = ModelEntry(configs.PreprintConfig, preprint, recipe=recipes.preprint_network)
+    MODELS["variant"] = ModelEntry(configs.VariantConfig, "research.baselines.variants:VariantModel")
     for kind, (config, path, symbols) in STANDARD.items():
         recipe = partial(recipes.baseline, kind=kind)
         MODELS[kind] = ModelEntry(config, f"research.baselines.{path}", symbols=symbols, recipe=recipe)

@@ -18,7 +18,7 @@ from riffle.quantities import quote
 Entry = TypeVar("Entry")
 RESEARCH = {
     "model": (
-        *("dngpu", "preprint", "transformer", "universal-transformer", "lstm", "gru"),
+        *("dngpu", "preprint", "variant", "transformer", "universal-transformer", "lstm", "gru"),
         *("gated-attention-reader", "universal-reader"),
     ),
     "task": (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from riffle.config import BaseModelConfig, Depth, NotNegative, Share, Width
+from riffle.config import BaseModelConfig, CountOrZero, Depth, ModelConfig, NotNegative, Share, Width
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +39,20 @@ class PreprintConfig(BaselineConfig):
     """Standard deviation of multiplicative Gaussian noise, which takes the place of dropout."""
     backend: Literal["auto", "reference", "fused"] = "auto"
     """Which kernels compute the switch layers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VariantConfig(ModelConfig):
+    """The paper's network with one of the changes it mentions without a figure."""
+
+    kind: str = "variant"
+    variant: Literal["mirrored", "one-reset", "two-relu", "unshared"] = "mirrored"
+    """What differs, see research/baselines/variants.py; ``unit`` and ``sharing`` have no effect."""
+    length: CountOrZero = 0
+    """The one length of "unshared"."""
+
+    def arguments(self, task: Any) -> dict[str, Any]:
+        return {name: value for name, value in super().arguments(task).items() if name not in ("unit", "sharing")}
 
 
 @dataclass(frozen=True, kw_only=True)

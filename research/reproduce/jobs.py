@@ -57,7 +57,7 @@ class RunJob:
     def kernels(self) -> Hashable:
         """What decides which kernels are compiled: runs that agree in it share them. None where there are none."""
         model, data, train = self.spec.config.model, self.spec.config.data, self.spec.config.train
-        has_kernels = model.kind in (ModelConfig().kind, "dngpu", "preprint")
+        has_kernels = model.kind in (ModelConfig().kind, "dngpu", "preprint", "variant")
         return (model, data.bins, data.batch, train.precision) if has_kernels else None
 
 

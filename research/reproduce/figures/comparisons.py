@@ -5,16 +5,25 @@ from __future__ import annotations
 import statistics
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from research.baselines.configs import VariantConfig
 from research.reproduce import paper
 from research.reproduce.charts import Line, lines_figure, title
 from research.reproduce.claims import Claim, at_least_as_good, reaches, stays_below
 from research.reproduce.figure import LearningFigure
 from research.reproduce.results import Result, accuracies, over_steps, select
-from research.reproduce.specs import PAPER_LENGTHS, EvaluationSpec, RunSpec, accuracy_at, with_model_fields, with_train
+from research.reproduce.specs import (
+    PAPER_LENGTHS,
+    EvaluationSpec,
+    RunSpec,
+    accuracy_at,
+    shrink,
+    with_model_fields,
+    with_train,
+)
 from riffle.config import DataConfig
 from riffle.quantities import format_percent
 from riffle.recipes import paper as paper_recipe
@@ -211,4 +220,54 @@ SHARING = LearningFigure(
     draw=_draw_sharing,
     claims=_claim_sharing,
     runs=3,
+)
+
+
+ONE_LENGTH = {"sort": (64, 4_000), "multiply": (32, 10_000)}
+"""Length and steps of networks that are trained for one length, where they need not share weights."""
+
+
+def _variants() -> list[RunSpec]:
+    """Sorting by networks that differ in what the paper mentions without a figure; two tasks at one length."""
+    config = with_train(_unit_spec("sort", BASELINE).config, steps=10_000, evaluate_every=1000)
+    measure = accuracy_at(EvaluationSpec((64, 128, 256, 512, 1024), 1024))
+    usual = RunSpec(folder="variants", group="sort, gated, 10,000 steps", config=config, measure=measure)
+    specs = [usual, *(_variant_spec(usual, variant) for variant in ("mirrored", "one-reset", "two-relu"))]
+    for task, (length, steps) in ONE_LENGTH.items():
+        config = with_train(paper_recipe(task), precision="fp32", steps=steps, evaluate_every=500)
+        config = with_model_fields(with_train(config, evaluate_lengths=(length,)), features=192)
+        shared = RunSpec(
+            folder="variants",
+            group=f"{task} at {length} alone, gated",
+            config=replace(config, data=DataConfig(bins=(length,))),
+            measure=accuracy_at(EvaluationSpec((length,), 1024)),
+        )
+        specs += [shared, _variant_spec(shared, "unshared", length)]
+    return specs
+
+
+def _variant_spec(usual: RunSpec, variant: str, length: int = 0) -> RunSpec:
+    model = VariantConfig(**{**asdict(usual.config.model), "kind": "variant", "variant": variant, "length": length})
+    return replace(usual, group=usual.group.replace(BASELINE, variant), config=replace(usual.config, model=model))
+
+
+def _shrink_variant(spec: RunSpec) -> RunSpec:
+    """A tiny run; of a network for one length, that length is a bin's."""
+    small = shrink(spec)
+    if len(spec.config.data.bins) > 1:
+        return small
+    config = with_train(replace(small.config, data=DataConfig(bins=(8,), batch=4)), evaluate_lengths=(8,))
+    if config.model.kind == "variant":
+        config = with_model_fields(config, length=8)
+    return replace(small, config=config, measure=accuracy_at(EvaluationSpec((8,), 4)))
+
+
+VARIANTS = LearningFigure(
+    name="variants",
+    networks=_variants,
+    folders=("variants",),
+    draw=_draw_sharing,
+    claims=_claim_sharing,
+    runs=3,
+    shrink=_shrink_variant,
 )
