@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.nn import functional as F
 
 Norm = Literal["sequence", "features"]
@@ -102,7 +103,12 @@ def _may_overwrite(x: Tensor) -> bool:
     """Whether nobody needs the intermediate values: no gradients, no traced graph, no change of dtype on the way."""
     if torch.is_grad_enabled() or torch.compiler.is_compiling() or torch.is_autocast_enabled(x.device.type):
         return False
-    return x.dtype in (torch.float32, torch.float64)
+    return x.dtype in (torch.float32, torch.float64) and not is_transformed()
+
+
+def is_transformed() -> bool:
+    """Whether a transform of ``torch.func`` (vmap, jvp) or forward-mode differentiation follows every operation."""
+    return torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
 
 
 def _gated_switch_in_place(read_PE: Tensor, copied_PE: Tensor, weights: SwitchWeights) -> Tensor:

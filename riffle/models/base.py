@@ -84,9 +84,10 @@ class SymbolModel(CellModel, HubMixin, license="mit"):
         sizes = checked_lengths(lengths, batch, longest)
         # Rows of one length are one batch, so a row's result depends on the row alone.
         groups = [[row for row in range(batch) if sizes[row] == size] for size in sorted(set(sizes))]
-        results = self.forward_batches([symbols_BN[rows, : sizes[rows[0]]] for rows in groups])
+        results = self.forward_batches([symbols_BN[rows, : max(1, sizes[rows[0]])] for rows in groups])
+        cropped = [pad_to(scores_BNC, sizes[rows[0]]) for rows, scores_BNC in zip(groups, results, strict=True)]
         order = torch.tensor([row for rows in groups for row in rows], device=symbols_BN.device)
-        return torch.cat([pad_to(scores_BNC, longest) for scores_BNC in results])[order.argsort()]
+        return torch.cat([pad_to(scores_BNC, longest) for scores_BNC in cropped])[order.argsort()]
 
     def forward_batches(self, batches: Sequence[Tensor]) -> list[Tensor]:
         """Score several batches, each of its own length; faster than one by one where a model can merge them."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import gettempdir
 from typing import Any
 
 import torch
@@ -122,11 +122,12 @@ class SequenceModel(SymbolModel, tags=["neural-shuffle-exchange"]):
     @classmethod
     def from_official(cls, variables: Mapping[str, Any], *, blocks: int | None = None) -> SequenceModel:
         """The model whose weights the authors' TensorFlow code saved; see :meth:`ShuffleExchange.from_official`."""
-        from riffle.nn.official import read_model
+        from riffle.nn.official import load_network, read_model
 
-        arguments, state = read_model(variables, blocks)
+        arguments, state, network = read_model(variables, blocks)
         model = cls(**arguments, dtype=state["output.weight"].dtype)
-        model.load_state_dict(state)
+        model.load_state_dict(state, strict=False)
+        load_network(model.network, network)
         return model
 
 
@@ -159,14 +160,13 @@ def predict_streamed(
     symbols_BN = torch.tensor([symbols or [BLANK]])
     length = symbols_BN.shape[1]
     symbols_BN = pad_to(symbols_BN, padded_length(length, model.network.pad))
-    with TemporaryDirectory(dir=scratch) as folder:
-        like = torch.empty(*symbols_BN.shape, model.network.features, dtype=weight.dtype, device="meta")
-        state_BND = memory_mapped(Path(folder, "cells"), like)
-        table = model.cells()
-        for cells_BND, inputs_BN in zip(state_BND.split(part, 1), symbols_BN.split(part, 1), strict=True):
-            cells_BND.copy_(F.embedding(inputs_BN.to(weight.device), table))
-        stream(model.network, state_BND, part=part, scratch=Path(folder), on_progress=on_progress)
-        classes: list[int] = []
-        for cells_BND in state_BND.split(part, 1):
-            classes += model.output(cells_BND.to(weight.device)).argmax(-1)[0].tolist()
+    like = torch.empty(*symbols_BN.shape, model.network.features, dtype=weight.dtype, device="meta")
+    state_BND = memory_mapped(like, scratch)
+    table = model.cells()
+    for cells_BND, inputs_BN in zip(state_BND.split(part, 1), symbols_BN.split(part, 1), strict=True):
+        cells_BND.copy_(F.embedding(inputs_BN.to(weight.device), table))
+    stream(model.network, state_BND, part=part, scratch=scratch or Path(gettempdir()), on_progress=on_progress)
+    classes: list[int] = []
+    for cells_BND in state_BND.split(part, 1):
+        classes += model.output(cells_BND.to(weight.device)).argmax(-1)[0].tolist()
     return classes[:length]

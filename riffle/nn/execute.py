@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from riffle.kernels import resolve
+from riffle.kernels.reference import is_transformed
 from riffle.kernels.tuning import CHUNK_PAIRS, CHUNK_PAIRS_DEVICE, MOST_LENGTHS
 from riffle.nn.switch import PairUnit
 from riffle.shuffle import SHUFFLES, Layer, bits
@@ -212,7 +213,7 @@ def run_batch(network: ShuffleExchange, x_BND: Tensor) -> Tensor:
     layers = network.layers(k)
     switch = switch_layer(network, x_BND, k)
     in_place = network.pairwise and x_BND.shape[1] == 2**k
-    if torch.is_grad_enabled() or torch.compiler.is_compiling() or not in_place:
+    if torch.is_grad_enabled() or torch.compiler.is_compiling() or not in_place or is_transformed():
         return walk(layers, x_BND, shuffled_layer(switch)).to(x_BND.dtype)
     # Where no gradient needs a layer's output by itself, the layers can overwrite one buffer.
     return walk(layers, x_BND.clone(memory_format=torch.contiguous_format), in_place_layer(layers, switch))

@@ -39,7 +39,7 @@ def at_own_padded_length(run: RunBatches, x_BN: Tensor, lengths: Tensor | Sequen
     batch, longest = x_BN.shape[:2]
     if batch == 0:
         return at_padded_lengths(run, [x_BN], pad)[0]
-    sizes = checked_lengths(lengths, batch, longest, shortest=0)
+    sizes = checked_lengths(lengths, batch, longest)
     widths = [padded_length(max(1, size), pad) for size in sizes]
     groups = sorted(set(widths))
     counts = [sum(other == width for other in widths) for width in groups]
@@ -78,21 +78,21 @@ def lengths_of_mask(key_padding_mask_BN: Tensor, shape: tuple[int, int]) -> Tens
     return lengths_B
 
 
-def checked_lengths(lengths: Tensor | Sequence[int], batch: int, longest: int, *, shortest: int = 1) -> list[int]:
-    """The lengths of a batch's rows as integers, each within shortest..longest."""
+def checked_lengths(lengths: Tensor | Sequence[int], batch: int, longest: int) -> list[int]:
+    """The lengths of a batch's rows as integers, each within 0..longest."""
     if isinstance(lengths, (list, tuple)) and all(type(size) is int for size in lengths):
         sizes = list(lengths)  # a compiler follows integers, but not the values of a tensor
     else:
         tensor = torch.as_tensor(lengths)
-        if tensor.is_floating_point() or tensor.dtype == torch.bool:
+        if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
             raise ValueError(f"lengths must be integers, got {tensor.dtype}")
         sizes = tensor.tolist() if tensor.dim() == 1 else []
     if len(sizes) != batch:
         shape = tuple(torch.as_tensor(lengths).shape)
         raise ValueError(f"lengths must hold one length per row, {batch} of them, got shape {shape}")
     for size in sizes:
-        if not shortest <= size <= longest:
-            raise ValueError(f"lengths must lie in {shortest}..{longest}, the length of the input, got {size}")
+        if not 0 <= size <= longest:
+            raise ValueError(f"lengths must lie in 0..{longest}, the length of the input, got {size}")
     return sizes
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from numbers import Integral, Real
 from typing import Any, Protocol
 
 import torch
@@ -111,6 +112,9 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
         for what, value in given.items():
             if value not in CHOICES[what]:
                 raise ValueError(f"unknown {what} {value!r}; choose one of {', '.join(CHOICES[what])}")
+        for what, number in {"features": features, "blocks": blocks, "length": length}.items():
+            if not isinstance(number, Integral) and (what, number) != ("length", None):
+                raise ValueError(f"{what} must be a whole number, got {number!r}")
         if features < 2 or features % 2:
             raise ValueError(f"features must be even, since swapHalf exchanges half of them, got {features}")
         unit_class = UNITS[unit]
@@ -118,12 +122,17 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
             raise ValueError(f"norm={norm!r} is for unit='residual', a unit {unit!r} does not normalise")
         if blocks < 1:
             raise ValueError(f"blocks must be at least 1, got {blocks}")
-        if not (0 <= dropout < 1 and 0 <= noise < math.inf):
+        rates = isinstance(dropout, Real) and isinstance(noise, Real)
+        if not (rates and 0 <= dropout < 1 and 0 <= noise < math.inf):
             raise ValueError(f"dropout must lie in [0, 1) and noise be at least 0, finite, got {dropout} and {noise}")
         if dropout and noise:
             raise ValueError("noise replaces dropout: set one of the two to 0")
         if (sharing == "none") != (length is not None):
             raise ValueError('sharing="none" has a unit per layer, needs length=; every other sharing runs any length')
+        if length is not None and length < 1:
+            raise ValueError(f"length must be at least 1, got {length}")
+        if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+            raise ValueError(f"dtype must be one of real numbers, such as torch.float32, got {dtype!r}")
         if pad == "even" and not unit_class.benes:
             raise ValueError(f'unit "{unit}" needs pad="power": its unriffles bring cells home at powers of two only')
         self.features, self.blocks, self.sharing, self.unit, self.norm = features, blocks, sharing, unit, norm
@@ -185,13 +194,15 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
                 says, whatever it is batched with; its cells past the end are ignored and come out as zeros, and so does
                 a row of length 0. With a ``sharding`` these are lengths of whole rows, the same on every rank.
             key_padding_mask: In place of ``lengths``, which cells are padding, as attention layers take it: boolean
-                ``[B, N]``, True for padding, which must follow the cells of a row (right padding).
+                ``[B, N]``, True for padding, which must follow the cells of a row (right padding). With a ``sharding``
+                it is that of whole rows, too.
         """
         self.check_input(x_BND)
         if key_padding_mask is not None:
             if lengths is not None:
                 raise ValueError("lengths and key_padding_mask say the same: give one of them")
-            lengths = lengths_of_mask(key_padding_mask, (x_BND.shape[0], x_BND.shape[1]))
+            ranks = 1 if self.sharding is None else self.sharding.ranks
+            lengths = lengths_of_mask(key_padding_mask, (x_BND.shape[0], x_BND.shape[1] * ranks))
         if self.sharding is not None:
             return self.sharding.run(self, x_BND, lengths)
         if lengths is not None:
@@ -249,11 +260,11 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
         connections keep the inputs of one block's layers: 2 (k - 1) times the memory of the input, for 2^k cells.
 
         Args:
-            x_BND: The cells, ``[B, N, features]``, contiguous, with N a power of two; overwritten by the result, and
-                returned.
+            x_BND: The cells, ``[B, N, features]``, contiguous, with N a power of two, and without a gradient to come
+                (``x.detach()``); overwritten by the result, and returned.
         """
         self.check_input(x_BND)
-        k = self.check_in_place(x_BND)
+        k = self.check_in_place(x_BND, x_BND)
         layers = self.layers(k)
         self.relabel_(x_BND)
         walk(layers, x_BND, in_place_layer(layers, switch_layer(self, x_BND, k)))
@@ -279,6 +290,10 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
         if x_BND.shape[1] < 1:
             raise ValueError("the input has no cells: its length must be at least 1")
         weight = next(self.parameters())
+        if not weight.is_floating_point():
+            raise ValueError(
+                f"the network is {weight.dtype}, and its layers are of real numbers: convert it by .to(...)"
+            )
         if x_BND.dtype != weight.dtype and not torch.is_autocast_enabled(x_BND.device.type):
             raise ValueError(f"the input is {x_BND.dtype}, the network {weight.dtype}: convert one with .to(...)")
 
@@ -297,13 +312,18 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
                 "norm='features'"
             )
 
-    def check_in_place(self, x_BND: Tensor) -> int:
-        """The address bits of cells that can be overwritten; refuses those that cannot."""
+    def check_in_place(self, x_BND: Tensor, out_BND: Tensor) -> int:
+        """The address bits of cells that can be run in place, into ``out_BND``; refuses those that cannot."""
         cells = x_BND.shape[1]
         if cells < 2 or cells & (cells - 1):
             remedy = "call the network itself" if self.pad == "even" else "pad it with zero cells to one"
             raise ValueError(
                 f"a sequence of {cells} cells cannot be overwritten or streamed, which needs a power of two: {remedy}"
+            )
+        if out_BND.requires_grad:
+            raise ValueError(
+                "these cells have a gradient to come (requires_grad), which would know nothing of their overwriting: "
+                "give x.detach(), or call the network itself to learn through it"
             )
         if not x_BND.is_contiguous():
             raise ValueError("the input is overwritten where it lies and must be contiguous: give x.contiguous()")
@@ -325,18 +345,11 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
             variables: Arrays by TensorFlow variable name, at least those of the network.
             blocks: Beneš blocks, where the names do not tell (weights shared by all blocks).
         """
-        from riffle.nn.official import read_variables
+        from riffle.nn.official import load_network, read_variables
 
         arguments, state = read_variables(variables, blocks)
         net = cls(**arguments, dtype=next(iter(state.values())).dtype)
-        missing, unexpected = net.load_state_dict(state, strict=False)
-        # A graph of two cells, or of four with minimal sharing, had no layers for the shared units of the half blocks.
-        absent = net.units.keys() - {key.split(".")[1] for key in state}
-        if absent == {name for name in net.units if name.endswith(("_forward", "_reverse"))}:
-            missing = [key for key in missing if key.split(".")[1] not in absent]
-        wrong = [*unexpected, *missing]
-        if wrong:
-            raise ValueError(f"these variables do not make a network of {net.blocks} blocks, see {', '.join(wrong)}")
+        load_network(net, state)
         return net
 
     def extra_repr(self) -> str:

@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from riffle.nn.switch import GATE_BIAS
+
+if TYPE_CHECKING:
+    from riffle.nn.network import ShuffleExchange
 
 VARIABLE = re.compile(r"(?:^|/)\w+(?:[_/]shuffle_exchange|_recursive)/(?P<layer>[^/]+)/(?P<what>.+?)(?::0)?$")
 """A variable of a switch layer, whatever scopes stand before it."""
@@ -18,6 +21,8 @@ LAYER_NAMES = {"first_layer": "first", "middle_layer": "middle", "last_layer": "
 """Layers that the released code names otherwise in its network with minimal sharing."""
 PARTS = ("CvK", "CvB", "residual_scale", "offset", "residual")
 """What the name of such a variable ends with."""
+OUTSIDE = ("embedding", "output/CvK", "output/CvB")
+"""The variables of a whole model beside its network."""
 GATES = ("reset1/c", "reset2/c", "g")
 CANDIDATES = ("cand1/c", "cand2/c")
 RESIDUAL = {
@@ -28,6 +33,16 @@ RESIDUAL = {
     "residual": "residual",
 }
 """The variables of a residual unit, and ours."""
+GATED_SHAPES = {
+    **{f"{gate}/{what}": width for gate in GATES for what, width in (("CvK", (2, 2)), ("CvB", (2,)))},
+    **{f"{cand}/{what}": width for cand in CANDIDATES for what, width in (("CvK", (2, 1)), ("CvB", (1,)))},
+    "residual_scale": (1,),
+}
+RESIDUAL_SHAPES = {
+    **{"cand1/c/CvK": (2, 4), "norm/c/norm_bias/offset": (4,), "cand2/c/CvK": (4, 2)},
+    **{"cand2/c/CvB": (2,), "residual": (2,)},
+}
+"""The shapes of variables, in features per cell; dimensions of size 1 before them are left out."""
 
 
 def read_variables(variables: Mapping[str, Any], blocks: int | None = None) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -37,50 +52,99 @@ def read_variables(variables: Mapping[str, Any], blocks: int | None = None) -> t
     cells never made the units that it had no layers for: those are absent from the state.
     """
     units: dict[str, dict[str, Tensor]] = {}
+    scopes: set[str] = set()
     for name, array in variables.items():
         match = VARIABLE.search(name)
         if match and match["what"].rsplit("/")[-1] in PARTS:
-            units.setdefault(match["layer"], {})[match["what"]] = torch.as_tensor(array)
+            parts = units.setdefault(match["layer"], {})
+            scopes.add(name[: match.start("layer")])
+            if len(scopes) > 1 or match["what"] in parts:
+                raise ValueError(f"these variables are of several networks, see {name!r}: give those of one scope")
+            parts[match["what"]] = _read_array(name, array)
     if not units:
         raise ValueError("no variable of a shuffle-exchange network, like 'steps_shuffle_exchange/last/g/CvK', found")
     residual = any("residual" in parts for parts in units.values())
+    first, shapes = ("residual", RESIDUAL_SHAPES) if residual else ("cand1/c/CvB", GATED_SHAPES)
+    features = next((parts[first].numel() for parts in units.values() if first in parts), 0) // (1 + residual)
     state: dict[str, Tensor] = {}
     for layer, parts in units.items():
+        _check_shapes(layer, parts, shapes, features)
         try:
             unit = _read_residual_unit(parts) if residual else _read_unit(parts)
         except KeyError as error:
             raise ValueError(f"layer {layer!r} lacks the variable {error}") from None
         state |= {f"units.{_our_name(layer)}.{name}": tensor for name, tensor in unit.items()}
-    arguments = _arguments(units, blocks)
-    if residual:
-        width = next(len(tensor) for name, tensor in state.items() if name.endswith("residual"))
-        return {"features": width // 2, "unit": "residual", "norm": "sequence", **arguments}, state
-    features = next(tensor.shape[-1] for name, tensor in state.items() if name.endswith("candidates_bias"))
-    return {"features": features, "order": "official", **arguments}, state
+    kind = {"unit": "residual", "norm": "sequence"} if residual else {"order": "official"}
+    return {"features": features, **kind, **_arguments(units, blocks)}, state
 
 
-def read_model(variables: Mapping[str, Any], blocks: int | None = None) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The arguments of a :class:`~riffle.models.sequence.SequenceModel` and its state, from TensorFlow variables.
+def load_network(net: ShuffleExchange, state: Mapping[str, Tensor]) -> None:
+    """Copy what :func:`read_variables` gave to a network made with its arguments."""
+    missing, unexpected = net.load_state_dict(state, strict=False)
+    # A graph of two cells, or of four with minimal sharing, had no layers for the shared units of the half blocks.
+    absent = net.units.keys() - {key.split(".")[1] for key in state}
+    if absent == {name for name in net.units if name.endswith(("_forward", "_reverse"))}:
+        missing = [key for key in missing if key.split(".")[1] not in absent]
+    if wrong := [*unexpected, *missing]:
+        raise ValueError(f"these variables do not make a network of {net.blocks} blocks, see {', '.join(wrong)}")
+
+
+def read_model(
+    variables: Mapping[str, Any], blocks: int | None = None
+) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor]]:
+    """The arguments of a :class:`~riffle.models.sequence.SequenceModel`, its state, and its network's, from variables.
 
     The embedding and the output layer are relabelled with the network, so nothing else has to be.
     """
     arguments, network = read_variables(variables, blocks)
     if arguments.pop("order", None) is None:
         raise ValueError("a residual network is read by ShuffleExchange.from_official, without embedding and output")
-    outside = {re.sub(r"^.*?(?=embedding|output/)|:0$", "", name): array for name, array in variables.items()}
+    outside: dict[str, Tensor] = {}
+    for name, array in variables.items():
+        own = re.sub(r"^.*?(?=embedding|output/)|:0$", "", name)
+        if own in OUTSIDE:
+            if own in outside:
+                raise ValueError(f"these variables are of several models, see {name!r}: give those of one scope")
+            outside[own] = _read_array(name, array)
     try:
-        names = ("embedding", "output/CvK", "output/CvB")
-        embedding_SD, output_DC, output_C = (torch.as_tensor(outside[name]) for name in names)
+        embedding_SD, output_DC, output_C = (outside[name] for name in OUTSIDE)
     except KeyError as error:
         raise ValueError(f"these variables lack {error}, which a whole model has beside its network") from None
-    half = arguments["features"] // 2
+    features, shapes = arguments["features"], [list(tensor.shape) for tensor in outside.values()]
+    if embedding_SD.shape[1:] != (features,) or output_DC.shape != (features, output_C.numel()) or output_C.dim() != 1:
+        raise ValueError(f"{', '.join(outside)} have shapes {shapes}, which do not fit {features} features per cell")
     state = {
-        "embedding.weight": embedding_SD.roll(half, 1),
-        "output.weight": output_DC.T.roll(half, 1),
+        "embedding.weight": embedding_SD.roll(features // 2, 1),
+        "output.weight": output_DC.T.roll(features // 2, 1),
         "output.bias": output_C,
-        **{f"network.{name}": tensor for name, tensor in network.items()},
     }
-    return {"symbols": len(embedding_SD), "classes": len(output_C), **arguments}, state
+    return {"symbols": len(embedding_SD), "classes": len(output_C), **arguments}, state, network
+
+
+def _read_array(name: str, array: Any) -> Tensor:
+    try:
+        tensor = torch.as_tensor(array)
+    except (TypeError, ValueError, RuntimeError):
+        raise ValueError(f"the variable {name!r} is no array but {type(array).__name__}") from None
+    if not tensor.is_floating_point() or not tensor.isfinite().all():
+        raise ValueError(
+            f"the variable {name!r} must hold finite real numbers, and {tensor.dtype} does not, or has NaN"
+        )
+    return tensor
+
+
+def _check_shapes(
+    layer: str, parts: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]], features: int
+) -> None:
+    for name, tensor in parts.items():
+        expected, shape = [width * features for width in shapes.get(name, ())], list(tensor.shape)
+        while len(shape) > len(expected) and shape[0] == 1:
+            del shape[0]
+        if shape != expected and name in shapes and features:
+            sizes = f"{list(tensor.shape)}, not {expected}"
+            raise ValueError(
+                f"layer {layer!r} has {name!r} of shape {sizes}: of one network all have {features} features"
+            )
 
 
 def _arguments(units: Mapping[str, Mapping[str, Tensor]], blocks: int | None) -> dict[str, Any]:
@@ -96,7 +160,7 @@ def _arguments(units: Mapping[str, Mapping[str, Tensor]], blocks: int | None) ->
         arguments["sharing"] = "full"
         if blocks is None:
             raise ValueError("all blocks share these weights, so their names do not tell how many: pass blocks=")
-    arguments["blocks"] = blocks or max(numbers, default=0) + 1
+    arguments["blocks"] = max(numbers, default=0) + 1 if blocks is None else blocks
     return arguments
 
 

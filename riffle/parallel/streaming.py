@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from math import ceil
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import gettempdir, mkstemp
 from typing import TYPE_CHECKING
 
 import torch
@@ -55,12 +55,12 @@ def stream(
     Args:
         network: The network, on the device that computes.
         x_BND: The cells, on the CPU, contiguous, with N a power of two: in memory, or a file that ``torch.from_file``
-            has mapped. Overwritten by the result, unless there is ``out``.
+            has mapped. Overwritten by the result, unless there is ``out``; then it has no gradient to come.
         part: Cells that are on the device at once, a power of two. From the square root of N on, a block takes two
             passes over the sequence; smaller parts take more.
-        out: Takes the result; of the shape and dtype of ``x_BND``, which is then left as it is.
+        out: Takes the result; of the shape and dtype of ``x_BND``, which is then left as it is, in memory of its own.
         scratch: A folder for what skip connections keep, from two blocks on: 2 (k - 1) files of the size of the
-            sequence of 2^k cells, deleted at the end. None keeps them in memory.
+            sequence of 2^k cells, without names: they end with the process at the latest. None keeps them in memory.
         on_progress: Called with the number of parts begun and of all parts, over all passes.
 
     Examples::
@@ -95,21 +95,18 @@ def stream(
             network.relabel_(state_BND)
 
     begun, total = 0, len(passes) * x_BND.shape[0] * 2 ** (k - w)
-    with nullcontext() if scratch is None else TemporaryDirectory(dir=scratch) as folder:
-        kept = [
-            torch.empty_like(x_BND) if folder is None else memory_mapped(Path(folder, str(buffer)), x_BND)
-            for buffer in range(len(set(buffers.values())))
-        ]
-        for stream_pass in passes:
-            source_BND = x_BND if stream_pass is passes[0] else target_BND
-            sequences = (source_BND, target_BND, *kept)
-            for source, target, *kept_parts in zip(*map(stream_pass.parts, sequences), strict=True):
-                buffer = staging[begun % len(staging)]
-                buffer.start(source, target, partial(run, stream_pass=stream_pass, kept=kept_parts))
-                begun += 1
-                on_progress(begun, total)
-            for buffer in staging:
-                buffer.finish()
+    keep = torch.empty_like if scratch is None else partial(memory_mapped, folder=scratch)
+    kept = [keep(x_BND) for _ in set(buffers.values())]
+    for stream_pass in passes:
+        source_BND = x_BND if stream_pass is passes[0] else target_BND
+        sequences = (source_BND, target_BND, *kept)
+        for source, target, *kept_parts in zip(*map(stream_pass.parts, sequences), strict=True):
+            buffer = staging[begun % len(staging)]
+            buffer.start(source, target, partial(run, stream_pass=stream_pass, kept=kept_parts))
+            begun += 1
+            on_progress(begun, total)
+        for buffer in staging:
+            buffer.finish()
     return target_BND
 
 
@@ -169,19 +166,26 @@ def stream_passes(layers: tuple[Layer, ...], w: int) -> tuple[StreamPass, ...]:
     return tuple(passes)
 
 
-def memory_mapped(path: Path, like: Tensor) -> Tensor:
+def memory_mapped(like: Tensor, folder: Path | None = None) -> Tensor:
     """A tensor in a new file, with the shape and dtype of another, which may be a meta tensor.
 
-    The space is taken at once where the system can, so that a full disk is an error here and not a crash later on.
+    The space is taken at once where the system can, so that a full disk is an error here and not a crash later on. The
+    file has lost its name when this returns: a process that is killed leaves nothing behind.
     """
-    with path.open("xb") as file:
-        if hasattr(os, "posix_fallocate") and like.nbytes:
-            try:
-                os.posix_fallocate(file.fileno(), 0, like.nbytes)
-            except OSError as error:
-                error.filename = str(path.parent)
-                raise
-    return torch.from_file(str(path), shared=True, size=like.numel(), dtype=like.dtype).view(like.shape)
+    folder = folder or Path(gettempdir())
+    try:
+        handle, name = mkstemp(dir=folder)
+        try:
+            if hasattr(os, "posix_fallocate") and like.nbytes:
+                os.posix_fallocate(handle, 0, like.nbytes)
+            return torch.from_file(name, shared=True, size=like.numel(), dtype=like.dtype).view(like.shape)
+        finally:
+            os.close(handle)
+            with suppress(PermissionError):  # Windows deletes no file that is mapped
+                os.unlink(name)
+    except OSError as error:
+        error.filename = str(folder)
+        raise
 
 
 class _StagingBuffer:
@@ -234,7 +238,11 @@ def _check(network: ShuffleExchange, x_BND: Tensor, target_BND: Tensor, part: in
             f"out must be contiguous, of shape {tuple(x_BND.shape)} and {x_BND.dtype}, "
             f"got {tuple(target_BND.shape)} and {target_BND.dtype}"
         )
-    k = network.check_in_place(x_BND)
+    if target_BND is not x_BND:
+        first, second = sorted((cells.data_ptr(), cells.nbytes) for cells in (x_BND, target_BND))
+        if first[0] + first[1] > second[0]:
+            raise ValueError("out overlaps the input, which is read as it is filled: leave out=, or give other memory")
+    k = network.check_in_place(x_BND, target_BND)
     return k, min(k, part_bits(part))
 
 

@@ -53,6 +53,13 @@ def test_what_is_no_batch_of_symbols_is_an_error(kind: str) -> None:
         model(symbols(2, 0))
 
 
+def test_a_row_of_length_zero_has_scores_of_zero(kind: str) -> None:
+    model, symbols_BN = make(kind).eval(), symbols(3, 4)
+    scores_BNC = model(symbols_BN, lengths=[0, 4, 0])
+    torch.testing.assert_close(scores_BNC[1:2], model(symbols_BN[1:2]))
+    assert not scores_BNC[::2].any()
+
+
 def test_one_set_of_weights_tells_lengths_apart(kind: str) -> None:
     model = make(kind).eval()
     long_BN = symbols(2, 16)

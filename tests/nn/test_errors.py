@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from riffle import ShuffleExchange
+from riffle import SequenceModel, ShuffleExchange
 from riffle.nn.network import CHOICES
 
 from . import official_numpy
@@ -27,6 +27,10 @@ RATES = r"dropout must lie in \[0, 1\) and noise be at least 0"
         ({"dropout": 0.1, "noise": 0.001}, "noise replaces dropout"),
         ({"sharing": "none"}, r'sharing="none" .* needs length='),
         ({"length": 16}, "every other sharing runs any length"),
+        *(({"sharing": "none", "length": length}, f"length must be .*got '?{length}") for length in (-5, 0, 2.5, "8")),
+        *(({what: 2.5}, f"{what} must be a whole number, got 2.5") for what in ("features", "blocks")),
+        ({"dropout": "0.1"}, RATES),
+        *(({"dtype": dtype}, "one of real numbers, such as") for dtype in (torch.complex64, torch.int32, "float32")),
         ({"norm": "sequence"}, "norm='sequence' is for unit='residual', a unit 'gated' does not normalise"),
     ],
     ids=str,
@@ -58,6 +62,14 @@ def test_inputs(x_BND: torch.Tensor, message: str) -> None:
         ShuffleExchange(4)(x_BND)
 
 
+def test_a_network_made_complex() -> None:
+    net = ShuffleExchange(4)
+    with pytest.warns(UserWarning, match="Complex modules are a new feature"):
+        net.to(torch.complex64)
+    with pytest.raises(ValueError, match=r"the network is torch\.complex64, and its layers are of real numbers"):
+        net(torch.zeros(1, 8, 4, dtype=torch.complex64))
+
+
 @pytest.mark.parametrize(
     ("lengths", "message"),
     [
@@ -67,6 +79,7 @@ def test_inputs(x_BND: torch.Tensor, message: str) -> None:
         ),
         *((lengths, "one length per row, 2 of them, got shape") for lengths in ([8], [8, 8, 8], [[8, 8]], 8)),
         ([8.0, 3.0], r"lengths must be integers, got torch\.float32"),
+        ([8j, 3], r"lengths must be integers, got torch\.complex64"),
         (torch.tensor([True, True]), r"lengths must be integers, got torch\.bool"),
     ],
     ids=str,
@@ -140,9 +153,45 @@ def test_official_without_a_layer(sharing: str, layer: str, unit: str) -> None:
         ShuffleExchange.from_official(some, blocks=2)
 
 
-@pytest.mark.parametrize("blocks", [1, 3])
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ({"b/steps_shuffle_exchange/last/g/CvB": 4}, "of several networks, see 'b/steps_.*: give those of one scope"),
+        ({"steps_shuffle_exchange/last/g/CvB:0": 4}, "of several networks, see 'steps_shuffle_exchange/last/g/CvB:0'"),
+        ({"steps_shuffle_exchange/last/g/CvB": 6}, r"layer 'last' has 'g/CvB' of shape \[6\], not \[8\]"),
+        ({"steps_shuffle_exchange/0_forward/cand1/c/CvB": 6}, r"of shape \[.*of one network all have 6 features"),
+        *(
+            ({"steps_shuffle_exchange/last/g/CvB": official_numpy.np.full(8, value)}, "must hold finite real numbers")
+            for value in (float("nan"), float("inf"), 1j, 1)
+        ),
+        ({"steps_shuffle_exchange/last/g/CvB": "x"}, "last/g/CvB' is no array but str"),
+    ],
+)
+def test_official_with_odd_arrays(other: dict, message: str) -> None:
+    arrays = {name: official_numpy.np.zeros(array) if type(array) is int else array for name, array in other.items()}
+    with pytest.raises(ValueError, match=message):
+        ShuffleExchange.from_official(variables() | arrays)
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ({}, "these variables lack 'embedding'"),
+        ({"embedding": (5, 6)}, r"have shapes .*\[5, 6\]\], which do not fit 4 features"),
+        ({"embedding": (5, 4), "b/output/CvB": (3,)}, "of several models, see 'b/output/CvB'"),
+    ],
+)
+def test_official_model_with_odd_arrays(other: dict, message: str) -> None:
+    outside = {"output/CvK": (4, 3), "output/CvB": (3,)} | other
+    with pytest.raises(ValueError, match=message):
+        SequenceModel.from_official(variables() | {key: official_numpy.np.zeros(sh) for key, sh in outside.items()})
+
+
+@pytest.mark.parametrize("blocks", [0, 1, 3])
 def test_official_with_another_number_of_blocks(blocks: int) -> None:
-    with pytest.raises(ValueError, match=f"network of {blocks} blocks"):
+    with pytest.raises(
+        ValueError, match=f"network of {blocks} blocks" if blocks else "blocks must be at least 1, got 0"
+    ):
         ShuffleExchange.from_official(variables(), blocks=blocks)
 
 

@@ -110,3 +110,7 @@ def test_what_cannot_be_overwritten() -> None:
         ShuffleExchange(4, sharing="none", length=8).overwrite(torch.zeros(1, 4, 4))
     with pytest.raises(ValueError, match="4 features per cell, the input has 6"):
         net.overwrite(torch.zeros(1, 4, 6))
+    x_BND = torch.zeros(1, 4, 4, requires_grad=True)
+    for history in (x_BND, torch.tanh(x_BND) * 1):  # whose backward pass would take the network for the identity
+        with pytest.raises(ValueError, match=r"a gradient to come.*x\.detach\(\)"):
+            net.overwrite(history)

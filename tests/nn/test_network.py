@@ -225,6 +225,22 @@ def test_gradcheck(unit: str) -> None:
     assert torch.autograd.gradcheck(net, (x_BND,))
 
 
+@pytest.mark.parametrize("unit", UNITS)
+def test_transforms_without_gradients(unit: str) -> None:
+    """vmap, over cells and over weights, and forward-mode differentiation, where layers may not overwrite anything."""
+    net, x_KBND = network(unit=unit), cells(3, 2, 8, 4)
+    weights = {name: torch.stack([parameter, 2 * parameter]) for name, parameter in net.named_parameters()}
+    with torch.no_grad():
+        alone_KBND = torch.stack([net(x_BND) for x_BND in x_KBND])
+        torch.testing.assert_close(torch.vmap(net)(x_KBND), alone_KBND, rtol=0, atol=1e-12)
+        ensemble = torch.vmap(lambda parameters: torch.func.functional_call(net, parameters, (x_KBND[0],)))(weights)
+        torch.testing.assert_close(ensemble[0], alone_KBND[0], rtol=0, atol=1e-12)
+        y_BND, moved_BND = torch.func.jvp(net, (x_KBND[0],), (x_KBND[1],))
+    step_BND = (net(x_KBND[0] + 1e-6 * x_KBND[1]) - net(x_KBND[0] - 1e-6 * x_KBND[1])) / 2e-6
+    torch.testing.assert_close(y_BND, alone_KBND[0], rtol=0, atol=1e-12)
+    torch.testing.assert_close(moved_BND, step_BND, rtol=0, atol=1e-6)
+
+
 # PyTorch's tools
 
 

@@ -123,7 +123,7 @@ def mistake(group: dist.ProcessGroup, what: str) -> str:
         if what == "another size":
             arguments |= {"sharing": "none", "length": 64}
         net = network(arguments, group, seed=rank if what == "weights" else 1)
-        lengths = None
+        lengths = mask_BN = None
         match what:
             case "cells" if odd:
                 x_BND = x_BND[:, :8]
@@ -135,6 +135,8 @@ def mistake(group: dist.ProcessGroup, what: str) -> str:
                 x_BND = x_BND[:, :12]
             case "lengths":
                 lengths = [60, 61] if odd else [60, 60]
+            case "own mask":  # of no padding: the ranks would agree, on rows of a quarter of the length
+                mask_BN = torch.zeros(2, 16, dtype=torch.bool)
             case "long":
                 lengths = [16 * dist.get_world_size(group), 65]
             case "another size":
@@ -143,7 +145,7 @@ def mistake(group: dist.ProcessGroup, what: str) -> str:
                 net.requires_grad_(False)
             case "input gradients" if odd:
                 x_BND.requires_grad_()
-        net(x_BND, lengths=lengths)
+        net(x_BND, lengths=lengths, key_padding_mask=mask_BN)
     except ValueError as error:
         return str(error)
     return "no complaint"

@@ -13,7 +13,7 @@ from . import jobs
 from .alone import SPREAD, check
 from .ranks import Ranks
 
-MIXED = [256, 1, 17, 63, 64, 65, 130, 2, 31]
+MIXED = [256, 1, 17, 0, 63, 64, 65, 130, 2, 31]
 """Of 256 cells at most: spread over all ranks, and whole on one where a power has fewer than ranks squared."""
 
 
@@ -26,8 +26,17 @@ def test_rows_of_every_power(ranks: Ranks, size: int, blocks: int, sharing: str)
 @pytest.mark.parametrize("size", SPREAD)
 @pytest.mark.parametrize(
     "lengths",
-    [[64, 33, 50], [128, 100], [40], [1], [3, 2], [9, 16, 11, 10, 12, 13, 14, 15, 9, 16], [2**14, 5000, 37]],
-    ids=["all of 64", "all shorter than half", "one", "one cell", "fewer than ranks", "more than ranks", "long"],
+    [[64, 33, 50], [128, 100], [40], [1], [0, 3], [3, 2], [9, 16, 11, 10, 12, 13, 14, 15, 9, 16], [2**14, 5000, 37]],
+    ids=[
+        "all of 64",
+        "all shorter than half",
+        "one",
+        "one cell",
+        "none and three",
+        "fewer than ranks",
+        "more than ranks",
+        "long",
+    ],
 )
 def test_batches_of_few_powers(ranks: Ranks, size: int, lengths: list[int]) -> None:
     check(ranks, size, {"features": 4, "blocks": 2}, len(lengths), max(64, 2 ** bits(max(lengths))), lengths)

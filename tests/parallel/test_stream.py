@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from riffle import ShuffleExchange
 from riffle.nn import UNITS
-from riffle.parallel import stream
+from riffle.parallel import stream, streaming
 from riffle.parallel.streaming import stream_passes
 from riffle.shuffle import SHARINGS, schedule
 
@@ -73,25 +73,29 @@ def test_many_parts_take_turns_on_a_gpu() -> None:
 
 
 @pytest.mark.parametrize("blocks", [1, 2, 3])
-def test_files(blocks: int, tmp_path: Path) -> None:
+def test_files(blocks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     net = network({"features": 4, "blocks": blocks})
     x_BND, _ = inputs(1, 64, 4)
     x_BND.numpy().tofile(tmp_path / "cells")
     source = torch.from_file(str(tmp_path / "cells"), shared=True, size=x_BND.numel()).view_as(x_BND)
     target = torch.from_numpy(np.memmap(tmp_path / "out", np.float32, "w+", shape=(1, 64, 4)))
     (tmp_path / "scratch").mkdir()
-    most = 0
+    made: list[Path | None] = []
+    map_memory = streaming.memory_mapped
+
+    def count(like: torch.Tensor, folder: Path) -> torch.Tensor:
+        made.append(folder)
+        return map_memory(like, folder)
 
     def watch(done: int, total: int) -> None:
-        nonlocal most
-        most = max(most, len(list((tmp_path / "scratch").glob("*/*"))))
+        assert list((tmp_path / "scratch").iterdir()) == [], "a process that is killed would leave its files"
 
+    monkeypatch.setattr(streaming, "memory_mapped", count)
     assert stream(net, source, part=16, out=target, scratch=tmp_path / "scratch", on_progress=watch) is target
     assert torch.equal(source, x_BND), "the input was overwritten"
     written = torch.from_numpy(np.fromfile(tmp_path / "out", np.float32)).view_as(x_BND)
     torch.testing.assert_close(written, net(x_BND).detach(), rtol=0, atol=1e-6)
-    assert most == (0 if blocks == 1 else 2 * (6 - 1)), "not one file for each layer of a block"
-    assert list((tmp_path / "scratch").iterdir()) == []
+    assert made == [tmp_path / "scratch"] * (0 if blocks == 1 else 2 * (6 - 1)), "not one for each layer of a block"
 
 
 def test_progress() -> None:
@@ -144,3 +148,10 @@ def test_mistakes() -> None:
         stream(net, x_BND.double())
     with pytest.raises(ValueError, match=r"the sequence is on meta.*x\.cpu\(\)"):
         stream(net, x_BND.to("meta"))
+    with pytest.raises(ValueError, match=r"a gradient to come.*x\.detach\(\)"):
+        stream(net, torch.tanh(x_BND.requires_grad_()))
+    memory = torch.zeros(1, 16, 4)
+    for out in (memory[:, :8], memory[:, 4:12]):
+        with pytest.raises(ValueError, match="out overlaps the input"):
+            stream(net, memory[:, :8], out=out)
+    assert stream(net, memory[:, :8], out=memory[:, 8:]).isfinite().all()
