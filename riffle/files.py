@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
+import shutil
 import socket
 import stat
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -33,36 +36,93 @@ class DamagedFile(ValueError):
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary file beside ``path`` to write to; it replaces ``path`` in one step if the block succeeds.
+    """A temporary file to write to; it replaces ``path`` in one step if the block succeeds.
 
-    After a failure or a power cut the old file is still whole, and after a failure the temporary one is gone. Its name
-    has no suffix of ``path``, so that nobody takes it for a finished file. A device such as ``/dev/stdout`` is written
-    to directly.
+    After a failure or a power cut the old file is still whole, and after a failure the temporary one is gone. It lies
+    beside ``path``, under a name without its suffix, so that nobody takes it for a finished file. A device, a pipe or a
+    descriptor of this process (``/dev/stdout``) is not replaced but gets the content.
     """
-    target, name = Path(os.path.realpath(path)), ""
-    if target.exists() and not (target.is_file() or target.is_dir()):
-        yield target
-        return
-    try:
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{path.name}.")
-        os.close(handle)
-        yield Path(name)
-        with Path(name).open("rb+") as file:
-            os.fsync(file.fileno())
-        os.chmod(name, 0o644)
-        os.replace(name, target)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
-        if isinstance(error, OSError):
-            error.filename, error.filename2 = str(path), None  # the user does not know the temporary name
-        raise
-    with contextlib.suppress(PermissionError):  # Windows cannot open folders
-        folder = os.open(target.parent, os.O_RDONLY)
+    descriptor = _descriptor(path)
+    with _naming(path):
+        if descriptor is not None or _is_special(path):
+            with tempfile.TemporaryDirectory() as folder:
+                temporary = Path(folder, "content")
+                yield temporary
+                sys.stdout.flush()
+                device = os.open(path, os.O_WRONLY) if descriptor is None else os.dup(descriptor)
+                with open(device, "wb") as file, temporary.open("rb") as content:
+                    shutil.copyfileobj(content, file)
+            return
+        target = Path(os.path.realpath(path))
+        temporary = target.with_name(f".{path.name}.{os.urandom(4).hex()}")
         try:
-            os.fsync(folder)
+            os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))  # as the umask says
+            if target.is_file():
+                temporary.chmod(stat.S_IMODE(target.stat().st_mode))
+            yield temporary
+            with temporary.open("rb+") as file:
+                os.fsync(file.fileno())
+            os.replace(temporary, target)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
+    with contextlib.suppress(PermissionError):  # Windows cannot open folders
+        handle = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(handle)
         finally:
-            os.close(folder)
+            os.close(handle)
+
+
+@contextlib.contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Errors name the path, since the user does not know that of a temporary file."""
+    try:
+        yield
+    except OSError as error:
+        error.filename, error.filename2 = str(path), None
+        raise
+
+
+def _is_special(path: Path) -> bool:
+    return path.exists() and not (path.is_file() or path.is_dir())
+
+
+def _descriptor(path: Path) -> int | None:
+    """The descriptor of this process that ``/dev/stdout`` or ``/dev/fd/63`` is; None for any other path.
+
+    To open such a path would be to open the file behind it once more, and to empty it.
+    """
+    own = {os.path.realpath(folder) for folder in ("/dev/fd", "/proc/self/fd")}
+    for _ in range(40):  # links to links
+        folder, name = os.path.realpath(path.parent), path.name
+        if folder in own and name.isdecimal():
+            return int(name)
+        if not path.is_symlink():
+            break
+        path = Path(folder, os.readlink(path))
+    return None
+
+
+def check_writable(path: Path) -> None:
+    """Raise an ``OSError`` where :func:`replacing` would: before minutes of work, and not after them."""
+    with _naming(path):
+        if _descriptor(path) is None and not _is_special(path):
+            if path.is_dir():
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+            tempfile.TemporaryFile(dir=os.path.dirname(os.path.realpath(path))).close()
+
+
+def check_exported(folder: Path, names: Collection[str]) -> None:
+    """Raise unless a folder is new or empty, or has nothing but files of these names, among them a card of ours."""
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return
+    card = folder / "README.md"
+    if not folder.is_dir() or {path.name for path in folder.iterdir()} - {*names} or not card.is_file():
+        raise FileExistsError(f"{folder} is no earlier export and would be overwritten: choose a new folder")
+    if "riffle" not in read_text(card):
+        raise FileExistsError(f"{card} is the card of another model and would be overwritten: choose a new folder")
 
 
 @contextlib.contextmanager

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from riffle.cli.display import Json, errors, print_json, print_next
+from riffle.cli.display import Json, errors, print_json, print_next, require
 from riffle.cli.evaluate import RunFolder
-from riffle.files import replacing_files
+from riffle.files import check_exported, check_writable, replacing_files
 
 ENDINGS = {"onnx": ".onnx", "torch": ".pt2", "hub": ""}
 LOADERS = {
@@ -18,6 +18,8 @@ LOADERS = {
     "hub": "riffle.SequenceModel.from_pretrained({!r})",
 }
 """How each format is loaded in Python."""
+HUB_FILES = ("README.md", "config.json", "model.safetensors")
+"""What a folder for the hub has."""
 
 
 def export(
@@ -26,10 +28,14 @@ def export(
         str, typer.Option(help="onnx, torch (torch.export) or hub (a folder for from_pretrained).")
     ] = "onnx",
     length: Annotated[
-        int, typer.Option(help="The longest sequence that the exported network must take; any batch.", min=1)
-    ] = 64,
+        int | None,
+        typer.Option(
+            help="The longest sequence that an ONNX or torch program must take; any batch.", min=1, show_default="64"
+        ),
+    ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="The file or folder to write.", show_default="RUN/model-N.FORMAT")
+        Path | None,
+        typer.Option(help="The file or folder to write.", show_default="RUN/model-N.FORMAT, RUN/model for the hub"),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -45,19 +51,29 @@ def export(
 
     if format not in ENDINGS:
         raise ValueError(f"unknown format {format!r}; choose one of {', '.join(ENDINGS)}")
-    path = out or run / f"model-{length}{ENDINGS[format]}"
+    if format == "hub" and length is not None:
+        raise ValueError(
+            "--length is for ONNX and torch programs: a folder for the hub holds a network for all lengths"
+        )
+    if format == "onnx":
+        require("onnxscript")
+    path = out or run / (f"model-{length or 64}{ENDINGS[format]}" if format != "hub" else "model")
     model = Run(run).model()
     path.parent.mkdir(parents=True, exist_ok=True)
     record, served = {"run": str(run), "format": format, "path": str(path)}, ""
     if format != "hub":
-        program, lengths = export_program(model, length)
+        check_writable(path)
+        program, lengths = export_program(model, length or 64)
         (write_onnx if format == "onnx" else write_torch)(program, path)
         record |= lengths._asdict()
         served = f" for {lengths}"
     elif hasattr(model, "save_pretrained"):
+        check_exported(path, HUB_FILES)
         try:
             with replacing_files(path) as temporary:
                 model.save_pretrained(temporary)
+                if (path / "README.md").exists():  # somebody may have written more into an earlier card
+                    (temporary / "README.md").unlink()
         except SafetensorError as error:
             reason = str(error).rpartition(": ")[2]
             raise OSError(f"{path} cannot be written: {reason}") from None

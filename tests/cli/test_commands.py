@@ -212,3 +212,23 @@ def test_export_to_the_hub_format(run: Path) -> None:
     loaded, model = SequenceModel.from_pretrained(path), Run(run).model()
     inputs_BN = some_symbols(3, 21)
     assert torch.equal(loaded(inputs_BN), model(inputs_BN))
+    with Path("hub/README.md").open("a") as card:
+        card.write("more")
+    Path("hub/model.safetensors").write_bytes(b"")
+    succeed("export", run, "--format", "hub", "--out", "hub")
+    assert Path("hub/README.md").read_text().endswith("more")
+    assert torch.equal(SequenceModel.from_pretrained("hub")(inputs_BN), model(inputs_BN))
+
+
+@pytest.mark.parametrize("kind", ["run", "project", "other model"])
+def test_export_overwrites_no_folder_of_somebody_else(kind: str, run: Path) -> None:
+    folder = run if kind == "run" else Path("mine")
+    folder.mkdir(exist_ok=True)
+    names = {"run": (), "project": ("README.md", "main.py"), "other model": ("README.md", "config.json")}
+    for name in names[kind]:
+        (folder / name).write_text("{}")
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    result = riffle("export", run, "--format", "hub", "--out", folder)
+    assert result.code == 1
+    assert "would be overwritten: choose a new folder" in result.err
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before

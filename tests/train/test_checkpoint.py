@@ -8,6 +8,8 @@ import pickle
 import random
 import re
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -52,6 +54,27 @@ def test_a_new_file_replaces_the_old_one(tmp_path: Path) -> None:
         write_atomically(path, content)
         assert path.read_bytes() == content
     assert path.stat().st_mode & 0o777 == 0o644
+    path.chmod(0o604)
+    write_atomically(path, b"again")
+    assert path.stat().st_mode & 0o777 == 0o604, "a file keeps its own mode"
+    before = os.umask(0o027)
+    write_atomically(tmp_path / "other", b"")
+    os.umask(before)
+    assert (tmp_path / "other").stat().st_mode & 0o777 == 0o640, "a new one has that of the umask"
+
+
+@pytest.mark.parametrize(
+    ("device", "redirection"), [("stdout", ">>log"), ("stdout", "| cat >>log"), ("fd/3", "3>>log")]
+)
+def test_what_a_shell_redirects_is_continued(device: str, redirection: str, tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("before ")
+    program = (
+        f"import pathlib, riffle.files as f; print('printed', end=' '); f.write_json(pathlib.Path('/dev/{device}'), 1)"
+    )
+    command = f'{sys.executable} -c "{program}" {redirection}'
+    subprocess.run(command, shell=True, cwd=tmp_path, check=True, stdout=subprocess.PIPE)
+    printed = "printed " if device == "stdout" else ""
+    assert (tmp_path / "log").read_text() == f"before {printed}1\n"
 
 
 def test_links_are_followed_and_devices_stay(tmp_path: Path) -> None:
