@@ -168,6 +168,18 @@ def is_one_operator(network: ShuffleExchange, x_BND: Tensor) -> bool:
     return network.spec is not None and resolve(network.backend, x_BND) == "fused"
 
 
+def leaves_compiler(network: ShuffleExchange, x_BND: Tensor) -> bool:
+    """Whether ``torch.compile`` leaves the network out: on a CPU, whose every layer it would trace to gain little."""
+    compiling = torch.compiler.is_dynamo_compiling() and not torch.compiler._is_exporting_flag
+    return compiling and network.backend == "auto" and x_BND.device.type == "cpu"
+
+
+@torch._disable_dynamo  # torch.compiler.disable would load the compiler when riffle is imported
+def uncompiled(call: Callable[..., Any], *arguments: Any) -> Any:
+    """A call that a compiler does not look into."""
+    return call(*arguments)
+
+
 def compute_dtype(x_BND: Tensor) -> torch.dtype:
     """The dtype in which the fused kernels compute: that of the cells, or autocast's."""
     device = x_BND.device.type

@@ -15,7 +15,17 @@ from riffle.kernels import BACKENDS, Backend
 from riffle.kernels.graphs import GraphCache
 from riffle.kernels.plan import NetworkSpec
 from riffle.kernels.reference import NORMS, Norm
-from riffle.nn.execute import chunks, in_place_layer, is_one_operator, run_batch, run_fused, switch_layer, walk
+from riffle.nn.execute import (
+    chunks,
+    in_place_layer,
+    is_one_operator,
+    leaves_compiler,
+    run_batch,
+    run_fused,
+    switch_layer,
+    uncompiled,
+    walk,
+)
 from riffle.nn.hub import HubMixin
 from riffle.nn.lengths import at_own_padded_length, at_padded_lengths, lengths_of_mask
 from riffle.nn.switch import UNITS, PairUnit
@@ -63,7 +73,7 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
         order: "official" takes and gives the features as the authors' released code orders them, see
             :meth:`from_official`.
         backend: Which kernels compute the switch layers: "reference" (plain PyTorch), "fused" (Triton, on a GPU) or
-            "auto", fused wherever they run.
+            "auto", fused wherever they run; on a CPU, ``torch.compile`` leaves out a network of "auto".
         recompute: Whether the backward pass of the fused kernels forms the gates again, so that a layer keeps its input
             only; False keeps the gates, a tenth faster and four times the memory. None, the default, keeps them where
             they take at most a thirty-second of the device's memory, until that does not suffice.
@@ -197,6 +207,8 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
                 ``[B, N]``, True for padding, which must follow the cells of a row (right padding). With a ``sharding``
                 it is that of whole rows, too.
         """
+        if leaves_compiler(self, x_BND):
+            return uncompiled(self.forward, x_BND, lengths, key_padding_mask)
         self.check_input(x_BND)
         if key_padding_mask is not None:
             if lengths is not None:
@@ -215,6 +227,8 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
         Args:
             xs_BND: The cells of each batch, ``[B, N, features]`` with a batch and a length of its own.
         """
+        if xs_BND and leaves_compiler(self, xs_BND[0]):
+            return uncompiled(self.forward_batches, xs_BND)
         for x_BND in xs_BND:
             self.check_input(x_BND)
         if self.sharding is not None:

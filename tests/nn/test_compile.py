@@ -26,7 +26,7 @@ class GraphCounter:
 
 
 def test_the_lengths_of_a_power_of_two_share_a_graph() -> None:
-    net, counter = ShuffleExchange(4).double(), GraphCounter()
+    net, counter = ShuffleExchange(4, backend="reference").double(), GraphCounter()
     compiled = torch.compile(net, fullgraph=True, backend=counter)
     for length in (17, 18, 24, 25, 32):
         x_BND = torch.rand(2, length, 4, dtype=torch.float64)
@@ -50,7 +50,7 @@ def test_the_fused_network_is_one_node_for_all_lengths(training: bool, graphs: i
 
 
 def test_the_even_lengths_of_a_depth_share_a_graph() -> None:
-    net, counter = ShuffleExchange(4, pad="even"), GraphCounter()
+    net, counter = ShuffleExchange(4, pad="even", backend="reference"), GraphCounter()
     compiled = torch.compile(net, backend=counter, dynamic=True)
     for length in (10, 14, 11, 15, 16):
         x_BND = torch.rand(2, length, 4)
@@ -60,11 +60,27 @@ def test_the_even_lengths_of_a_depth_share_a_graph() -> None:
 
 def test_rows_of_different_lengths_compile_and_export_whole() -> None:
     lengths = [20, 3, 17]
-    net, x_BND = ShuffleExchange(4).double(), torch.rand(3, 20, 4, dtype=torch.float64)
+    net, x_BND = ShuffleExchange(4, backend="reference").double(), torch.rand(3, 20, 4, dtype=torch.float64)
     compiled = torch.compile(net, fullgraph=True, backend=GraphCounter())
     torch.testing.assert_close(compiled(x_BND, lengths=lengths), net(x_BND, lengths=lengths), rtol=0, atol=1e-12)
     program = torch.export.export(net, (x_BND, lengths)).module()
     torch.testing.assert_close(program(x_BND, lengths), net(x_BND, lengths), rtol=0, atol=1e-12)
+
+
+def test_on_a_cpu_the_network_is_left_out_of_compiled_code() -> None:
+    net, counter = ShuffleExchange(4, 2), GraphCounter()
+    compiled = torch.compile(lambda x_BND: net(x_BND.cos()).cos(), backend=counter)
+    for length in (5, 40):
+        x_BND = torch.rand(2, length, 4)
+        found = [
+            torch.autograd.grad(y_BND.sum(), list(net.parameters()))
+            for y_BND in (net(x_BND.cos()).cos(), compiled(x_BND))
+        ]
+        torch.testing.assert_close(*found)
+    assert 0 < counter.graphs <= 4
+    assert counter.nodes[-2:] == ["cos", "output"]
+    program = torch.export.export(net, (x_BND,), strict=True).module()  # an exported program has all of it
+    torch.testing.assert_close(program(x_BND), net(x_BND))
 
 
 def test_exported_for_the_lengths_of_a_power_of_two() -> None:
