@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from riffle.kernels.graphs import use_graphs as use_graphs
     from riffle.models.sequence import SequenceModel as SequenceModel
+    from riffle.nn.causal import CausalShuffleExchange as CausalShuffleExchange
     from riffle.nn.graphed import Graphed as Graphed
     from riffle.nn.network import ShuffleExchange as ShuffleExchange
     from riffle.nn.switch import SwitchUnit as SwitchUnit
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 _MODULES = {
     "ShuffleExchange": "riffle.nn.network",
+    "CausalShuffleExchange": "riffle.nn.causal",
     "SwitchUnit": "riffle.nn.switch",
     "Graphed": "riffle.nn.graphed",
     "SequenceModel": "riffle.models.sequence",

@@ -115,6 +115,53 @@ def _unit(sharing: Sharing, block: int, half: str, level: int, levels: int) -> s
             return f"{block}_first" if half == "forward" else f"{block}_middle"
 
 
+@dataclass(frozen=True)
+class CausalLayer:
+    """One layer of a causal network: every cell from the ``2**bit``-th on reads the cell ``2**bit`` before it."""
+
+    unit: str
+    """Which unit: layers of the same name share their weights."""
+    bit: int
+    """The logarithm of the distance between a cell and the one that it reads."""
+    skip: int | None
+    """The layer whose input is added, scaled, to what this layer reads; None without a skip connection."""
+
+
+@lru_cache(maxsize=1024)
+def causal_schedule(
+    k: int, blocks: int = 1, sharing: Sharing = "block", *, skips: bool = True, levels: int = 1
+) -> tuple[CausalLayer, ...]:
+    """The layers of a causal network of ``blocks`` blocks on up to ``2**k`` cells.
+
+    A block reads at the distances 1, 2, 4 ... ``2**(k - 1)`` (the forward half) and back to 1 (the reverse half). A
+    layer leaves the cells alone that have no cell so far before them, so that on ``n`` cells the layers of larger
+    distances do nothing: a longer sequence has the same schedule with further layers in the middle of its blocks.
+
+    Args:
+        k: The logarithm of the number of cells, rounded up.
+        blocks: Blocks.
+        sharing: "block": one unit per half block; "minimal": the first and the last layer of a block have units of
+            their own; "full": all blocks share; "none": a unit per distance in each half block.
+        skips: Whether skip connections join each layer to the same one of the block before.
+        levels: With "none", the distances that have units of their own; larger ones share that of the last.
+
+    >>> [layer.bit for layer in causal_schedule(3)]
+    [0, 1, 2, 2, 1, 0]
+    """
+    layers: list[CausalLayer] = []
+    for block in range(blocks):
+        for half, distances in (("forward", range(k)), ("reverse", reversed(range(k)))):
+            for bit in distances:
+                skip = len(layers) - 2 * k if skips and block > 0 else None
+                unit = f"{'all' if sharing == 'full' else block}_{half}"
+                if sharing == "none":
+                    unit = f"{unit}_{min(bit, levels - 1)}"
+                elif sharing == "minimal" and bit == 0:
+                    unit = f"{block}_{'first' if half == 'forward' else 'last'}"
+                layers.append(CausalLayer(unit, bit, skip))
+    return tuple(layers)
+
+
 SHUFFLES = {1: unriffle, -1: riffle, 0: lambda x_BND: x_BND}
 
 

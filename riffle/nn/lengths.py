@@ -46,14 +46,34 @@ def at_own_padded_length(run: RunBatches, x_BN: Tensor, lengths: Tensor | Sequen
     order = sorted(range(batch), key=lambda row: widths[row])
     ends_B, order_B = torch.tensor([sizes, order], device=x_BN.device)
     mask_BN = torch.arange(longest, device=x_BN.device) < ends_B[:, None]
-    sorted_BN = pad_to(_masked(mask_BN, x_BN), groups[-1])[order_B]
+    sorted_BN = pad_to(masked(mask_BN, x_BN), groups[-1])[order_B]
     results = run([rows_RN[:, :width] for rows_RN, width in zip(sorted_BN.split(counts), groups, strict=True)])
-    return _masked(mask_BN, torch.cat([pad_to(result, longest) for result in results])[order_B.argsort()])
+    return masked(mask_BN, torch.cat([pad_to(result, longest) for result in results])[order_B.argsort()])
 
 
-def _masked(mask_BN: Tensor, x_BN: Tensor) -> Tensor:
+def masked(mask_BN: Tensor, x_BN: Tensor) -> Tensor:
     """``x_BN``, which may have further dimensions, with zeros where the mask is False."""
     return torch.where(mask_BN.view(*mask_BN.shape, *[1] * (x_BN.dim() - 2)), x_BN, 0)
+
+
+def check_cells(x_BND: Tensor, features: int, dtype: torch.dtype) -> None:
+    """Refuse cells that are not of a network's shape or dtype."""
+    if x_BND.dim() != 3:
+        raise ValueError(f"the input must be [batch, length, features], got shape {tuple(x_BND.shape)}")
+    if x_BND.shape[2] != features:
+        raise ValueError(f"this network has {features} features per cell, the input has {x_BND.shape[2]}")
+    if x_BND.shape[1] < 1:
+        raise ValueError("the input has no cells: its length must be at least 1")
+    if not dtype.is_floating_point:
+        raise ValueError(f"the network is {dtype}, and its layers are of real numbers: convert it by .to(...)")
+    if x_BND.dtype != dtype and not torch.is_autocast_enabled(x_BND.device.type):
+        raise ValueError(f"the input is {x_BND.dtype}, the network {dtype}: convert one with .to(...)")
+
+
+def check_device(x_BND: Tensor, device: torch.device) -> None:
+    """Refuse cells that are not where a network is."""
+    if x_BND.device != device:
+        raise ValueError(f"the input is on {x_BND.device}, the network on {device}: move one with .to(...)")
 
 
 def lengths_of_mask(key_padding_mask_BN: Tensor, shape: tuple[int, int]) -> Tensor:

@@ -27,7 +27,7 @@ from riffle.nn.execute import (
     walk,
 )
 from riffle.nn.hub import HubMixin
-from riffle.nn.lengths import at_own_padded_length, at_padded_lengths, lengths_of_mask
+from riffle.nn.lengths import at_own_padded_length, at_padded_lengths, check_cells, check_device, lengths_of_mask
 from riffle.nn.switch import UNITS, PairUnit
 from riffle.shuffle import PADS, SHARINGS, Layer, Pad, Sharing, bits, padded_length, schedule
 
@@ -297,26 +297,12 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
 
     def check_cells(self, x_BND: Tensor) -> None:
         """Refuse cells that are not of this network's shape or dtype, on whatever device."""
-        if x_BND.dim() != 3:
-            raise ValueError(f"the input must be [batch, length, features], got shape {tuple(x_BND.shape)}")
-        if x_BND.shape[2] != self.features:
-            raise ValueError(f"this network has {self.features} features per cell, the input has {x_BND.shape[2]}")
-        if x_BND.shape[1] < 1:
-            raise ValueError("the input has no cells: its length must be at least 1")
-        weight = next(self.parameters())
-        if not weight.is_floating_point():
-            raise ValueError(
-                f"the network is {weight.dtype}, and its layers are of real numbers: convert it by .to(...)"
-            )
-        if x_BND.dtype != weight.dtype and not torch.is_autocast_enabled(x_BND.device.type):
-            raise ValueError(f"the input is {x_BND.dtype}, the network {weight.dtype}: convert one with .to(...)")
+        check_cells(x_BND, self.features, next(self.parameters()).dtype)
 
     def check_input(self, x_BND: Tensor) -> None:
         """Refuse cells that :meth:`forward` cannot take."""
         self.check_cells(x_BND)
-        device = next(self.parameters()).device
-        if x_BND.device != device:
-            raise ValueError(f"the input is on {x_BND.device}, the network on {device}: move one with .to(...)")
+        check_device(x_BND, next(self.parameters()).device)
 
     def check_pairwise(self, how: str) -> None:
         """Refuse to take the pairs of a sequence apart where a unit needs all of them."""

@@ -1,0 +1,372 @@
+r"""The causal network: an output cell depends on the cells up to its own, and on nothing else.
+
+Masking the switches of a Beneš network does not make one: most earlier cells would be out of reach. Here a layer reads
+one cell at a fixed distance, :math:`x_i \leftarrow U(x_{i-2^b}, x_i)` for all :math:`i \ge 2^b` at once, so that after
+the distances 1, 2, 4 ... every cell has met all before it. These are the distances of WaveNet's dilated convolutions
+(van den Oord et al., 2016), shared between lengths and mirrored as in a Beneš block.
+
+Sequences grow by one cell at a time in :meth:`CausalShuffleExchange.step`, from the inputs of every layer that later
+cells will read (as Le Paine et al., 2016, generate from a WaveNet).
+"""
+
+# B = batch, N = cells, D = features per cell, E = 2 * D: an earlier and a later cell side by side
+# H = half blocks, K = distances, R = 2**K cells that a half block keeps
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from riffle.kernels.reference import gelu, mix
+from riffle.nn.execute import regularise, walk
+from riffle.nn.hub import HubMixin
+from riffle.nn.lengths import check_cells, check_device, checked_lengths, lengths_of_mask, masked
+from riffle.nn.switch import GATE_BIAS, GateLinear, PairUnit
+from riffle.shuffle import SHARINGS, CausalLayer, Sharing, bits, causal_schedule
+
+
+class CausalUnit(PairUnit):
+    """A unit that maps a pair of cells, the earlier one first, to what the later one becomes."""
+
+    bounded = False
+    """Whether cells stay in [-1, 1] where the input does."""
+
+    def forward(self, s_BNE: Tensor, skip_BNE: Tensor | None = None) -> Tensor:
+        """The later cells, ``[B, N, D]``; ``skip_BNE`` is added, scaled, to what gates and candidates read."""
+        if skip_BNE is not None:
+            assert self.skip_scale is not None, "this unit was built without a skip connection"
+            skip_BNE = skip_BNE * self.skip_scale.repeat(2)
+        return self.pairs(s_BNE, skip_BNE)
+
+
+class CausalSwitchUnit(CausalUnit):
+    r"""The later half of a :class:`~riffle.nn.switch.SwitchUnit`.
+
+    .. math::
+        \begin{aligned}
+            r &= \sigma(W_r s + B_r), \qquad c = \tanh(W_c (r \odot s) + B_c), \qquad u = \sigma(W_u s + B_u) \\
+            s_o &= u \odot \mathrm{swapHalf}(s)^2 + (1 - u) \odot c
+        \end{aligned}
+
+    where :math:`s` is the pair and :math:`\mathrm{swapHalf}(s)^2` the first half of the later cell beside the second of
+    the earlier one.
+    """
+
+    bounded = True
+
+    def __init__(self, features: int, *, skip: bool = False, device: Any = None, dtype: Any = None) -> None:
+        super().__init__(features, skip=skip, device=device, dtype=dtype)
+        self.gates = GateLinear(2 * features, 3 * features, device=device, dtype=dtype)
+        self.candidate = GateLinear(2 * features, features, device=device, dtype=dtype)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Glorot uniform for each matrix by itself, gate biases at 0.5, the candidate's at 0."""
+        super().reset_parameters()
+        reset, update = self.gates.weight.split((2 * self.features, self.features))
+        for matrix in (reset, update, self.candidate.weight):
+            nn.init.xavier_uniform_(matrix)
+        nn.init.constant_(self.gates.bias, GATE_BIAS)
+        nn.init.zeros_(self.candidate.bias)
+
+    def pairs(self, s_PE: Tensor, skip_PE: Tensor | None) -> Tensor:
+        read_PE = s_PE if skip_PE is None else s_PE + skip_PE
+        reset_PE, update_PD = self.gates(read_PE).split((2 * self.features, self.features), dim=-1)
+        candidate_PD = self.candidate(reset_PE.sigmoid() * read_PE).tanh()
+        _, earlier_second, later_first, _ = s_PE.chunk(4, dim=-1)
+        return mix(update_PD.sigmoid(), torch.cat((later_first, earlier_second), -1), candidate_PD)
+
+
+class CausalResidualUnit(CausalUnit):
+    r"""A residual unit that normalises first: :math:`s_o = s^2 + W\,\mathrm{GELU}(Z\,\mathrm{LayerNorm}(s) + B_Z) + B`.
+
+    It has three times as many hidden features as a cell, and starts as the identity.
+    """
+
+    skips = False
+
+    def __init__(self, features: int, *, device: Any = None, dtype: Any = None) -> None:
+        super().__init__(features, device=device, dtype=dtype)
+        self.hidden = nn.Linear(2 * features, 3 * features, device=device, dtype=dtype)
+        self.candidate = nn.Linear(3 * features, features, device=device, dtype=dtype)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Glorot uniform for Z, zeros for the rest."""
+        super().reset_parameters()
+        nn.init.xavier_uniform_(self.hidden.weight)
+        for zeros in (self.hidden.bias, self.candidate.weight, self.candidate.bias):
+            nn.init.zeros_(zeros)
+
+    def pairs(self, s_PE: Tensor, skip_PE: Tensor | None) -> Tensor:
+        assert skip_PE is None, "this unit has no skip connection"
+        active = gelu(self.hidden(F.layer_norm(s_PE, s_PE.shape[-1:])))
+        return s_PE[..., self.features :] + self.candidate(active).to(s_PE.dtype)
+
+
+CAUSAL_UNITS: dict[str, type[CausalUnit]] = {"gated": CausalSwitchUnit, "residual": CausalResidualUnit}
+"""The units that a causal network can be built of, by name."""
+
+
+@dataclass
+class CausalCache:
+    """What :meth:`CausalShuffleExchange.step` needs of the cells before; each row of a batch has its own length.
+
+    For the distance ``2**b`` a half block keeps the last ``2**b`` inputs of that layer, at ``2**b + i % 2**b`` for cell
+    i. The largest distance is one that no cell has reached yet.
+    """
+
+    inputs: Tensor
+    """The layers' inputs, ``[H, B, R, D]``."""
+    positions: Tensor
+    """The cells that each row has so far, ``[B]``."""
+    cells: int
+    """The same of the longest row."""
+    length: int | None = None
+    """The cells for which there is room; None grows."""
+
+    @property
+    def bytes(self) -> int:
+        """The memory of the kept inputs."""
+        return self.inputs.nbytes
+
+    def make_room(self) -> None:
+        """Double what can be kept where the next cell reaches the largest distance; refuse to exceed ``length``."""
+        room = self.inputs.shape[2]
+        if self.length is not None:
+            if self.cells >= self.length:
+                raise ValueError(f"this cache was made for {self.length} cells, and a row has them: start with more")
+        elif 2 * self.cells >= room:
+            # No cell has read at the largest distance, so its layer has the inputs that one of twice that would have.
+            last = self.inputs[:, :, room // 2 :]
+            self.inputs = torch.cat((self.inputs, last, torch.zeros_like(last)), 2)
+
+
+class CausalShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], license="mit"):
+    r"""A causal shuffle-exchange network: every cell depends on all cells up to its own, in O(n log n).
+
+    Each block has :math:`2k` layers for :math:`2^{k-1} < n \le 2^k` cells, and a layer evaluates its unit once a cell.
+    An output depends on no later cell and not on how many there are, so ``net(x)[:, :i]`` is ``net(x[:, :i])`` to
+    rounding. The first cell stays as it is.
+
+    Args:
+        features: Feature maps per cell.
+        blocks: Blocks, see :func:`riffle.shuffle.causal_schedule`.
+        sharing: "block": one unit per half block; "minimal": the first and the last layer of a block have units of
+            their own; "full": all blocks share; "none": a unit per distance.
+        unit: "gated", the later half of the paper's switch, or "residual", see :data:`CAUSAL_UNITS`.
+        dropout: Rate of dropout on a layer's output in training, divided by :math:`k`.
+        length: With ``sharing="none"``, the length up to which each distance has a unit of its own; larger distances
+            of longer inputs share that of the last.
+
+    Shape:
+        - Input and output: :math:`(B, N, D)` with any :math:`N \ge 1`, without padding, and :math:`D` = ``features``.
+          For the gated unit values should lie in [-1, 1]; outputs then do, too.
+
+    Examples::
+
+        >>> net = CausalShuffleExchange(16, blocks=2)
+        >>> x = torch.randn(3, 100, 16)
+        >>> y = net(x)
+        >>> first, cache = net.prefill(x[:, :99])
+        >>> last, cache = net.step(x[:, 99], cache)
+        >>> torch.allclose(last, y[:, 99], atol=1e-5)
+        True
+    """
+
+    def __init__(
+        self,
+        features: int,
+        blocks: int = 1,
+        *,
+        sharing: Sharing = "block",
+        unit: str = "gated",
+        dropout: float = 0.0,
+        length: int | None = None,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        for what, value, known in (("sharing", sharing, SHARINGS), ("unit", unit, CAUSAL_UNITS)):
+            if value not in known:
+                raise ValueError(f"unknown {what} {value!r}; choose one of {', '.join(known)}")
+        if features < 2 or features % 2:
+            raise ValueError(f"features must be even, since swapHalf exchanges half of them, got {features}")
+        if blocks < 1:
+            raise ValueError(f"blocks must be at least 1, got {blocks}")
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout must lie in [0, 1), got {dropout}")
+        if (sharing == "none") != (length is not None):
+            raise ValueError('sharing="none" has a unit per distance, needs length=; other sharings have none')
+        self.features, self.blocks, self.sharing, self.unit = features, blocks, sharing, unit
+        self.dropout, self.length, self.levels = dropout, length, bits(length or 1)
+        unit_class = CAUSAL_UNITS[unit]
+        self.skips, self.bounded = unit_class.skips, unit_class.bounded
+        layers = self.layers(max(2, self.levels))  # two distances have every kind of layer
+        with_skip = {layer.unit for layer in layers if layer.skip is not None}
+        self.units = nn.ModuleDict()
+        for name in dict.fromkeys(layer.unit for layer in layers):
+            options: dict[str, Any] = {"skip": name in with_skip} if self.skips else {}
+            self.units[name] = unit_class(features, **options, device=device, dtype=dtype)
+
+    def layers(self, k: int) -> tuple[CausalLayer, ...]:
+        """The schedule of this network on up to ``2**k`` cells."""
+        # Dynamo does not trace caches.
+        make = causal_schedule.__wrapped__ if torch.compiler.is_compiling() else causal_schedule
+        return make(k, self.blocks, self.sharing, skips=self.skips, levels=self.levels)
+
+    def flops(self, length: int) -> int:
+        """FLOPs of the matrix products for one sequence of this length, without gradients."""
+        layers = self.layers(bits(length))
+        return sum(max(0, length - 2**layer.bit) * self[layer.unit].flops for layer in layers)
+
+    def forward(
+        self, x_BND: Tensor, lengths: Tensor | Sequence[int] | None = None, key_padding_mask: Tensor | None = None
+    ) -> Tensor:
+        """Map a sequence of cells to a sequence of cells.
+
+        Args:
+            x_BND: The cells, ``[B, N, features]``.
+            lengths: The length of every row, where they differ; cells past the end of a row come out as zeros.
+            key_padding_mask: In place of ``lengths``, which cells are padding, as attention layers take it: boolean
+                ``[B, N]``, True for padding, which must follow the cells of a row (right padding).
+        """
+        self.check_input(x_BND)
+        if key_padding_mask is not None:
+            if lengths is not None:
+                raise ValueError("lengths and key_padding_mask say the same: give one of them")
+            lengths = lengths_of_mask(key_padding_mask, (x_BND.shape[0], x_BND.shape[1]))
+        if lengths is None:
+            return self._run(x_BND, self.layers(bits(x_BND.shape[1])))
+        inside_BN = _inside(x_BND, lengths)
+        x_BND = masked(inside_BN, x_BND)
+        return masked(inside_BN, self._run(x_BND, self.layers(bits(x_BND.shape[1]))))
+
+    def _run(self, x_BND: Tensor, layers: Sequence[CausalLayer], kept: list[Tensor] | None = None) -> Tensor:
+        """All layers on whole sequences; ``kept`` takes the input of each."""
+        cells = x_BND.shape[1]
+        dropout = self.dropout / bits(cells) if self.training else 0.0
+
+        def run_layer(index: int, layer: CausalLayer, x_BND: Tensor, skip_BND: Tensor | None) -> tuple[Tensor, Tensor]:
+            distance = 2**layer.bit
+            if kept is not None:
+                kept.append(x_BND)
+                if distance >= cells:
+                    return x_BND, x_BND
+            s_BNE, skip_BNE = (
+                None if y_BND is None else torch.cat((y_BND[:, : cells - distance], y_BND[:, distance:]), -1)
+                for y_BND in (x_BND, skip_BND)
+            )
+            y_BND = regularise(self[layer.unit](s_BNE, skip_BNE), dropout, 0.0)
+            return torch.cat((x_BND[:, :distance], y_BND), 1), x_BND
+
+        return walk(layers, x_BND, run_layer)
+
+    def start(self, batch: int, *, length: int | None = None) -> CausalCache:
+        """A cache of ``batch`` rows without cells.
+
+        Without ``length`` it grows with the rows, to between 4 and 8 times the cells of the longest for each block.
+        With it, it keeps 2 times that many cells for each block, and every step does the same work on the same memory,
+        as CUDA graphs want it.
+        """
+        weight = next(self.parameters())
+        room = 2 if length is None else 2 ** bits(length)
+        inputs_HBRD = weight.new_zeros(2 * self.blocks, batch, room, self.features)
+        return CausalCache(inputs_HBRD, torch.zeros(batch, dtype=torch.int64, device=weight.device), 0, length)
+
+    @torch.no_grad()
+    def prefill(
+        self, x_BND: Tensor, lengths: Tensor | Sequence[int] | None = None, *, length: int | None = None
+    ) -> tuple[Tensor, CausalCache]:
+        """What :meth:`forward` gives for the first cells of sequences, and the cache from which :meth:`step` goes on.
+
+        Args:
+            x_BND: The cells, ``[B, N, features]``.
+            lengths: The length of every row, where they differ.
+            length: The cells for which the cache is to have room, see :meth:`start`.
+        """
+        self.check_input(x_BND)
+        batch, cells = x_BND.shape[:2]
+        sizes = [cells] * batch if lengths is None else checked_lengths(lengths, batch, cells)
+        if length is not None and length < cells:
+            raise ValueError(f"a cache of {length} cells does not hold the {cells} of the input")
+        cache = self.start(batch, length=2 ** (bits(cells + 1) + 1) if length is None else length)
+        cache.length, cache.cells = length, max(sizes, default=0)
+        cache.positions += torch.tensor(sizes, device=x_BND.device)
+        inside_BN = _inside(x_BND, sizes)
+        k = bits(cache.inputs.shape[2])
+        layers = self.layers(k)
+        kept: list[Tensor] = []
+        y_BND = masked(inside_BN, self._run(masked(inside_BN, x_BND), layers, kept))
+        for index, (layer, input_BND) in enumerate(zip(layers, kept, strict=True)):
+            distance = 2**layer.bit
+            # The last cell of a row that is kept at each place, if there is one.
+            places = torch.arange(min(distance, cells), device=x_BND.device)
+            last_B1 = cache.positions[:, None] - 1
+            cell_BN = (last_B1 - (last_B1 - places) % distance).clamp(min=0)
+            kept_BND = input_BND.gather(1, cell_BN[..., None].expand(-1, -1, self.features))
+            cache.inputs[index // k, :, distance : distance + len(places)] = kept_BND
+        return y_BND, cache
+
+    @torch.no_grad()
+    def step(self, x_BD: Tensor, cache: CausalCache | None = None) -> tuple[Tensor, CausalCache]:
+        """The output of the next cell of every row, what :meth:`forward` would give for it, and the cache with it.
+
+        A step evaluates about :math:`2 \\log_2 i` units a block for cell i. The cache is overwritten.
+
+        Args:
+            x_BD: The next cell of every row, ``[B, features]``.
+            cache: What :meth:`step` or :meth:`prefill` returned; None starts sequences.
+        """
+        self.check_input(x_BD[:, None])
+        cache = self.start(len(x_BD)) if cache is None else cache
+        if cache.inputs.shape[1] != len(x_BD):
+            raise ValueError(f"this cache has {cache.inputs.shape[1]} rows, the input {len(x_BD)}")
+        cache.make_room()
+        k = bits(cache.inputs.shape[2])
+        reached = cache.cells if cache.length is None else cache.length - 1
+        position_B1 = cache.positions[:, None]
+        distance_K = 2 ** torch.arange(k, device=x_BD.device)
+        place_BK = distance_K + position_B1 % distance_K
+        row_B1 = torch.arange(len(x_BD), device=x_BD.device)[:, None]
+        earlier_HBKD = cache.inputs[:, row_B1, place_BK]
+        kept_HKBD = earlier_HBKD.new_empty(2 * self.blocks, k, *x_BD.shape)
+
+        def run_layer(index: int, layer: CausalLayer, x_BD: Tensor, skip_BD: Tensor | None) -> tuple[Tensor, Tensor]:
+            half, bit = index // k, layer.bit
+            kept_HKBD[half, bit] = x_BD
+            if 2**bit > reached:
+                return x_BD, x_BD
+            s_BE = torch.cat((earlier_HBKD[half, :, bit], x_BD), -1)
+            skip_BE = None if skip_BD is None else torch.cat((earlier_HBKD[half - 2, :, bit], skip_BD), -1)
+            return torch.where(position_B1 >= 2**bit, self[layer.unit](s_BE, skip_BE), x_BD), x_BD
+
+        y_BD = walk(self.layers(k), x_BD, run_layer)
+        cache.inputs[:, row_B1, place_BK] = kept_HKBD.transpose(1, 2)
+        cache.positions += 1
+        cache.cells += 1
+        return y_BD, cache
+
+    def check_input(self, x_BND: Tensor) -> None:
+        """Refuse cells that :meth:`forward` cannot take."""
+        weight = next(self.parameters())
+        check_cells(x_BND, self.features, weight.dtype)
+        check_device(x_BND, weight.device)
+
+    def extra_repr(self) -> str:
+        return f"{self.features}, blocks={self.blocks}, sharing={self.sharing!r}, unit={self.unit!r}"
+
+    def __getitem__(self, name: str) -> CausalUnit:
+        """The unit of a name in the schedule."""
+        return self.units[name]  # type: ignore[return-value]
+
+
+def _inside(x_BND: Tensor, lengths: Tensor | Sequence[int]) -> Tensor:
+    """Which cells belong to their row, ``[B, N]``."""
+    sizes = checked_lengths(lengths, x_BND.shape[0], x_BND.shape[1])
+    sizes_B = torch.tensor(sizes, dtype=torch.int64, device=x_BND.device)
+    return torch.arange(x_BND.shape[1], device=x_BND.device) < sizes_B[:, None]
