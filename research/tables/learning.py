@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from research.files import format_result
 from research.reproduce.claims import SIMPLE, format_paper
 from research.reproduce.figures import chomsky as chomsky_figure
 from research.reproduce.figures import listops as listops_figure
@@ -184,6 +186,20 @@ def ablation() -> str:
     heads = [f"{task} {COMPARED_LENGTH}{whose}" for task in ("add", "sort") for whose in (", the paper", "")]
     heads += ["multiply 128, the paper", *(f"multiply {length}" for length in PRODUCT_LENGTHS)]
     return table(["unit", *heads], rows)
+
+
+PAGE_RIVALS = {"LSTM": "lstm-192", "transformer": "transformer", "Neural GPU": "dngpu-96-maps-*"}
+"""What the page's curves beside ours are of: beginnings of file names."""
+
+
+def page_rivals(folder: Path = RESULTS / "rivals") -> str:
+    """The mean share of symbols right of other models, by task, model and length: the page's JSON."""
+    curves: dict[str, dict[str, list[Any]]] = defaultdict(dict)
+    for task, (model, files) in product((*SIMPLE, "multiply"), PAGE_RIVALS.items()):
+        runs = [read_json(path) for path in sorted(folder.glob(f"{task}-{files}.json"))]
+        if runs:
+            curves[task][model] = [[point.x, round(point.mean, 4)] for point in over_length(runs)]
+    return format_result(curves) + "\n"
 
 
 def rivals(folder: Path = RESULTS / "rivals") -> str:

@@ -1,4 +1,4 @@
-"""Write the tables of README and docs from the result files, or check that they are up to date.
+"""Write the tables of README and docs, and the page's curves, from the result files, or check that they are up to date.
 
     python -m research.tables.readme [--check]
 
@@ -102,10 +102,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="change nothing, fail if a table is out of date")
     check = parser.parse_args().check
-    for page, tables in PAGES.items():
+    for page, tables in {**PAGES, "riffle/demo/rivals.json": None}.items():
         path = ROOT / page
         before = path.read_text()
-        after = with_tables(page, before, tables)
+        after = learning.page_rivals() if tables is None else with_tables(page, before, tables)
         if check and before != after:
             sys.exit(f"{page}'s tables are not those of the result files: run python -m research.tables.readme")
         path.write_text(after)

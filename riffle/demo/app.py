@@ -191,7 +191,7 @@ def _build_read() -> None:
     )
     text = gr.Textbox(PASSAGE, label="Passage", elem_id="passage", lines=1, max_lines=10)
     go = gr.Button(size="md", value="Read", variant="primary", elem_id="read", min_width=130)
-    out = gr.HTML("", elem_id="reading", elem_classes="result")
+    out = gr.HTML(show_reading(PASSAGE), elem_id="reading", elem_classes="result")
     for event in (go.click, text.submit):
         event(show_reading, text, out, **BUSY)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import time
+from functools import cache
 from html import escape
+from pathlib import Path
 
 import torch
 
@@ -42,6 +44,13 @@ def evaluated_points(trained: LoadedRun) -> tuple[list[Score], list[Score]]:
     return sorted(uniform.values(), key=lambda point: point.length), list(hardest.values())
 
 
+@cache
+def rivals() -> dict[str, dict[str, list[list[float]]]]:
+    """The shares of symbols that other models had right, by task and model; from a clone's result files."""
+    curves: dict[str, dict[str, list[list[float]]]] = read_json(Path(__file__).with_name("rivals.json"))
+    return curves
+
+
 def measure(trained: LoadedRun, length: int, *, examples: int = EXAMPLES, seconds: float = SECONDS) -> Score:
     """Score a model on fresh examples, at least one batch, with the metrics of ``riffle eval --filled``."""
     task, model = trained.task, trained.model()
@@ -67,13 +76,17 @@ def show_lengths(trained: LoadedRun, length: int, *, live: bool = True) -> str:
     """The curve, with a measurement at the chosen length if ``live``."""
     points, hardest = evaluated_points(trained)
     measured = measure(trained, length) if live else None
-    drawing = _draw(points, hardest, measured, length, trained.trained_length)
+    drawing = _draw(trained, points, hardest, measured, length)
     return drawing + _describe(trained, points, hardest, measured)
 
 
-def _draw(points: list[Score], hardest: list[Score], measured: Score | None, chosen: int, trained_length: int) -> str:
+def _draw(trained: LoadedRun, points: list[Score], hardest: list[Score], measured: Score | None, chosen: int) -> str:
     """Accuracy over length: symbols solid, sequences dashed, worst cases dotted, the measurement as diamonds."""
+    trained_length = trained.trained_length
     parts = [_axes(trained_length), tag("path", d=f"M{_x(chosen):g} {TOP}V{HEIGHT - BOTTOM}", class_="chosen")]
+    for number, (name, curve) in enumerate(rivals().get(trained.config.task, {}).items()):
+        path = "L".join(f"{_x(length):.1f} {_y(share):.1f}" for length, share in curve)
+        parts.append(tag("path", tag("title", f"{name}: symbols right"), d=f"M{path}", class_=f"line rival{number}"))
     for name, line in (("hardest", hardest), ("sequences", points), ("symbols", points)):
         shown = [(point, point.sequence_accuracy if name == "sequences" else point.symbol_accuracy) for point in line]
         path = "L".join(f"{_x(point.length):.1f} {_y(share):.1f}" for point, share in shown)
@@ -123,6 +136,7 @@ def _describe(trained: LoadedRun, points: list[Score], hardest: list[Score], mea
     """The legend, the measurement in words, and where the curve comes from."""
     keys = {"symbols": "symbols right", "sequences": "whole sequences right"}
     keys |= {"hardest": "symbols right, worst case"} if hardest else {}
+    keys |= {f"rival{number}": name for number, name in enumerate(rivals().get(trained.config.task, {}))}
     legend = "".join(f'<span><i class="key {name}"></i> {text}</span>' for name, text in keys.items())
     legend = tag("div", f'{legend}<span><i class="key diamond">◆</i> just measured</span>', class_="legend")
     facts = []
@@ -141,5 +155,7 @@ def _describe(trained: LoadedRun, points: list[Score], hardest: list[Score], mea
     else:
         command = tag("code", escape(f"riffle eval {trained.folder}"))
         facts.append(f"This run has no evaluation yet: {command} draws the whole curve")
+    if trained.config.task in rivals():
+        facts.append("Symbols right of the other models, trained on lengths up to 64: research/rivals.md")
     accuracy = measured and f"{measured.symbol_accuracy:.6f}"
     return legend + tag("p", " · ".join(facts), class_="facts", data_symbols=accuracy)

@@ -81,7 +81,7 @@ def _draw(task: Task, symbols: Sequence[int], outputs: Sequence[int], traced: Tr
             good = outputs[wire] == (expected[wire] if wire < len(expected) else 0)
             x, shown = grid.width - EDGE / 2 + 6, task.label(outputs[wire])
             parts.append(grid.text(x, y, shown, class_=f"symbol {'good' if good else 'bad'}"))
-    parts.append(grid.captions(layers, upto - 1))
+    parts += [grid.captions(layers, upto - 1), *_cells(grid, layers, upto)]
     label = f"The network on {len(trim(symbols))} symbols, the first {upto} layers coloured"
     return grid.drawing(parts, label, "switches")
 
@@ -102,6 +102,27 @@ def _wires(grid: Grid, layers: Sequence[Layer], upto: int) -> list[str]:
             path = f"M{start[0]:g} {start[1]:g}{curve(*start, grid.left(index + 1), grid.wire(arrives))}"
             parts.append(tag("path", d=path, class_="wire" if index + 1 < upto else "wire later"))
     return parts
+
+
+def _cells(grid: Grid, layers: Sequence[Layer], upto: int) -> list[str]:
+    """A ball for every cell, which moves once: from the input to the output, or into the last coloured layer."""
+    cells = range(grid.cells)
+    paths = [f"M{EDGE / 2:g} {grid.wire(cell):g}H{grid.left(0):g}" for cell in cells]
+    at = list(cells)  # the wire of every cell
+    for index, layer in enumerate(layers[: upto - 1]):
+        to = {leaves: arrives for arrives, leaves in enumerate(shuffled_wires(layer, grid.cells))}
+        for cell in cells:
+            x, y, wire = grid.right(index), grid.wire(at[cell]), to[at[cell]]
+            way = f"{x:g} {y:g}{curve(x, y, grid.left(index + 1), grid.wire(wire))}"
+            paths[cell] = f"{paths[cell]}L{way}" if upto == len(layers) else f"M{way}"
+            at[cell] = wire
+    end = f"H{grid.width - EDGE / 2:g}" if upto == len(layers) else f"h{BOX:g}"
+    style = "offset-path: path('{}{}'); --hue: {:.0f}; --seconds: {:g}s"
+    seconds = 0.4 * upto if upto == len(layers) else 0.8
+    return [
+        tag("circle", r=6, class_="cell", style=style.format(paths[cell], end, 360 * cell / grid.cells, seconds))
+        for cell in cells
+    ]
 
 
 def _switch(grid: Grid, layer: int, switch: int, gates: list[float] | None, unit: str, lit: bool) -> str:

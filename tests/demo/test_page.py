@@ -84,7 +84,6 @@ def test_the_answer_is_that_of_riffle_solve(visit) -> None:
 def test_reading(visit) -> None:
     page = visit()
     go_to(page, "Read")
-    page.locator("#read").click()
     expect(page.locator("#reading .answer")).to_have_attribute("data-word", "dorrick", timeout=30_000)
     page.locator("#passage textarea").fill("Zoe met Tim. ___ Tim left.")
     page.keyboard.press("Enter")

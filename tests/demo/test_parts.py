@@ -126,8 +126,10 @@ def test_switches() -> None:
         numbers = [float("".join(e.itertext())) for e in with_class(shown, "gate")]
         assert numbers == pytest.approx([gate for layer in gates[:upto] for gate in layer], abs=0.0051)
         assert f"Layer {upto} of 5" in shown
-    answers = with_class(show_switches(SORT, text, 5), "good")
+    answers = with_class(shown, "good")
     assert ["".join(e.itertext()) for e in answers] == [str(symbol) for symbol in sorted(symbols)]
+    heights = [re.findall(r" ([\d.]+)[Hh]", cell.get("style", "")) for cell in with_class(shown, "cell")]
+    assert [start for start, _ in heights] == [end for _, end in heights] == [f"{43 + 26 * cell}" for cell in range(8)]
     assert "at most 32" in problem(show_switches(SORT, "1 " * 33, 1))
 
 
@@ -160,6 +162,7 @@ def test_lengths(tmp_path: Path) -> None:
     assert measure(SORT, 256, seconds=0).examples >= 1
     assert len(with_class(show_lengths(SORT, 16), "live")) == 2
     assert len(with_class(show_lengths(SORT, 16, live=False), "live")) == 0
+    assert len(with_class(show_lengths(SORT, 16, live=False), "rival0")) == 2  # the curve and its key
     assert "none of 5, 6, 8" in problem(show_lengths(SORT, 10**9))
     shutil.copytree(SHIPPED / "sort", tmp_path / "sort", ignore=shutil.ignore_patterns("evaluation.json"))
     assert f"riffle eval {tmp_path / 'sort'}" in show_lengths(LoadedRun(tmp_path / "sort"), LENGTHS[0])
