@@ -196,6 +196,7 @@ CONVERGENCE = LearningFigure(
     networks=lambda: [
         *(shuffle_exchange_spec(task, recipe) for recipe in (*HISTORIC, "long") for task in SIMPLE),
         *(_preprint_spec(task) for task in SIMPLE),
+        *(_first_steps_spec(shuffle_exchange_spec(task)) for task in SIMPLE if task not in MOVES),
         *(_first_steps_spec(shuffle_exchange_spec(task, recipe)) for recipe in HISTORIC for task in MOVES),
         *(_first_steps_spec(_preprint_spec(task)) for task in MOVES),
     ],
