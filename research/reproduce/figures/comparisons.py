@@ -27,6 +27,7 @@ from research.reproduce.specs import (
 from riffle.config import DataConfig
 from riffle.quantities import format_percent
 from riffle.recipes import paper as paper_recipe
+from riffle.recipes import small as small_recipe
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -223,27 +224,27 @@ SHARING = LearningFigure(
 )
 
 
-ONE_LENGTH = {"sort": (64, 4_000), "multiply": (32, 10_000)}
-"""Length and steps of networks that are trained for one length, where they need not share weights."""
-
-
 def _variants() -> list[RunSpec]:
-    """Sorting by networks that differ in what the paper mentions without a figure; two tasks at one length."""
+    """Sorting by networks that differ in what the paper mentions without a figure; some small, some at one length."""
     config = with_train(_unit_spec("sort", BASELINE).config, steps=10_000, evaluate_every=1000)
     measure = accuracy_at(EvaluationSpec((64, 128, 256, 512, 1024), 1024))
     usual = RunSpec(folder="variants", group="sort, gated, 10,000 steps", config=config, measure=measure)
-    specs = [usual, *(_variant_spec(usual, variant) for variant in ("mirrored", "one-reset", "two-relu"))]
-    for task, (length, steps) in ONE_LENGTH.items():
-        config = with_train(paper_recipe(task), precision="fp32", steps=steps, evaluate_every=500)
-        config = with_model_fields(with_train(config, evaluate_lengths=(length,)), features=192)
-        shared = RunSpec(
-            folder="variants",
-            group=f"{task} at {length} alone, gated",
-            config=replace(config, data=DataConfig(bins=(length,))),
-            measure=accuracy_at(EvaluationSpec((length,), 1024)),
-        )
-        specs += [shared, _variant_spec(shared, "unshared", length)]
-    return specs
+    config = with_train(paper_recipe("sort"), precision="fp32", steps=4_000, evaluate_every=500, evaluate_lengths=(64,))
+    alone = RunSpec(  # where a network need not share weights
+        folder="variants",
+        group="sort at 64 alone, gated",
+        config=replace(config, data=DataConfig(bins=(64,))),
+        measure=accuracy_at(EvaluationSpec((64,), 1024)),
+    )
+    config = with_train(small_recipe("sort"), precision="fp32", evaluate_lengths=(256,))
+    small = RunSpec(
+        folder="variants",
+        group="sort by 48 maps, gated",
+        config=config,
+        measure=accuracy_at(EvaluationSpec((32, 64, 128, 256), 1024)),
+    )
+    others = [_variant_spec(spec, name) for spec in (usual, small) for name in ("mirrored", "one-reset", "two-relu")]
+    return [usual, alone, small, *others, _variant_spec(alone, "unshared", 64)]
 
 
 def _variant_spec(usual: RunSpec, variant: str, length: int = 0) -> RunSpec:
