@@ -1,7 +1,7 @@
 """Models of sequences of anything: an embedding, a shuffle-exchange network, an output layer.
 
-:class:`Encoder` takes symbols or measured features and answers for each cell or each sequence. :class:`SequenceModel` is
-the paper's model of the tasks; :func:`predict_streamed` runs it on a sequence that is longer than a device can hold.
+:class:`Encoder` takes symbols or measured features and answers for each cell or each sequence, :class:`SequenceModel`
+is the paper's model of the tasks; :func:`predict_streamed` runs it on a sequence that is longer than a device can hold.
 """
 
 # B = batch, N = length, F = features of an input, D = features per cell, O = outputs, V = symbols, C = classes

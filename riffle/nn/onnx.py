@@ -36,28 +36,36 @@ def export_onnx(
     inputs: tuple[Any, ...],
     path: str | Path,
     *,
-    input_names: Sequence[str],
-    output_names: Sequence[str] = ("scores",),
-    dynamic_shapes: Any,
+    input_names: Sequence[str] = ("inputs", "lengths"),
+    output_names: Sequence[str] = ("outputs",),
+    dynamic_shapes: Any = None,
 ) -> None:
-    """Write a model as one ONNX program for all lengths, which has nothing but operators of ONNX inside.
+    """Write a model as one ONNX program for all lengths and batches, of nothing but ONNX's own operators.
 
     Args:
-        model: Any module with shuffle-exchange networks inside, such as :class:`riffle.Encoder`, in evaluation mode.
-        inputs: Examples of its arguments, among them ``lengths`` as a tensor or a mask where it is to take one; a
-            length that a row cannot have is an error of the program.
+        model: A :class:`riffle.Encoder`, or any module with shuffle-exchange networks inside, in evaluation mode.
+        inputs: Examples of its arguments. With lengths as a tensor, or a mask, among them the program takes these too,
+            and a length that no row can have is an error there.
         path: The file to write.
-        input_names: What to call the arguments in the program.
+        input_names: What to call the arguments that are tensors.
         output_names: What to call the results.
-        dynamic_shapes: Which dimensions are free, see ``torch.onnx.export``.
+        dynamic_shapes: The free dimensions, see ``torch.onnx.export``; None where all inputs are ``[batch, ...]`` or
+            ``[batch, length, ...]``.
     """
     global exported
+    from torch.export import Dim
+
     try:
         import onnx
         import onnxscript  # noqa: F401, torch.onnx needs it and would say so less clearly
         from onnx.inliner import inline_local_functions
     except ImportError:
         raise ImportError("ONNX export needs onnx and onnxscript: pip install 'riffle-nn[export]'") from None
+    if dynamic_shapes is None:
+        free = {0: Dim("batch"), 1: Dim("length")}
+        dynamic_shapes = tuple(
+            {dim: free[dim] for dim in range(min(2, x.dim()))} if isinstance(x, Tensor) else None for x in inputs
+        )
     exported = []
     try:
         program = _translate(model, inputs, dynamic_shapes, input_names, output_names)
@@ -82,9 +90,11 @@ def network_node(
     network: ShuffleExchange, x_BND: Tensor, lengths: Tensor | Sequence[int] | None, padding_D: Tensor | None
 ) -> Tensor:
     """The node of a network in a model that is being exported; its weights are inputs of it."""
+    from riffle.nn.network import ShuffleExchange
+
     assert exported is not None
-    if network.sharing == "none":
-        raise ValueError('a network with sharing="none" runs one length: export it by torch.onnx.export')
+    if type(network) is not ShuffleExchange or network.sharing == "none":
+        raise ValueError('a network of a class of its own, or with sharing="none", is exported by torch.onnx.export')
     if network not in exported:
         exported.append(network)
     lengths_B = torch.full(x_BND.shape[:1], x_BND.shape[1]) if lengths is None else torch.as_tensor(lengths).long()
