@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from riffle.models.base import CellModel, SymbolModel, check_symbols
+from riffle.models.base import CellModel, check_symbols
 from riffle.nn.hub import HubMixin
 from riffle.nn.lengths import checked_lengths, concatenate, is_before, lengths_of_mask, masked, pad_to, split
 from riffle.nn.network import ShuffleExchange
@@ -123,8 +123,7 @@ class Encoder(CellModel, HubMixin, license="mit", tags=["neural-shuffle-exchange
             if not (torch.compiler.is_exporting() and isinstance(lengths, Tensor)):
                 lengths = checked_lengths(lengths, x_BN.shape[0], x_BN.shape[1])
             inside_BN = is_before(torch.as_tensor(lengths, device=x_BN.device).unsqueeze(1), x_BN)
-        cells_BND, padding_D = self.embed(x_BN, inside_BN)
-        y_BND = self.network(cells_BND, lengths, key_padding_mask, padding=padding_D)
+        y_BND = self.network(self.embed(x_BN, inside_BN), lengths, key_padding_mask, padding=self.padding())
         if self.pool is not None:
             return self.output(self.pooled(y_BND, inside_BN))
         scores_BNO = self.output(y_BND)
@@ -142,13 +141,15 @@ class Encoder(CellModel, HubMixin, license="mit", tags=["neural-shuffle-exchange
         """The cell of every symbol, ``[V, D]``; the tanh of this table costs less than that of all positions."""
         return torch.tanh(EMBEDDING_SCALE * self.embedding.weight)
 
-    def embed(self, x_BN: Tensor, inside_BN: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        """The cells of a batch, and the cell that fills its rows up, None for zeros."""
+    def padding(self) -> Tensor | None:
+        """The cell that fills rows up, None for zeros."""
+        return None if self.blank is None else torch.tanh(EMBEDDING_SCALE * self.embedding.weight[self.blank])
+
+    def embed(self, x_BN: Tensor, inside_BN: Tensor | None = None) -> Tensor:
+        """The cells of a batch."""
         if isinstance(self.embedding, nn.Linear):
-            return torch.tanh(self.embedding(self.standardise(x_BN, inside_BN))), None
-        table_VD = self.cells()
-        padding_D = None if self.blank is None else table_VD[self.blank]
-        return look_up(table_VD, x_BN.flatten()).unflatten(0, x_BN.shape), padding_D
+            return torch.tanh(self.embedding(self.standardise(x_BN, inside_BN)))
+        return look_up(self.cells(), x_BN.flatten()).unflatten(0, x_BN.shape)
 
     def pooled(self, y_BND: Tensor, inside_BN: Tensor | None) -> Tensor:
         """One cell of each row: of outputs, which are zeros past its end."""
@@ -166,7 +167,7 @@ class Encoder(CellModel, HubMixin, license="mit", tags=["neural-shuffle-exchange
         return self.output(self.network(x_BND))
 
 
-class SequenceModel(Encoder, SymbolModel):
+class SequenceModel(Encoder):
     r"""Map a sequence of symbols to scores over the output alphabet at every position: the encoder of the tasks.
 
     Args:
@@ -197,13 +198,13 @@ class SequenceModel(Encoder, SymbolModel):
         if not batches:
             return []
         sizes = [symbols_BN.numel() for symbols_BN in batches]
-        cells_RD, padding_D = self.embed(concatenate([symbols_BN.flatten() for symbols_BN in batches]))
+        cells_RD = self.embed(concatenate([symbols_BN.flatten() for symbols_BN in batches]))
         xs_BND = [x_RD.view(*x_BN.shape, -1) for x_RD, x_BN in zip(split(cells_RD, sizes), batches, strict=True)]
         # A single batch goes through the network's forward, so that hooks see it.
         if len(batches) == 1:
-            ys_BND = [self.network(xs_BND[0], padding=padding_D)]
+            ys_BND = [self.network(xs_BND[0], padding=self.padding())]
         else:
-            ys_BND = self.network.forward_batches(xs_BND, padding_D)
+            ys_BND = self.network.forward_batches(xs_BND, self.padding())
         scores = self.output(concatenate([y_BND.flatten(0, 1) for y_BND in ys_BND]))
         return [part.view(*x_BN.shape, -1) for part, x_BN in zip(split(scores, sizes), batches, strict=True)]
 
@@ -279,7 +280,7 @@ def predict_streamed(
     if not isinstance(model, SequenceModel):
         raise ValueError(f"only shuffle-exchange networks can be streamed, this is a {type(model).__name__}")
     part_bits(part)  # before the cells are written
-    weight = model.output.weight
+    weight = model.embedding.weight
     symbols_BN = torch.tensor([symbols or [BLANK]])
     length = symbols_BN.shape[1]
     symbols_BN = pad_to(symbols_BN, padded_length(length, model.network.pad))

@@ -229,8 +229,9 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
                 "*torch.nn.utils.rnn.pad_packed_sequence(x, batch_first=True), which are cells and lengths"
             )
         if x_BND.is_nested:
-            y_CD = self(x_BND.values(), cu_seqlens=x_BND.offsets(), padding=padding)
-            return torch.nested.nested_tensor_from_jagged(y_CD, x_BND.offsets())
+            nested: Any = x_BND  # has methods of its own
+            y_CD = self(nested.values(), cu_seqlens=nested.offsets(), padding=padding)
+            return torch.nested.nested_tensor_from_jagged(y_CD, nested.offsets())
         if leaves_compiler(self, x_BND):
             return uncompiled(self.forward, x_BND, lengths, key_padding_mask, cu_seqlens, padding)
         if sum(rows is not None for rows in (lengths, key_padding_mask, cu_seqlens)) > 1:
