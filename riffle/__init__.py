@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from riffle.kernels.graphs import use_graphs as use_graphs
+    from riffle.models.sequence import Encoder as Encoder
     from riffle.models.sequence import SequenceModel as SequenceModel
     from riffle.nn.causal import CausalShuffleExchange as CausalShuffleExchange
     from riffle.nn.graphed import Graphed as Graphed
+    from riffle.nn.lengths import collate as collate
     from riffle.nn.network import ShuffleExchange as ShuffleExchange
+    from riffle.nn.onnx import export_onnx as export_onnx
     from riffle.nn.switch import SwitchUnit as SwitchUnit
     from riffle.tasks import TASKS as TASKS
     from riffle.train.shipped import load_trained as load_trained
@@ -26,6 +29,9 @@ _MODULES = {
     "CausalShuffleExchange": "riffle.nn.causal",
     "SwitchUnit": "riffle.nn.switch",
     "Graphed": "riffle.nn.graphed",
+    "Encoder": "riffle.models.sequence",
+    "collate": "riffle.nn.lengths",
+    "export_onnx": "riffle.nn.onnx",
     "SequenceModel": "riffle.models.sequence",
     "TASKS": "riffle.tasks",
     "load_trained": "riffle.train.shipped",

@@ -49,12 +49,12 @@ class Mirrored(ShuffleExchange):
     ..., 1, 0. So it is the usual network on cells whose address bits from 1 on are in reverse order.
     """
 
-    def run_batches(self, xs_BND: list[Tensor]) -> list[Tensor]:
+    def run_batches(self, xs_BND: list[Tensor], padding: Tensor | None = None) -> list[Tensor]:
         def run(padded_BND: list[Tensor]) -> list[Tensor]:
             ys_BND = super(Mirrored, self).run_batches([reverse_bits(x_BND) for x_BND in padded_BND])
             return [reverse_bits(y_BND) for y_BND in ys_BND]
 
-        return at_padded_lengths(run, xs_BND, self.pad)
+        return at_padded_lengths(run, xs_BND, self.pad, padding)
 
 
 def reverse_bits(x_BND: Tensor) -> Tensor:

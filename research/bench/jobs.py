@@ -241,7 +241,7 @@ def _train_step(
     if double:
         model = model.double()
     if form == "compiled":
-        model.forward_batches = torch.compile(model.forward_batches, dynamic=False)  # type: ignore[method-assign]
+        model.forward_batches = torch.compile(model.forward_batches, dynamic=False)
     return TrainStep(config, model, objective)
 
 

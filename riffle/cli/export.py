@@ -29,42 +29,40 @@ def export(
     ] = "onnx",
     length: Annotated[
         int | None,
-        typer.Option(
-            help="The longest sequence that an ONNX or torch program must take; any batch.", min=1, show_default="64"
-        ),
+        typer.Option(help="The longest sequence that a torch program must take.", min=1, show_default="64"),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="The file or folder to write.", show_default="RUN/model-N.FORMAT, RUN/model for the hub"),
+        typer.Option(help="The file or folder to write.", show_default="RUN/model with an ending"),
     ] = None,
     json: Json = False,
 ) -> None:
     """Write a run's network as ONNX, as a torch.export program, or as a folder for the Hugging Face hub.
 
-    ONNX and torch.export files hold the layers for one power of two, and so serve lengths such as 33 to 64. Their input
-    is symbols, int64 [batch, length], their output logits, float32 [batch, length, classes].
+    Programs take symbols, int64 [batch, length], and give logits, float32 [batch, length, classes]. An ONNX program
+    also takes the lengths of the rows, int64 [batch], and serves all lengths; one of torch.export holds the layers for
+    one power of two, and so serves lengths such as 33 to 64.
     """
     from safetensors import SafetensorError
 
-    from riffle.models.export import export_program, write_onnx, write_torch
+    from riffle.models.export import write_program
+    from riffle.models.sequence import SequenceModel
     from riffle.train.run import Run
 
     if format not in ENDINGS:
         raise ValueError(f"unknown format {format!r}; choose one of {', '.join(ENDINGS)}")
-    if format == "hub" and length is not None:
-        raise ValueError(
-            "--length is for ONNX and torch programs: a folder for the hub holds a network for all lengths"
-        )
     if format == "onnx":
         require("onnxscript")
-    path = out or run / (f"model-{length or 64}{ENDINGS[format]}" if format != "hub" else "model")
     model = Run(run).model()
+    all_lengths = format == "hub" or (format == "onnx" and isinstance(model, SequenceModel))
+    if all_lengths and length is not None:
+        raise ValueError(f"--length is for torch programs: {format} holds a network for all lengths")
+    path = out or run / f"model{'' if all_lengths else f'-{length or 64}'}{ENDINGS[format]}"
     path.parent.mkdir(parents=True, exist_ok=True)
     record, served = {"run": str(run), "format": format, "path": str(path)}, ""
     if format != "hub":
         check_writable(path)
-        program, lengths = export_program(model, length or 64)
-        (write_onnx if format == "onnx" else write_torch)(program, path)
+        lengths = write_program(model, format, length or 64, path)
         record |= lengths._asdict()
         served = f" for {lengths}"
     elif hasattr(model, "save_pretrained"):

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from riffle.models.base import SymbolModel
-from riffle.models.sequence import SequenceModel
+from riffle.models.sequence import Encoder, SequenceModel
 
-__all__ = ["SequenceModel", "SymbolModel"]
+__all__ = ["Encoder", "SequenceModel", "SymbolModel"]

@@ -2,8 +2,8 @@
 
 - :class:`Trainable`: what a training step asks of a model besides its scores.
 - :class:`CellModel`: scores sequences of cells that are given as vectors, as :mod:`riffle.models.pointer` gives them.
-- :class:`SymbolModel`: embeds symbols as cells, so it solves tasks; :class:`~riffle.models.sequence.SequenceModel` is
-  the paper's.
+- :class:`SymbolModel`: embeds symbols as cells, so it solves tasks, as :class:`~riffle.models.sequence.SequenceModel`
+  does, which is the paper's.
 """
 
 # B = batch, N = length, D = features per cell, C = classes

@@ -15,6 +15,8 @@ from torch import nn
 from torch.export import Dim, ExportedProgram
 
 from riffle.files import replacing, write_atomically
+from riffle.models.sequence import SequenceModel
+from riffle.nn.onnx import export_onnx
 
 
 class LengthRange(NamedTuple):
@@ -30,6 +32,20 @@ class LengthRange(NamedTuple):
         return (
             f"lengths {self.shortest} to {self.longest}" if self.longest > self.shortest else f"length {self.longest}"
         )
+
+
+def write_program(model: nn.Module, format: str, length: int, path: Path) -> LengthRange:
+    """Write a model of symbols for any batch as "onnx" or "torch"; the lengths it takes, among them ``length``.
+
+    The ONNX program of a shuffle-exchange network takes all lengths, and those of the rows beside the symbols.
+    """
+    if format == "onnx" and isinstance(model, SequenceModel):
+        inputs = torch.zeros(2, 3, dtype=torch.int64), torch.tensor([3, 2])
+        export_onnx(model, inputs, path, input_names=["symbols", "lengths"], output_names=["scores"])
+        return LengthRange(1, None)
+    program, lengths = export_program(model, length)
+    (write_onnx if format == "onnx" else write_torch)(program, path)
+    return lengths
 
 
 def export_program(model: nn.Module, length: int) -> tuple[ExportedProgram, LengthRange]:

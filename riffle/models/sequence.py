@@ -1,44 +1,181 @@
-"""The paper's model: an embedding of symbols, a shuffle-exchange network, an output layer at every position.
+"""Models of sequences of anything: an embedding, a shuffle-exchange network, an output layer.
 
-:func:`predict_streamed` runs a trained one on a sequence that is longer than a device can hold.
+:class:`Encoder` takes symbols or measured features and answers for each cell or each sequence, :class:`SequenceModel`
+is the paper's model of the tasks; :func:`predict_streamed` runs it on a sequence that is longer than a device can hold.
 """
 
-# B = batch, N = length, D = features per cell, C = classes; R = all positions of all batches, V = symbols
+# B = batch, N = length, F = features of an input, D = features per cell, O = outputs, V = symbols, C = classes
+# R = all positions of some batches
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import gettempdir
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from riffle.kernels import Backend
-from riffle.kernels.reference import Norm
-from riffle.models.base import SymbolModel, check_symbols
-from riffle.nn.lengths import at_own_padded_length, at_padded_lengths, concatenate, pad_to, split
+from riffle.models.base import CellModel, check_symbols
+from riffle.nn.hub import HubMixin
+from riffle.nn.lengths import checked_lengths, concatenate, is_before, lengths_of_mask, masked, pad_to, split
 from riffle.nn.network import ShuffleExchange
-from riffle.shuffle import Pad, Sharing, padded_length
+from riffle.shuffle import padded_length
 from riffle.tasks.task import BLANK
 
+Pool = Literal["first", "mean", "attention"]
 EMBEDDING_RANGE = 0.01
-SMALL_TABLE = 64
-"""Symbols up to which a product with one-hot rows is the faster lookup in training."""
 EMBEDDING_SCALE = 30.0
 """A symbol enters the network as tanh(30 e): vectors that start within ±0.3 and stay within ±1."""
+SMALL_TABLE = 64
+"""Symbols up to which a product with one-hot rows is the faster lookup in training."""
 
 
-class SequenceModel(SymbolModel, tags=["neural-shuffle-exchange"]):
-    r"""Map a sequence of symbols to scores over the output alphabet at every position.
+class Encoder(CellModel, HubMixin, license="mit", tags=["neural-shuffle-exchange"]):
+    r"""Map sequences of symbols or of measured features to one answer for each cell, or one for each sequence.
+
+    Args:
+        features: Feature maps per cell.
+        blocks: Beneš blocks.
+        symbols: Size of the alphabet, where the inputs are symbols. In the network they are within ±1.
+        inputs: Features of an input, where these are numbers, of whatever scale: they are standardised by the mean and
+            the deviation of all cells that training has seen, mapped to ``features`` and, by a tanh, to ±1.
+        outputs: Numbers of an answer: classes, tags, predicted values. None for the cells themselves.
+        pool: None for an answer of each cell. For one of each sequence, what it is made of: the "first" cell, which
+            sees all others, the "mean" of all, or their mean by learned weights ("attention").
+        blank: The symbol whose cell fills rows up, as padded rows of symbols have it; None for cells of zeros.
+        **network: See :class:`~riffle.nn.network.ShuffleExchange`.
+
+    Shape:
+        - Input: symbols :math:`(B, N)`, or numbers :math:`(B, N, F)` with :math:`F` = ``inputs``; any :math:`N \ge 1`.
+        - Output: :math:`(B, N, O)`, or with ``pool`` :math:`(B, O)`, with :math:`O` = ``outputs``.
+
+    Examples::
+
+        >>> tagger = Encoder(16, symbols=100, outputs=5)
+        >>> tagger(torch.tensor([[3, 1, 2]])).shape
+        torch.Size([1, 3, 5])
+        >>> regressor = Encoder(16, inputs=3, outputs=1, pool="mean")
+        >>> regressor(torch.randn(2, 50, 3), lengths=[50, 20]).shape
+        torch.Size([2, 1])
+    """
+
+    def __init__(
+        self,
+        features: int,
+        blocks: int = 1,
+        *,
+        symbols: int | None = None,
+        inputs: int | None = None,
+        outputs: int | None = None,
+        pool: Pool | None = None,
+        blank: int | None = None,
+        device: Any = None,
+        dtype: Any = None,
+        **network: Any,
+    ) -> None:
+        super().__init__()
+        if (symbols is None) == (inputs is None):
+            raise ValueError("give one of symbols=, the size of the alphabet, and inputs=, the features of an input")
+        if blank is not None and symbols is None:
+            raise ValueError("blank= names one of the symbols, and these are inputs of numbers")
+        if pool is not None and pool not in get_args(Pool):
+            raise ValueError(f"unknown pool {pool!r}; choose one of {', '.join(get_args(Pool))}, or None")
+        factory = {"device": device, "dtype": dtype}
+        self.pool, self.blank = pool, blank
+        self.embedding: nn.Embedding | nn.Linear
+        if inputs is None:
+            assert symbols is not None
+            self.embedding = nn.Embedding(symbols, features, **factory)
+        else:
+            self.standardise = Standardise(inputs, **factory)
+            self.embedding = nn.Linear(inputs, features, **factory)
+        self.network = ShuffleExchange(features, blocks, **network, **factory)
+        self.output = nn.Identity() if outputs is None else nn.Linear(features, outputs, **factory)
+        if pool == "attention":
+            self.attention = nn.Linear(features, 1, **factory)
+        if inputs is None:
+            nn.init.uniform_(self.embedding.weight, -EMBEDDING_RANGE, EMBEDDING_RANGE)
+        if isinstance(self.output, nn.Linear):
+            nn.init.xavier_uniform_(self.output.weight)
+            nn.init.zeros_(self.output.bias)
+
+    def forward(
+        self,
+        x_BN: Tensor,
+        lengths: Tensor | Sequence[int] | None = None,
+        key_padding_mask: Tensor | None = None,
+    ) -> Tensor:
+        """The answers, ``[B, N, O]``, or ``[B, O]`` with ``pool``.
+
+        Args:
+            x_BN: The symbols ``[B, N]``, or the inputs ``[B, N, F]``.
+            lengths: The length of every row, where they differ. An answer depends on its row alone, and those of cells
+                past the end are zeros.
+            key_padding_mask: In place of ``lengths``: boolean ``[B, N]``, True for the padding at the end of a row.
+        """
+        self.check(x_BN)
+        inside_BN = None
+        if key_padding_mask is not None and lengths is None:
+            lengths, key_padding_mask = lengths_of_mask(key_padding_mask, (x_BN.shape[0], x_BN.shape[1])), None
+        if lengths is not None:
+            if not (torch.compiler.is_exporting() and isinstance(lengths, Tensor)):
+                lengths = checked_lengths(lengths, x_BN.shape[0], x_BN.shape[1])
+            inside_BN = is_before(torch.as_tensor(lengths, device=x_BN.device).unsqueeze(1), x_BN)
+        y_BND = self.network(self.embed(x_BN, inside_BN), lengths, key_padding_mask, padding=self.padding())
+        if self.pool is not None:
+            return self.output(self.pooled(y_BND, inside_BN))
+        scores_BNO = self.output(y_BND)
+        return scores_BNO if inside_BN is None else masked(inside_BN, scores_BNO)
+
+    def check(self, x_BN: Tensor) -> None:
+        """Refuse what is no batch of symbols, or of inputs."""
+        if isinstance(self.embedding, nn.Embedding):
+            check_symbols([x_BN])
+        elif x_BN.dim() != 3 or x_BN.shape[2] != self.embedding.in_features:
+            shape = tuple(x_BN.shape)
+            raise ValueError(f"the input must be [batch, length, {self.embedding.in_features}], got shape {shape}")
+
+    def cells(self) -> Tensor:
+        """The cell of every symbol, ``[V, D]``; the tanh of this table costs less than that of all positions."""
+        return torch.tanh(EMBEDDING_SCALE * self.embedding.weight)
+
+    def padding(self) -> Tensor | None:
+        """The cell that fills rows up, None for zeros."""
+        return None if self.blank is None else torch.tanh(EMBEDDING_SCALE * self.embedding.weight[self.blank])
+
+    def embed(self, x_BN: Tensor, inside_BN: Tensor | None = None) -> Tensor:
+        """The cells of a batch."""
+        if isinstance(self.embedding, nn.Linear):
+            return torch.tanh(self.embedding(self.standardise(x_BN, inside_BN)))
+        return look_up(self.cells(), x_BN.flatten()).unflatten(0, x_BN.shape)
+
+    def pooled(self, y_BND: Tensor, inside_BN: Tensor | None) -> Tensor:
+        """One cell of each row: of outputs, which are zeros past its end."""
+        if self.pool == "first":
+            return y_BND[:, 0]
+        if self.pool == "mean":
+            total_BD = y_BND.sum(dim=1)
+            return total_BD / (y_BND.shape[1] if inside_BN is None else inside_BN.sum(dim=1, keepdim=True).clamp(min=1))
+        score_BN = self.attention(y_BND).squeeze(-1)
+        if inside_BN is not None:
+            score_BN = score_BN.masked_fill(~inside_BN, torch.finfo(score_BN.dtype).min)
+        return (score_BN.softmax(dim=1).unsqueeze(1) @ y_BND).squeeze(1)
+
+    def forward_cells(self, x_BND: Tensor) -> Tensor:
+        return self.output(self.network(x_BND))
+
+
+class SequenceModel(Encoder):
+    r"""Map a sequence of symbols to scores over the output alphabet at every position: the encoder of the tasks.
 
     Args:
         symbols: Size of the input alphabet; symbol 0 is the blank that pads a sequence.
         classes: Size of the output alphabet.
         features: Feature maps per cell.
-        blocks, sharing, unit, norm, dropout, noise, pad, backend, recompute: See
-            :class:`~riffle.nn.network.ShuffleExchange`.
+        blocks: Beneš blocks.
+        **network: See :class:`~riffle.nn.network.ShuffleExchange`.
 
     Shape:
         - Input: :math:`(B, N)` integers below ``symbols``, any :math:`N \ge 1`. Rows whose ``lengths`` are given run on
@@ -52,72 +189,24 @@ class SequenceModel(SymbolModel, tags=["neural-shuffle-exchange"]):
         torch.Size([1, 3, 12])
     """
 
-    def __init__(
-        self,
-        symbols: int,
-        classes: int,
-        features: int,
-        blocks: int = 1,
-        *,
-        sharing: Sharing = "block",
-        unit: str = "gated",
-        norm: Norm = "features",
-        dropout: float = 0.0,
-        noise: float = 0.0,
-        pad: Pad = "power",
-        backend: Backend = "auto",
-        recompute: bool | None = None,
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
-        super().__init__()
-        factory = {"device": device, "dtype": dtype}
-        self.embedding = nn.Embedding(symbols, features, **factory)
-        self.network = ShuffleExchange(
-            features,
-            blocks,
-            sharing=sharing,
-            unit=unit,
-            norm=norm,
-            dropout=dropout,
-            noise=noise,
-            pad=pad,
-            backend=backend,
-            recompute=recompute,
-            **factory,
-        )
-        self.output = nn.Linear(features, classes, **factory)
-        nn.init.uniform_(self.embedding.weight, -EMBEDDING_RANGE, EMBEDDING_RANGE)
-        nn.init.xavier_uniform_(self.output.weight)
-        nn.init.zeros_(self.output.bias)
-
-    def forward(self, symbols_BN: Tensor, lengths: Tensor | Sequence[int] | None = None) -> Tensor:
-        check_symbols([symbols_BN])
-        if lengths is None:
-            return at_padded_lengths(self._run, [symbols_BN], self.network.pad)[0]
-        return at_own_padded_length(self._run, symbols_BN, lengths, self.network.pad)
+    def __init__(self, symbols: int, classes: int, features: int, blocks: int = 1, **network: Any) -> None:
+        super().__init__(features, blocks, symbols=symbols, outputs=classes, blank=BLANK, **network)
 
     def forward_batches(self, batches: Sequence[Tensor]) -> list[Tensor]:
         """Score several batches; embedding, output layer and merged switch layers are one call for all."""
         check_symbols(batches)
-        return at_padded_lengths(self._run, batches, self.network.pad) if batches else []
-
-    def cells(self) -> Tensor:
-        """The cell of every symbol, ``[V, D]``; the tanh of this table costs less than that of all positions."""
-        return torch.tanh(EMBEDDING_SCALE * self.embedding.weight)
-
-    def _run(self, batches: list[Tensor]) -> list[Tensor]:
-        table = self.cells()
-        sizes = [symbols_BN.shape[0] * symbols_BN.shape[1] for symbols_BN in batches]
-        cells_RD = look_up(table, concatenate([symbols_BN.flatten() for symbols_BN in batches]))
+        if not batches:
+            return []
+        sizes = [symbols_BN.numel() for symbols_BN in batches]
+        cells_RD = self.embed(concatenate([symbols_BN.flatten() for symbols_BN in batches]))
         xs_BND = [x_RD.view(*x_BN.shape, -1) for x_RD, x_BN in zip(split(cells_RD, sizes), batches, strict=True)]
         # A single batch goes through the network's forward, so that hooks see it.
-        ys_BND = self.network.forward_batches(xs_BND) if len(xs_BND) > 1 else [self.network(xs_BND[0])]
+        if len(batches) == 1:
+            ys_BND = [self.network(xs_BND[0], padding=self.padding())]
+        else:
+            ys_BND = self.network.forward_batches(xs_BND, self.padding())
         scores = self.output(concatenate([y_BND.flatten(0, 1) for y_BND in ys_BND]))
         return [part.view(*x_BN.shape, -1) for part, x_BN in zip(split(scores, sizes), batches, strict=True)]
-
-    def forward_cells(self, x_BND: Tensor) -> Tensor:
-        return self.output(self.network(x_BND))
 
     @classmethod
     def from_official(cls, variables: Mapping[str, Any], *, blocks: int | None = None) -> SequenceModel:
@@ -129,6 +218,41 @@ class SequenceModel(SymbolModel, tags=["neural-shuffle-exchange"]):
         model.load_state_dict(state, strict=False)
         load_network(model.network, network)
         return model
+
+
+class Standardise(nn.Module):
+    """Shift and scale every feature by the mean and the standard deviation of all cells that training has seen.
+
+    A cell's result depends on no other cell of its batch, and is the same in training and in use.
+    """
+
+    count: Tensor
+    mean: Tensor
+    variance: Tensor
+
+    def __init__(self, features: int, *, device: Any = None, dtype: Any = None) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros((), device=device, dtype=dtype))
+        self.register_buffer("mean", torch.zeros(features, device=device, dtype=dtype))
+        self.register_buffer("variance", torch.ones(features, device=device, dtype=dtype))
+
+    def forward(self, x_BNF: Tensor, inside_BN: Tensor | None = None) -> Tensor:
+        if self.training:
+            self.update(x_BNF.detach(), inside_BN)
+        smallest = torch.finfo(self.variance.dtype).tiny  # of a feature that is constant
+        return (x_BNF - self.mean) * self.variance.clamp(min=smallest).rsqrt()
+
+    def update(self, x_BNF: Tensor, inside_BN: Tensor | None) -> None:
+        """Take the cells of a batch into mean and variance."""
+        if inside_BN is None:
+            inside_BN = x_BNF.new_ones(x_BNF.shape[:2], dtype=torch.bool)
+        number = inside_BN.sum().clamp(min=1)
+        mean_F = masked(inside_BN, x_BNF).sum(dim=(0, 1)) / number
+        variance_F = masked(inside_BN, x_BNF - mean_F).square().sum(dim=(0, 1)) / number
+        self.count += number
+        share, move_F = number / self.count, mean_F - self.mean
+        self.variance += share * (variance_F - self.variance + (1 - share) * move_F.square())
+        self.mean += share * move_F
 
 
 def look_up(table_VD: Tensor, symbols_R: Tensor) -> Tensor:
@@ -156,7 +280,7 @@ def predict_streamed(
     if not isinstance(model, SequenceModel):
         raise ValueError(f"only shuffle-exchange networks can be streamed, this is a {type(model).__name__}")
     part_bits(part)  # before the cells are written
-    weight = model.output.weight
+    weight = model.embedding.weight
     symbols_BN = torch.tensor([symbols or [BLANK]])
     length = symbols_BN.shape[1]
     symbols_BN = pad_to(symbols_BN, padded_length(length, model.network.pad))

@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
 
-from riffle.shuffle import Pad, padded_length
+from riffle.shuffle import Pad, bits, padded_length
 
 RunBatches = Callable[[list[Tensor]], list[Tensor]]
 """Maps batches of sequences, each batch of one padded length, to as many results."""
@@ -25,35 +27,124 @@ def pad_to(x_BN: Tensor, width: int) -> Tensor:
     return F.pad(x_BN, (0, 0) * (x_BN.dim() - 2) + (0, missing))
 
 
-def at_padded_lengths(run: RunBatches, xs_BN: Sequence[Tensor], pad: Pad) -> list[Tensor]:
-    """Run each batch on the smallest number of cells that holds its sequences, and crop the results."""
-    results = run([pad_to(x_BN, padded_length(x_BN.shape[1], pad)) for x_BN in xs_BN])
-    return [pad_to(result, x_BN.shape[1]) for result, x_BN in zip(results, xs_BN, strict=True)]
+def masked(mask_BN: Tensor, x_BN: Tensor, other: Tensor | float = 0.0) -> Tensor:
+    """``x_BN``, which may have further dimensions, with ``other`` where the mask is False."""
+    return torch.where(mask_BN.view(*mask_BN.shape, *[1] * (x_BN.dim() - 2)), x_BN, other)
 
 
-def at_own_padded_length(run: RunBatches, x_BN: Tensor, lengths: Tensor | Sequence[int], pad: Pad) -> Tensor:
-    """Run every row on the smallest number of cells that holds *it*; cells past a row's length are zero, in and out.
+def is_before(ends_B1: Tensor | int, x_BN: Tensor) -> Tensor:
+    """Which cells are before the ends of their rows."""
+    return torch.arange(x_BN.shape[1], device=x_BN.device) < ends_B1
+
+
+def at_padded_lengths(
+    run: RunBatches, xs_BN: Sequence[Tensor], pad: Pad, padding_D: Tensor | None = None
+) -> list[Tensor]:
+    """Run each batch on the smallest number of cells that holds its sequences, and crop the results.
+
+    ``padding_D`` is the cell that fills a sequence up, zeros where None.
+    """
+    widen = _widened if torch.compiler.is_exporting() else pad_to
+    padded = [widen(x_BN, padded_length(x_BN.shape[1], pad)) for x_BN in xs_BN]
+    if padding_D is not None:
+        padded = [
+            wide if wide is x_BN else masked(is_before(x_BN.shape[1], wide), wide, padding_D.to(x_BN.dtype))
+            for wide, x_BN in zip(padded, xs_BN, strict=True)
+        ]
+    return [pad_to(result, x_BN.shape[1]) for result, x_BN in zip(run(padded), xs_BN, strict=True)]
+
+
+def at_own_padded_length(
+    run: RunBatches, x_BND: Tensor, lengths: Tensor | Sequence[int], pad: Pad, padding_D: Tensor | None = None
+) -> Tensor:
+    """Run every row on the smallest number of cells that holds *it*; cells past a row's length are zero in the result.
 
     Rows are grouped by that number, so a row's result depends on the row alone. A row of length 0 is all zeros.
     """
-    batch, longest = x_BN.shape[:2]
-    if batch == 0:
-        return at_padded_lengths(run, [x_BN], pad)[0]
+    if torch.compiler.is_exporting() and isinstance(lengths, Tensor):
+        return _at_every_length(run, x_BND, lengths, pad, padding_D)
+    batch, longest = x_BND.shape[:2]
+    starts = range(0, batch * longest, longest)
     sizes = checked_lengths(lengths, batch, longest)
-    widths = [padded_length(max(1, size), pad) for size in sizes]
-    groups = sorted(set(widths))
-    counts = [sum(other == width for other in widths) for width in groups]
-    order = sorted(range(batch), key=lambda row: widths[row])
-    ends_B, order_B = torch.tensor([sizes, order], device=x_BN.device)
-    mask_BN = torch.arange(longest, device=x_BN.device) < ends_B[:, None]
-    sorted_BN = pad_to(masked(mask_BN, x_BN), groups[-1])[order_B]
-    results = run([rows_RN[:, :width] for rows_RN, width in zip(sorted_BN.split(counts), groups, strict=True)])
-    return masked(mask_BN, torch.cat([pad_to(result, longest) for result in results])[order_B.argsort()])
+    return _at_own_padded_length(run, x_BND.flatten(0, 1), starts, sizes, pad, padding_D).view_as(x_BND)
 
 
-def masked(mask_BN: Tensor, x_BN: Tensor) -> Tensor:
-    """``x_BN``, which may have further dimensions, with zeros where the mask is False."""
-    return torch.where(mask_BN.view(*mask_BN.shape, *[1] * (x_BN.dim() - 2)), x_BN, 0)
+def packed_at_own_padded_length(
+    run: RunBatches, x_CD: Tensor, cu_seqlens: Tensor | Sequence[int], pad: Pad, padding_D: Tensor | None = None
+) -> Tensor:
+    """The same for rows that lie one after the other: ``cu_seqlens`` has where each begins, and the number of cells."""
+    ends = cu_seqlens.tolist() if isinstance(cu_seqlens, Tensor) else list(cu_seqlens)
+    cells = x_CD.shape[0]
+    if x_CD.dim() != 2 or ends[:1] != [0] or ends[-1:] != [cells] or ends != sorted(ends):
+        raise ValueError(
+            f"packed rows are [cells, features] with cu_seqlens that rise from 0 to the {cells} cells, got cells of "
+            f"shape {list(x_CD.shape)} and cu_seqlens {ends[:2]} ... {ends[-2:]}"
+        )
+    sizes = [end - start for start, end in pairwise(ends)]
+    return _at_own_padded_length(run, x_CD, ends[:-1], sizes, pad, padding_D)
+
+
+def _at_own_padded_length(
+    run: RunBatches, x_CD: Tensor, starts: Sequence[int], sizes: Sequence[int], pad: Pad, padding_D: Tensor | None
+) -> Tensor:
+    """Rows that begin at ``starts`` in ``x_CD`` and have ``sizes`` cells; others are zero in the result."""
+    cells, device = x_CD.shape[0], x_CD.device
+    if not cells:
+        return x_CD
+    groups: dict[int, list[int]] = {}
+    for row, size in enumerate(sizes):
+        groups.setdefault(padded_length(max(1, size), pad), []).append(row)
+    padding = 0.0 if padding_D is None else padding_D.to(x_CD.dtype)
+    padded, moves, total = [], [0] * len(sizes), 0
+    for width, rows in sorted(groups.items()):
+        starts_R1, sizes_R1 = torch.tensor([[starts[row], sizes[row]] for row in rows], device=device).T.unsqueeze(-1)
+        place_RW = (starts_R1 + torch.arange(width, device=device)).clamp(max=cells - 1)
+        x_RWD = x_CD.index_select(0, place_RW.flatten()).unflatten(0, place_RW.shape)
+        padded.append(masked(is_before(sizes_R1, x_RWD), x_RWD, padding))
+        for row in rows:
+            moves[row] = total - starts[row]
+            total += width
+    y_CD = concatenate([y_RWD.flatten(0, 1) for y_RWD in run(padded)])
+    spans = torch.tensor([end - start for start, end in pairwise([*starts, cells])])
+    ends = [start + size for start, size in zip(starts, sizes, strict=True)]
+    moves_C, ends_C = torch.tensor([moves, ends]).repeat_interleave(spans, dim=1, output_size=cells).to(device)
+    place_C = torch.arange(cells, device=device)
+    y_CD = y_CD.index_select(0, (place_C + moves_C).clamp(max=total - 1))
+    return torch.where((place_C < ends_C).unsqueeze(-1), y_CD, 0)
+
+
+def _at_every_length(run: RunBatches, x_BND: Tensor, lengths_B: Tensor, pad: Pad, padding_D: Tensor | None) -> Tensor:
+    """The same in a program, which cannot look at the lengths: all rows at all powers of two, and of each row the
+    result at its own. That costs twice what the longest does.
+    """
+    if pad != "power":
+        raise ValueError('rows of several lengths are exported with pad="power" alone, or by riffle.export_onnx')
+    longest = x_BND.shape[1]
+    widths = [2**bit for bit in range(1, bits(longest) + 1)]
+    # Each length is looked up among the possible ones: what is none of them is an error in every runtime.
+    ends_B1 = torch.arange(longest + 1, device=x_BND.device).index_select(0, lengths_B).unsqueeze(1)
+    padding = 0.0 if padding_D is None else padding_D.to(x_BND.dtype)
+    wide_BND = _widened(x_BND, widths[-1])
+    xs_BND = [pad_to(wide_BND, width) for width in widths]
+    ys_BND = run([masked(is_before(ends_B1, x_BND), x_BND, padding) for x_BND in xs_BND])
+    y_BND = pad_to(ys_BND[0], longest)
+    for width, wider_BND in zip(widths[1:], ys_BND[1:], strict=True):
+        y_BND = torch.where(ends_B1.unsqueeze(-1) > width // 2, pad_to(wider_BND, longest), y_BND)
+    return masked(is_before(ends_B1, y_BND), y_BND)
+
+
+def _widened(x_BND: Tensor, width: int) -> Tensor:
+    """What :func:`pad_to` gives, in a program, which has the layers of one depth: lengths of others are an error there.
+
+    torch refuses them by itself; other runtimes look for a zero where there is none.
+    """
+    if isinstance(x_BND.shape[1], int):  # which all runtimes check
+        return pad_to(x_BND, width)
+    length, most = torch.full((1,), x_BND.shape[1], device=x_BND.device), 2 ** bits(width)
+    wrong = (length > most) | (2 * length <= most)
+    zero = x_BND.new_zeros(1).index_select(0, wrong.long())
+    wide_BND = pad_to(x_BND, width)
+    return masked(is_before(length, wide_BND), wide_BND, zero)
 
 
 def check_cells(x_BND: Tensor, features: int, dtype: torch.dtype) -> None:
@@ -90,12 +181,33 @@ def lengths_of_mask(key_padding_mask_BN: Tensor, shape: tuple[int, int]) -> Tens
         )
     lengths_B = (~mask_BN).sum(dim=1)
     wrong_B = (mask_BN != (torch.arange(shape[1], device=mask_BN.device) >= lengths_B[:, None])).any(dim=1)
+    if torch.compiler.is_exporting():
+        return torch.where(wrong_B, shape[1] + 1, lengths_B)  # a length that is refused in the graph
     if wrong_B.any():
         raise ValueError(
             f"row {int(wrong_B.int().argmax())} of key_padding_mask has padding before a cell: pad at the end of a row "
             "(a tokenizer's padding_side='right'), since a cell's address decides which cells it meets"
         )
     return lengths_B
+
+
+def collate(rows: Sequence[Sequence[Any]], ignored: int = -100) -> list[Any]:
+    """A batch of rows of different length, for ``DataLoader(collate_fn=riffle.collate)``: columns, then the lengths.
+
+    Each row is the inputs of a sequence and what else belongs to it. Columns of sequences are padded with zeros at
+    their ends, further ones of integers, as tags are, with ``ignored``, which a cross-entropy leaves out.
+
+    >>> collate([(torch.tensor([5, 6]), torch.tensor([1, 0])), (torch.tensor([7]), torch.tensor([1]))])
+    [tensor([[5, 6],
+            [7, 0]]), tensor([[   1,    0],
+            [   1, -100]]), [2, 1]]
+    """
+    columns = [[torch.as_tensor(value) for value in column] for column in zip(*rows, strict=True)]
+    batch = []
+    for number, column in enumerate(columns):
+        padding = ignored if number and not column[0].is_floating_point() else 0
+        batch.append(pad_sequence(column, True, padding) if column[0].dim() else torch.stack(column))
+    return [*batch, [len(inputs) for inputs in columns[0]]]
 
 
 def checked_lengths(lengths: Tensor | Sequence[int], batch: int, longest: int) -> list[int]:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
 from riffle.kernels import BACKENDS, Backend
 from riffle.kernels.graphs import GraphCache
@@ -27,7 +28,14 @@ from riffle.nn.execute import (
     walk,
 )
 from riffle.nn.hub import HubMixin
-from riffle.nn.lengths import at_own_padded_length, at_padded_lengths, check_cells, check_device, lengths_of_mask
+from riffle.nn.lengths import (
+    at_own_padded_length,
+    at_padded_lengths,
+    check_cells,
+    check_device,
+    lengths_of_mask,
+    packed_at_own_padded_length,
+)
 from riffle.nn.switch import UNITS, PairUnit
 from riffle.shuffle import PADS, SHARINGS, Layer, Pad, Sharing, bits, padded_length, schedule
 
@@ -194,49 +202,79 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
         return pairs * sum(self[layer.unit].flops for layer in self.layers(bits(length)))
 
     def forward(
-        self, x_BND: Tensor, lengths: Tensor | Sequence[int] | None = None, key_padding_mask: Tensor | None = None
+        self,
+        x_BND: Tensor,
+        lengths: Tensor | Sequence[int] | None = None,
+        key_padding_mask: Tensor | None = None,
+        cu_seqlens: Tensor | Sequence[int] | None = None,
+        padding: Tensor | None = None,
     ) -> Tensor:
         """Map a sequence of cells to a sequence of cells.
 
         Args:
-            x_BND: The cells, ``[B, N, features]``.
+            x_BND: The cells, ``[B, N, features]``, or a nested tensor of layout ``torch.jagged``.
             lengths: The length of every row, where they differ. Each row is padded to a length of its own, as ``pad``
                 says, whatever it is batched with; its cells past the end are ignored and come out as zeros, and so does
                 a row of length 0. With a ``sharding`` these are lengths of whole rows, the same on every rank.
             key_padding_mask: In place of ``lengths``, which cells are padding, as attention layers take it: boolean
                 ``[B, N]``, True for padding, which must follow the cells of a row (right padding). With a ``sharding``
                 it is that of whole rows, too.
+            cu_seqlens: For packed rows, all cells one after the other in ``[C, features]``: where each row begins, and
+                ``C``, as attention on packed sequences takes it.
+            padding: The cell ``[features]`` that fills a row up to its padded length, zeros where None.
         """
+        if isinstance(x_BND, PackedSequence):
+            raise ValueError(
+                "the cells of a PackedSequence lie step after step: give "
+                "*torch.nn.utils.rnn.pad_packed_sequence(x, batch_first=True), which are cells and lengths"
+            )
+        if x_BND.is_nested:
+            nested: Any = x_BND  # has methods of its own
+            y_CD = self(nested.values(), cu_seqlens=nested.offsets(), padding=padding)
+            return torch.nested.nested_tensor_from_jagged(y_CD, nested.offsets())
         if leaves_compiler(self, x_BND):
-            return uncompiled(self.forward, x_BND, lengths, key_padding_mask)
-        self.check_input(x_BND)
+            return uncompiled(self.forward, x_BND, lengths, key_padding_mask, cu_seqlens, padding)
+        if sum(rows is not None for rows in (lengths, key_padding_mask, cu_seqlens)) > 1:
+            raise ValueError("lengths, key_padding_mask and cu_seqlens say the same: give one of them")
+        packed = cu_seqlens is not None and x_BND.dim() == 2
+        self.check_input(x_BND.unsqueeze(0) if packed else x_BND)
         if key_padding_mask is not None:
-            if lengths is not None:
-                raise ValueError("lengths and key_padding_mask say the same: give one of them")
             ranks = 1 if self.sharding is None else self.sharding.ranks
             lengths = lengths_of_mask(key_padding_mask, (x_BND.shape[0], x_BND.shape[1] * ranks))
         if self.sharding is not None:
+            if cu_seqlens is not None or padding is not None:
+                raise ValueError("this network was built with sharding=, which takes neither cu_seqlens nor padding")
             return self.sharding.run(self, x_BND, lengths)
-        if lengths is not None:
-            return at_own_padded_length(self.run_batches, x_BND, lengths, self.pad)
-        return self.run_batches([x_BND])[0]
+        if cu_seqlens is not None:
+            return packed_at_own_padded_length(self.run_batches, x_BND, cu_seqlens, self.pad, padding)
+        if torch.compiler.is_exporting():
+            from riffle.nn import onnx
 
-    def forward_batches(self, xs_BND: Sequence[Tensor]) -> list[Tensor]:
+            if onnx.exported is not None:
+                return onnx.network_node(self, x_BND, lengths, padding)
+        if lengths is not None:
+            return at_own_padded_length(self.run_batches, x_BND, lengths, self.pad, padding)
+        return self.run_batches([x_BND], padding)[0]
+
+    def forward_batches(self, xs_BND: Sequence[Tensor], padding: Tensor | None = None) -> list[Tensor]:
         """Map several batches, each of sequences of one length; on a GPU, layers that share a unit are one call.
 
         Args:
             xs_BND: The cells of each batch, ``[B, N, features]`` with a batch and a length of its own.
+            padding: The cell ``[features]`` that fills sequences up, zeros where None.
         """
         if xs_BND and leaves_compiler(self, xs_BND[0]):
-            return uncompiled(self.forward_batches, xs_BND)
+            return uncompiled(self.forward_batches, xs_BND, padding)
         for x_BND in xs_BND:
             self.check_input(x_BND)
         if self.sharding is not None:
-            return [self.sharding.run(self, x_BND, None) for x_BND in xs_BND]
-        return self.run_batches(list(xs_BND)) if xs_BND else []
+            return [self(x_BND, padding=padding) for x_BND in xs_BND]
+        return self.run_batches(list(xs_BND), padding) if xs_BND else []
 
-    def run_batches(self, xs_BND: list[Tensor]) -> list[Tensor]:
+    def run_batches(self, xs_BND: list[Tensor], padding: Tensor | None = None) -> list[Tensor]:
         """Map several batches of any lengths, on this rank alone."""
+        if padding is not None:
+            return at_padded_lengths(self.run_batches, xs_BND, self.pad, padding)
         xs_BND = [self.relabel(x_BND) for x_BND in xs_BND]
         ys_BND = None
         while ys_BND is None:
