@@ -80,6 +80,27 @@ class ModelConfig(BaseModelConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CausalConfig(BaseModelConfig):
+    """A causal shuffle-exchange network."""
+
+    kind: str = "causal"
+    """The model, an entry of riffle.config.MODELS."""
+    blocks: Depth = 1
+    """Blocks of layers at the distances 1, 2, 4 ... and back."""
+    sharing: Literal["block", "minimal", "full", "none"] = "block"
+    """Which layers share their weights; none gives every distance a unit of its own, up to that of length."""
+    unit: Literal["gated", "residual"] = "gated"
+    """The unit: the later half of the paper's, or one that adds to a cell."""
+    dropout: Share = 0.1
+    """Dropout rate of a layer's output, divided by the number of distances."""
+    length: Count = 1024
+    """With sharing none, the length whose distances have units of their own."""
+
+    def arguments(self, task: Any) -> dict[str, Any]:
+        return {**super().arguments(task), "length": self.length if self.sharing == "none" else None}
+
+
+@dataclass(frozen=True, kw_only=True)
 class DataConfig:
     """The training examples."""
 
@@ -216,14 +237,20 @@ class ModelEntry:
     model: Callable[..., Any] | str
     """Its class, a :class:`riffle.models.base.CellModel`, or "package.module:Class", which is imported when needed."""
     symbols: bool = True
-    """Whether it maps symbols to symbols and can be trained on tasks; every model can be trained on passages."""
+    """Whether it maps symbols to symbols and can be trained on tasks."""
     recipe: Callable[[RunConfig], RunConfig] | None = None
     """Makes of a run of ours one of this model; by default only the model is another one."""
-    passage_objective: Callable[..., Any] | str = "riffle.lambada.train:PointerObjective"
-    """What it learns from passages, or "package.module:Class"; by default to point at a word."""
+    passage_objective: Callable[..., Any] | str | None = "riffle.lambada.train:PointerObjective"
+    """What it learns from passages, or "package.module:Class"; by default to point at a word; None nothing."""
 
 
-MODELS = Registry("model", {"shuffle-exchange": ModelEntry(ModelConfig, "riffle.models.sequence:SequenceModel")})
+MODELS = Registry(
+    "model",
+    {
+        "shuffle-exchange": ModelEntry(ModelConfig, "riffle.models.sequence:SequenceModel"),
+        "causal": ModelEntry(CausalConfig, "riffle.models.causal:CausalModel", passage_objective=None),
+    },
+)
 """Every model that can be trained, by its kind."""
 RUN_CONFIGS: dict[str, type[RunConfig]] = {"lambada": LambadaRunConfig}
 """The class of a configuration by its task, where it is not :class:`RunConfig`."""

@@ -190,5 +190,8 @@ def make_lambada_objective(
     config: LambadaRunConfig, folder: Path | None = None, device: Any = "cpu", ranks: RankGroup | None = None
 ) -> PointerObjective:
     """The objective of a run on LAMBADA, by the kind of its model."""
-    objective: PointerObjective = load(MODELS[config.model.kind].passage_objective)(config, folder, device, ranks)
+    make = MODELS[config.model.kind].passage_objective
+    if make is None:
+        raise ValueError(f"the model {config.model.kind!r} cannot point at a word, whose cell would not see the end")
+    objective: PointerObjective = load(make)(config, folder, device, ranks)
     return objective
