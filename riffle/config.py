@@ -165,6 +165,20 @@ class PassageDataConfig(DataConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TextDataConfig(DataConfig):
+    """The training examples of a run on a text."""
+
+    bins: tuple[Count, ...] = (512,)
+    """Bytes of a window, one number."""
+    batch: Count = 32
+    """Windows per step."""
+    shorter: Share = 0.0
+    """Not used for text, like full, above, cropped, longest, structure, offset and examples."""
+    file: str = ""
+    """The file of text, of which the last twentieth is held out."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrainConfig:
     """Optimisation, evaluation and checkpoints."""
 
@@ -228,6 +242,16 @@ class LambadaRunConfig(RunConfig):
     data: PassageDataConfig = field(default_factory=PassageDataConfig)
 
 
+@dataclass(frozen=True, kw_only=True)
+class TextRunConfig(RunConfig):
+    """The configuration of a run on a file of text."""
+
+    task: str = "text"
+    """The name of the task in files and messages."""
+    model: BaseModelConfig = field(default_factory=CausalConfig)
+    data: TextDataConfig = field(default_factory=TextDataConfig)
+
+
 @dataclass(frozen=True)
 class ModelEntry:
     """A model that can be trained."""
@@ -252,7 +276,7 @@ MODELS = Registry(
     },
 )
 """Every model that can be trained, by its kind."""
-RUN_CONFIGS: dict[str, type[RunConfig]] = {"lambada": LambadaRunConfig}
+RUN_CONFIGS: dict[str, type[RunConfig]] = {"lambada": LambadaRunConfig, "text": TextRunConfig}
 """The class of a configuration by its task, where it is not :class:`RunConfig`."""
 RETIRED = {
     "model": (

@@ -11,11 +11,13 @@ from dataclasses import replace
 
 from riffle.config import (
     MODELS,
+    CausalConfig,
     DataConfig,
     LambadaRunConfig,
     ModelConfig,
     PassageDataConfig,
     RunConfig,
+    TextRunConfig,
     TrainConfig,
     override,
 )
@@ -135,6 +137,21 @@ def lambada() -> LambadaRunConfig:
         model=ModelConfig(features=384, blocks=2, unit="residual", pad="even"),
         data=replace(config.data, bins=(96,), within=0.6, rename=0.2, mentions=True),
         train=replace(config.train, steps=25_500),
+    )
+
+
+def text() -> TextRunConfig:
+    """A causal network of residual units, one for every distance, on windows of 512 bytes."""
+    return TextRunConfig(
+        model=CausalConfig(features=256, blocks=2, sharing="none", unit="residual", dropout=0.0, length=512),
+        train=TrainConfig(
+            steps=10_000,
+            learning_rate=0.0016,
+            warmup=100,
+            weight_decay=0.1,
+            clip=1.0,
+            evaluate_lengths=(),
+        ),
     )
 
 

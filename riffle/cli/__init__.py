@@ -55,6 +55,7 @@ LAMBADA = Group(
 COMMANDS: Commands = {
     "solve": Command("riffle.cli.solve", "solve", "Use"),
     "tasks": Command("riffle.cli.info", "tasks", "Use"),
+    "write": Command("riffle.cli.write", "write", "Use"),
     "export": Command("riffle.cli.export", "export", "Use"),
     "info": Command("riffle.cli.info", "info", "Use"),
     "train": Command("riffle.cli.train", "train", "Train"),

@@ -159,7 +159,8 @@ def task_of(run: Run) -> Task:
     from riffle.tasks import get_task
 
     if run.config.task in RUN_CONFIGS:
-        raise ValueError(f"{run.folder} was trained on passages: use riffle {run.config.task} eval --run {run.folder}")
+        command = "write" if run.config.task == "text" else f"{run.config.task} eval"
+        raise ValueError(f"{run.folder} was not trained on examples of a task: use riffle {command} --run {run.folder}")
     return get_task(run.config.task)
 
 

@@ -169,9 +169,12 @@ def train(
             "[bold]paper[/]: the paper's network and training."
         ),
     ] = "default",
+    data: Annotated[
+        Path | None, typer.Option(help="The file of text that TASK [bold]text[/] learns to continue.", metavar="FILE")
+    ] = None,
     **options: Any,
 ) -> None:
-    """Train a network on examples of a task and write a run folder.
+    """Train a network on examples of a task, or on a text, and write a run folder.
 
     The folder holds config.json, environment.json, metrics.jsonl, checkpoint.safetensors and TensorBoard curves.
     Ctrl-C saves a checkpoint and stops; [bold]--resume[/] continues from it, to the same result.
@@ -179,9 +182,16 @@ def train(
     With several GPUs: [bold]torchrun --nproc-per-node 8 -m riffle train TASK[/].
     Each process takes data.batch examples of every bin, so a step has 8 times as many.
     """
-    from riffle.recipes import RECIPES
+    from riffle.recipes import RECIPES, text
     from riffle.tasks import get_task
 
+    if task == "text":
+        if not options["resume"] and not options["show"] and not (data and data.is_file()):
+            raise ValueError(f"riffle train text needs a file of text, --data FILE, got {data or 'none'}")
+        messages = TrainMessages("train text", "bytes right", "{} in {}", _print_bits)
+        return train_run(text, "text", {"data.file": data}, messages, **options)
+    if data:
+        raise ValueError(f"--data is for riffle train text, not for {task!r}, whose examples are drawn")
     messages = TrainMessages(
         command=f"train {task}",
         metric="symbols / whole sequences right on held-out examples",
@@ -198,6 +208,13 @@ def _print_outcome(run: Run) -> None:
 
     said, then = describe(run, scores := training_scores(run), program())
     print_outcome(said, then, f"see how far it generalises: {program()} eval {run.folder}" if scores else "")
+
+
+def _print_bits(run: Run) -> None:
+    from riffle.train.objective import make_objective
+
+    bits = make_objective(run.config, run.folder).bits_per_byte(run.model())  # type: ignore[attr-defined]
+    print_outcome(f"{bits:.3f} bits a byte at the end of the text.", f'{program()} write "…" --run {run.folder}', "")
 
 
 def _start_line(run: Run, device: torch.device, recipe: str, wait: float) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from riffle.config import BaseModelConfig, LambadaRunConfig, Precision, RunConfig
+from riffle.config import BaseModelConfig, LambadaRunConfig, Precision, RunConfig, TextRunConfig
 from riffle.models.base import SymbolModel, Trainable
 from riffle.models.build import build
 from riffle.registry import Registry, load
@@ -137,6 +137,7 @@ class SymbolObjective:
 OBJECTIVES: dict[type[RunConfig], Callable[..., Objective] | str] = {
     RunConfig: SymbolObjective,
     LambadaRunConfig: "riffle.lambada.train:make_lambada_objective",
+    TextRunConfig: "riffle.train.text:TextObjective",
 }
 """Objectives by the class of a run's configuration, or "package.module:name", which is imported when needed.
 
