@@ -1,6 +1,7 @@
 """The drawing of ``riffle route 5 3 6 2 0 1 7 4 --draw route.svg``: messages on their paths through switches.
 
 Messages enter on the left. A column of boxes is a layer of switches; between two columns is the shuffle.
+:func:`draw_causal` draws the network without switches, in which cells read earlier ones.
 """
 
 # Coordinates: wires are 1 apart and numbered downwards, columns are numbered from left to right
@@ -17,8 +18,9 @@ from matplotlib.path import Path as Curve
 
 from riffle.plots import INK, new_figure, save_figure, style
 from riffle.routing import MAX_DRAWN, message_positions, route
-from riffle.shuffle import Layer, schedule
+from riffle.shuffle import Layer, bits, causal_schedule, schedule
 
+CAUSAL_COLUMN = 2.4
 BOX, STUB = 1.05, 1.2
 """Width of a switch, and length of the wires before the first and after the last one."""
 INCH, FONT_SIZE = 0.36, 10.5
@@ -62,6 +64,39 @@ def draw_route(permutation: Sequence[int], path: str | Path) -> None:
         for wire in range(cells):
             axes.text(end + 0.75, wire, wire, ha="center", va="center_baseline", color="#6e7781", size=8.5)
         draw_captions(axes, layers, columns, cells, rule=0.7, text=1.2)
+        save_figure(figure, Path(path), text_as_paths=True)
+
+
+def draw_causal(cells: int, output: int, path: str | Path) -> None:
+    """Draw a block of the causal network: every dot is a unit's evaluation, coloured what one output depends on."""
+    layers = causal_schedule(bits(cells))
+    needed = [{output}]
+    for layer in reversed(layers):
+        needed.insert(0, {cell for i in needed[0] for cell in (i, i - 2**layer.bit) if cell >= 0})
+    columns = [CAUSAL_COLUMN * index for index in range(len(layers) + 1)]
+    with style(FONT_SIZE):
+        figure, axes = blank(-1.6, columns[-1] + 1.6, cells + 1.0, -1.6)
+        for index, layer in enumerate(layers):
+            ends, distance = columns[index : index + 2], 2**layer.bit
+            axes.text(sum(ends) / 2, -1.0, distance, **CENTRED, weight="bold")
+            for cell in range(cells):
+                colour, zorder = (MESSAGE_COLOURS[1], 2) if cell in needed[index + 1] else (STRAIGHT["edgecolor"], 1)
+                line: dict[str, Any] = {"edgecolor": colour, "linewidth": 1.1, "zorder": zorder}
+                for source in (cell, cell - distance)[: 1 + (cell >= distance)]:
+                    name = f"layer-{index}-{source}-{cell}"
+                    draw_curve(axes, [(ends[0], source), (ends[1], cell)], 0.42, **line, gid=name)
+                if cell >= distance:
+                    axes.plot(ends[1], cell, "o", color=colour, markersize=5, zorder=zorder + 1)
+        for cell in range(cells):
+            for column, shift, shown in ((0, -0.7, needed[0]), (columns[-1], 0.7, needed[-1])):
+                colour = INK if cell in shown else "#9aa3ad"
+                axes.text(column + shift, cell, cell, ha="center", va="center_baseline", color=colour, size=8.5)
+        axes.text(-0.7, -1.0, "reads at", **CENTRED)
+        half = len(layers) // 2
+        for first, last, caption in ((0, half, "forward half"), (half, 2 * half, "reverse half")):
+            x0, x1 = columns[first] + 0.3, columns[last] - 0.3
+            axes.plot((x0, x1), (cells - 0.2,) * 2, color=INK, linewidth=1.0)
+            axes.text((x0 + x1) / 2, cells + 0.4, caption, **CENTRED)
         save_figure(figure, Path(path), text_as_paths=True)
 
 

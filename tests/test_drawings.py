@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from routing.test_routing import shuffled
 
-from riffle.drawings import draw_route
+from riffle.drawings import draw_causal, draw_route
 from riffle.routing import route
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -57,3 +57,12 @@ def test_the_same_drawing_gives_the_same_file(kind: str, tmp_path: Path) -> None
 def test_the_drawing_of_the_documentation() -> None:
     """The boxes are compared, since fonts differ between versions of matplotlib."""
     assert drawn_settings((DOCS / "route.svg").read_text()) == expected_settings([5, 3, 6, 2, 0, 1, 7, 4])
+
+
+def test_a_causal_network_reads_earlier_cells_alone(tmp_path: Path) -> None:
+    draw_causal(12, 9, tmp_path / "causal.svg")
+    for file in (tmp_path / "causal.svg", DOCS / "causal.svg"):
+        lines = re.findall(r'id="layer-(\d+)-(\d+)-(\d+)"', file.read_text())
+        expected = [(j, 2**bit) for j, bit in enumerate((0, 1, 2, 3, 3, 2, 1, 0))]
+        read = {(j, cell - by, cell) for j, by in expected for cell in range(12) if cell >= by}
+        assert {(int(j), int(source), int(cell)) for j, source, cell in lines if source != cell} == read
