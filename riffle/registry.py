@@ -25,6 +25,7 @@ RESEARCH = {
         *("even-pairs", "modular-arithmetic", "parity", "cycle", "stack", "reverse-bits", "modular-brackets"),
         *("equation", "duplicate-bits", "missing-duplicate", "odds-first", "add-unequal", "multiply-unequal"),
         *("square-root", "bucket-sort", "listops", "multiply-base4", "multiply-decimal", "multiply-bcd", "divide"),
+        *("running-sum", "induction", "recall"),
     ),
     "recipe": ("released", "preprint", "long", "residual", "chomsky"),
     "optimizer": ("radam", "adamax"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from research.tasks import expressions, languages, listops, numbers, unequal
+from research.tasks import expressions, languages, listops, numbers, prefixes, unequal
 from riffle.tasks.task import Task
 
 RESEARCH_TASKS: tuple[Task, ...] = (
@@ -29,5 +29,9 @@ RESEARCH_TASKS: tuple[Task, ...] = (
     languages.BucketSort(),
     # of the Long Range Arena
     listops.ListOps(),
+    # for causal models
+    prefixes.RunningSum(),
+    prefixes.Induction(),
+    prefixes.Recall(),
 )
 """The tasks that :func:`research.register` adds to :data:`riffle.tasks.TASKS`."""
