@@ -33,7 +33,7 @@ def parse_bytes(text: str) -> float:
     >>> parse_bytes("400Gb"), parse_bytes("50GB/s"), parse_bytes("141GB")
     (50000000000.0, 50000000000.0, 141000000000.0)
     """
-    match = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*([kKMGTP]?)(b|B|bit|bits)(?:/s|ps)?\s*", text)
+    match = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*([kKMGTP]?)(b|B|bit|bits)(?:/s|ps)?\s*", text, re.ASCII)
     if not match:
         raise ValueError(f"{quote(text)} is no number of bits or bytes: write 400Gb or 50GB")
     number = float(f"{match[1]}e{EXPONENTS[match[2]]}") / (1 if match[3] == "B" else 8)  # so it is rounded once

@@ -79,6 +79,21 @@ def parse_count(text: str) -> int:
     return count
 
 
+def whole_number(text: str) -> int | None:
+    """The number that digits 0 to 9 write, with a sign or without; None for any other text.
+
+    Of more than 20 digits, which are too many for anything here, it is 10^20.
+
+    >>> whole_number("-7"), whole_number("\u0663"), whole_number("9" * 5000) == 10**20
+    (-7, None, True)
+    """
+    match = re.fullmatch(r"([+-]?)0*([0-9]+)", text)
+    if match is None:
+        return None
+    size = int(match[2]) if len(match[2]) <= 20 else 10**20
+    return -size if match[1] == "-" else size
+
+
 _quoting = reprlib.Repr()
 _quoting.maxstring = _quoting.maxother = _quoting.maxlong = MAX_QUOTED
 _quoting.maxlevel = 2

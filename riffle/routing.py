@@ -14,7 +14,9 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from operator import index
-from typing import TypeVar
+from typing import TypeVar, cast
+
+from riffle.quantities import whole_number
 
 Item = TypeVar("Item")
 Settings = tuple[tuple[bool, ...], ...]
@@ -131,10 +133,11 @@ def parse_permutation(text: str) -> list[int]:
     [3, 1, 0, 2]
     """
     words = text.replace(",", " ").split()
-    wrong = [word for word in words if not (word.isdecimal() and len(word) < 10)]
-    if wrong:
-        raise ValueError(f"a permutation consists of whole numbers from 0, got {wrong[0]!r}: for example 3 1 0 2")
-    return [int(word) for word in words]
+    numbers = [whole_number(word) for word in words]
+    if None in numbers:
+        wrong = words[numbers.index(None)]
+        raise ValueError(f"a permutation consists of whole numbers from 0, got {wrong!r}: for example 3 1 0 2")
+    return cast("list[int]", numbers)
 
 
 def _split(permutation: list[int]) -> tuple[list[bool], list[bool], list[int], list[int]]:

@@ -103,7 +103,7 @@ def _convert(hint: Any, text: str, name: str) -> Any:
     if hint is bool:
         return {"true": True, "false": False}.get(text.lower(), text)
     try:
-        return hint(text.replace("_", "")) if hint in (int, float) else text
+        return hint(text.replace("_", "").encode("ascii")) if hint in (int, float) else text
     except ValueError:
         raise _wrong(name, NAMES[hint], text) from None
 

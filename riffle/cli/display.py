@@ -66,10 +66,10 @@ def choose_device(name: str) -> str:
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if name == "auto":
         return "cuda" if gpus else "cpu"
-    device = re.fullmatch(r"(cpu|cuda)(?::(\d+))?", name)
+    device = re.fullmatch(r"(cpu)(?::0)?|(cuda)(?::([0-9]{1,3}))?", name)
     if device is None:
         raise ValueError(f"unknown device {name!r}: use cpu, cuda, cuda:0 or auto")
-    if device[1] == "cuda" and int(device[2] or 0) >= gpus:
+    if device[2] and int(device[3] or 0) >= gpus:
         seen = f"{gpus} GPUs here" if gpus else "no GPU here: use --device cpu"
         raise ValueError(f"device {name!r} was asked for, but torch sees {seen}")
     return name

@@ -23,7 +23,7 @@ from riffle.cli.display import (
     progress_bar,
     titled_table,
 )
-from riffle.quantities import format_percent, format_wait
+from riffle.quantities import format_percent, format_wait, whole_number
 
 if TYPE_CHECKING:
     from riffle.tasks import Task
@@ -166,10 +166,9 @@ def task_of(run: Run) -> Task:
 
 def parse_lengths(text: str) -> list[int]:
     """The lengths in an option ``--lengths``."""
-    try:
-        lengths = [int(part) for part in text.split(",")]
-    except ValueError:
-        raise ValueError(f"--lengths takes whole numbers separated by commas, got {text!r}") from None
+    lengths = [length for part in text.split(",") if (length := whole_number(part.strip())) is not None]
+    if len(lengths) <= text.count(","):
+        raise ValueError(f"--lengths takes whole numbers separated by commas, got {text!r}")
     if min(lengths) < 1:
         raise ValueError(f"--lengths must be at least 1, got {min(lengths)}")
     return lengths

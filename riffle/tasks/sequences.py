@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from riffle.quantities import whole_number
 from riffle.tasks.families import BITS, SYMBOL_SPLITS, DrawValues, Split, value_families
 from riffle.tasks.rows import columns, crop, randint, randint_below, row_lengths, sort_rows, take
 from riffle.tasks.structure import structured_values
@@ -301,9 +302,9 @@ class Rotate(Task):
         if len(parts) != 2:
             raise ValueError(f"a number and an amount are needed, got {' '.join(words)!r}; {self.syntax}")
         digits = parse_number(parts[0], 2, self.syntax)
-        if not parts[1].isdecimal() or int(parts[1]) >= len(digits):
+        amount = whole_number(parts[1])
+        if amount is None or not 0 <= amount < len(digits):
             raise ValueError(f"amount {parts[1]} is outside 0..{len(digits) - 1}; {self.syntax}")
-        amount = int(parts[1])
         return [digit + 1 for digit in digits] + [SHIFT] * amount + [NO_SHIFT] * (len(digits) - 1 - amount)
 
     def write(self, symbols: list[int]) -> str:

@@ -15,6 +15,7 @@ from typing import ClassVar, NamedTuple, dataclass_transform
 import torch
 from torch import Tensor
 
+from riffle.quantities import whole_number
 from riffle.tasks.families import DrawValues, Split, value_families
 from riffle.tasks.rows import BLANK, crop, randint, row_lengths
 from riffle.tasks.structure import structured_values
@@ -169,11 +170,11 @@ def tokens(words: Sequence[str]) -> list[str]:
 
 def parse_symbol(token: str, highest: int, syntax: str) -> int:
     """One symbol 1..highest."""
-    if not re.fullmatch(r"[+-]?[0-9]+", token):
+    symbol = whole_number(token)
+    if symbol is None:
         raise ValueError(f"{token!r} is not a symbol: a symbol is a whole number 1..{highest}; {syntax}")
-    symbol = int(token)
     if not 1 <= symbol <= highest:
-        raise ValueError(f"symbol {symbol} is outside 1..{highest}; {syntax}")
+        raise ValueError(f"symbol {token} is outside 1..{highest}; {syntax}")
     return symbol
 
 

@@ -77,6 +77,8 @@ def test_draw(kind: str, magic: bytes, tmp_path: Path) -> None:
         ((), "either a permutation, for example `riffle route 3 1 0 2`, or --random N"),
         (("1 0", "--random", 2), "either a permutation"),
         (("1 b",), "whole numbers from 0, got 'b'"),
+        (("1 \u0660",), "whole numbers from 0, got '\u0660'"),
+        (("9" * 5000, "0"), "consists of 0..1, but this one has 1"),
         (("1 0 2",), "got 3; add messages that stay where they are, up to 4"),
         (("--random", 12), "got 12"),
         (("1 0", "--draw", "no/folder.svg"), "No such file or directory (no/folder.svg)"),
