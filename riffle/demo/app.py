@@ -84,8 +84,8 @@ def build_page(catalogue: RunCatalogue) -> gr.Blocks:
 
         def solve(model: str, text: str) -> dict:
             try:
-                return asdict(answer(catalogue.get(model), text))
-            except (ValueError, OSError) as error:
+                return asdict(answer(catalogue.get(model), text)) | {"model": model}
+            except ValueError as error:
                 return {"error": str(error)}
 
         gr.api(solve, api_name="solve")  # for programs: what riffle solve --json prints

@@ -153,7 +153,7 @@ def _describe(trained: LoadedRun, points: list[Score], hardest: list[Score], mea
         count = f"{most}" if least == most else f"{least} to {most}"
         facts.append(f"The curve is from the run's evaluation, {count} examples of each length")
     else:
-        command = tag("code", escape(f"riffle eval {trained.folder}"))
+        command = tag("code", escape(f"riffle eval runs/{trained.folder.name}"))
         facts.append(f"This run has no evaluation yet: {command} draws the whole curve")
     if trained.config.task in rivals():
         facts.append("Symbols right of the other models, trained on lengths up to 64: research/rivals.md")

@@ -29,7 +29,10 @@ class LoadedRun(Run):
 
     @cached_property
     def _loaded_model(self) -> SymbolModel:
-        return super().model()
+        try:
+            return super().model()
+        except (ValueError, OSError) as error:  # which names files of the server: for its log alone
+            raise RuntimeError("a run on the page cannot be loaded any more") from error
 
     def model(self, device: str | torch.device = "cpu") -> SymbolModel:
         assert str(device) == "cpu", "the page computes on the CPU"
@@ -53,7 +56,8 @@ class RunCatalogue:
         self.models: dict[str, LoadedRun] = {}
         for root in (shipped, runs):
             for run in find_runs(root, TASKS):
-                name = f"{run.config.task} (shipped)" if root == shipped else str(run.folder)
+                # Visitors are not told where the server keeps its runs.
+                name = f"{run.config.task} (shipped)" if root == shipped else f"runs/{run.folder.name}"
                 self.models[name] = LoadedRun(run.folder)
         if not self.models:
             raise ValueError(f"no trained model below {runs}: train one with `riffle train reverse --recipe small`")

@@ -34,13 +34,13 @@ def tag(name: str, body: str | Iterable[str] = "", **attributes: object) -> str:
 
 
 def errors_as_markup(function: Callable[P, str]) -> Callable[P, str]:
-    """Return a message instead of raising an exception; one that is no error of the user is also logged."""
+    """Return a message instead of raising an exception; the log alone has one that is no error of the user."""
 
     @functools.wraps(function)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> str:
         try:
             return function(*args, **kwargs)
-        except (ValueError, OSError) as error:
+        except ValueError as error:
             return _error_box(str(error))
         except Exception as error:
             traceback.print_exc(file=sys.stderr)

@@ -37,7 +37,8 @@ def ask(server: Server, text: str) -> dict[str, object]:
 def expected() -> dict[str, dict[str, object]]:
     """What ``riffle solve`` answers to each text."""
     run = LoadedRun(SHIPPED / "sort")
-    return {text: asdict(solve("sort", text.split(), run)) for text in set(TEXTS)}
+    named = {"model": "sort (shipped)"}  # as the page names it
+    return {text: asdict(solve("sort", text.split(), run)) | named for text in set(TEXTS)}
 
 
 def flood(server: Server, expected: dict[str, dict[str, object]]) -> None:

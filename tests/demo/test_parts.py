@@ -95,22 +95,31 @@ def test_reading() -> None:
         (show_route, "0 1 2", "2, 4, 8"),
         (show_route, "0 5", "0..1"),
         (show_route, "1 " * 65, "up to 64"),
-        (show_route, "0 " + "9" * 5000, "whole numbers"),
+        (show_route, "0 " + "9" * 5000, "0..1, but this one has 1"),
     ],
 )
 def test_mistakes_are_answered_in_place(show: Callable[[str], str], typed: str, said: str) -> None:
     assert said in problem(show(typed))
 
 
-def test_failures_are_answered_in_place_too(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("kind", [RuntimeError, OSError])
+def test_failures_are_answered_in_place_too(kind: type[Exception], capsys: pytest.CaptureFixture[str]) -> None:
     @errors_as_markup
     def fails() -> str:
-        raise RuntimeError("secret")
+        raise kind("secret")
 
     said = problem(fails())
-    assert "RuntimeError" in said
+    assert kind.__name__ in said
     assert "secret" not in said
     assert "secret" in capsys.readouterr().err
+
+
+def test_visitors_are_not_told_where_a_damaged_run_lies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(SHIPPED / "sort", tmp_path / "sort")
+    run = LoadedRun(tmp_path / "sort")
+    run.checkpoint.write_bytes(b"damaged after the page was started")
+    assert str(tmp_path) not in problem(show_answer(run, "3 1"))
+    assert str(tmp_path) in capsys.readouterr().err
 
 
 def test_switches() -> None:
@@ -165,15 +174,15 @@ def test_lengths(tmp_path: Path) -> None:
     assert len(with_class(show_lengths(SORT, 16, live=False), "rival0")) == 2  # the curve and its key
     assert "none of 5, 6, 8" in problem(show_lengths(SORT, 10**9))
     shutil.copytree(SHIPPED / "sort", tmp_path / "sort", ignore=shutil.ignore_patterns("evaluation.json"))
-    assert f"riffle eval {tmp_path / 'sort'}" in show_lengths(LoadedRun(tmp_path / "sort"), LENGTHS[0])
+    assert "riffle eval runs/sort" in show_lengths(LoadedRun(tmp_path / "sort"), LENGTHS[0])
 
 
 def test_catalogue(runs: Path, tmp_path: Path) -> None:
     catalogue = RunCatalogue(runs)
-    assert catalogue.names("id") == ["id (shipped)", str(runs / "new")]
+    assert catalogue.names("id") == ["id (shipped)", "runs/new"]
     assert catalogue.names("sort") == ["sort (shipped)"]
     shutil.copytree(SHIPPED / "sort", tmp_path / "runs" / "mine")
-    assert RunCatalogue(tmp_path / "runs").names("sort") == ["sort (shipped)", str(tmp_path / "runs" / "mine")]
+    assert RunCatalogue(tmp_path / "runs").names("sort") == ["sort (shipped)", "runs/mine"]
     assert [name for name in TASKS if name in catalogue.tasks] == catalogue.tasks
     with pytest.raises(ValueError, match=re.escape("sort (shipped)")):
         catalogue.get("other")
@@ -183,4 +192,4 @@ def test_catalogue(runs: Path, tmp_path: Path) -> None:
     damaged.mkdir()
     (damaged / "checkpoint.safetensors").write_bytes(b"")
     (damaged / "config.json").write_text("{")
-    assert str(damaged) not in RunCatalogue(tmp_path).models
+    assert "runs/damaged" not in RunCatalogue(tmp_path).models
