@@ -28,8 +28,8 @@ Width = Annotated[int, Range(ge=1, le=65_536)]
 Depth = Annotated[int, Range(ge=1, le=1024)]
 """Blocks, layers."""
 Share = Annotated[float, Range(ge=0, le=1)]
-Positive = Annotated[float, Range(gt=0)]
-NotNegative = Annotated[float, Range(ge=0)]
+Positive = Annotated[float, Range(gt=0, le=1e37)]
+NotNegative = Annotated[float, Range(ge=0, le=1e37)]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -74,7 +74,7 @@ def commit() -> str | None:
 
 def is_out_of_memory(error: Exception) -> bool:
     """Whether an error says that memory runs out; torch has no class of its own for that of a CPU."""
-    return isinstance(error, MemoryError) or any(word in str(error) for word in ("memory", "overflow"))
+    return isinstance(error, MemoryError) or any(word in str(error) for word in ("memory", "size calculation overflow"))
 
 
 def free_bytes(device: torch.device) -> int:

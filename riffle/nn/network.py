@@ -133,8 +133,6 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
         for what, number in {"features": features, "blocks": blocks, "length": length}.items():
             if not isinstance(number, Integral) and (what, number) != ("length", None):
                 raise ValueError(f"{what} must be a whole number, got {number!r}")
-        if features < 2 or features % 2:
-            raise ValueError(f"features must be even, since swapHalf exchanges half of them, got {features}")
         unit_class = UNITS[unit]
         if norm != "features" and not unit_class.norms:
             raise ValueError(f"norm={norm!r} is for unit='residual', a unit {unit!r} does not normalise")

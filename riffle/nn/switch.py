@@ -68,6 +68,8 @@ class PairUnit(nn.Module):
 
     def __init__(self, features: int, *, skip: bool = False, device: Any = None, dtype: Any = None) -> None:
         super().__init__()
+        if features < 2 or features % 2:
+            raise ValueError(f"features must be even, since swapHalf exchanges half of them, got {features}")
         self.features = features
         self.skip_scale = nn.Parameter(torch.empty(features, device=device, dtype=dtype)) if skip else None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 from collections.abc import Container, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
@@ -42,6 +43,7 @@ TRAINED_PREFIXES = ("best.model.", "average.", "model.")
 """Prefixes of weights in a checkpoint; the first that occurs marks those of the trained model."""
 OWNED_FILES = ("config.json", "environment.json", "metrics.jsonl", "checkpoint.safetensors", "words.safetensors")
 """Files that only the owner of a run folder writes."""
+CURVES = "tensorboard"
 
 
 class Run:
@@ -67,7 +69,7 @@ class Run:
 
     @classmethod
     def create(cls, folder: Path, config: RunConfig) -> Run:
-        """A new run in a new or empty folder, owned by this process."""
+        """A new run, owned by this process, in a folder that is new, empty, or of a run that came to nothing."""
         folder = Path(folder)
         _refuse_used(folder)
         check_config(config)
@@ -75,6 +77,9 @@ class Run:
             lock = on_failure.enter_context(FolderLock(folder))
             _refuse_used(folder)  # another process may have been quicker
             _remove_unfinished(folder)
+            for name in OWNED_FILES:  # of a run that failed at its first steps
+                (folder / name).unlink(missing_ok=True)
+            shutil.rmtree(folder / CURVES, ignore_errors=True)
             write_json(folder / "config.json", asdict(config))
             run = cls(folder)
             run.lock = lock
@@ -207,9 +212,12 @@ def _remove_unfinished(folder: Path) -> None:
 
 
 def _refuse_used(folder: Path) -> None:
-    """Raise unless a folder is new or empty but for a lock and temporary files."""
-    if folder.is_dir() and set(folder.iterdir()) <= {folder / LOCK_FILE, *_unfinished(folder)}:
-        return
+    """Raise if a folder has anything but a lock, temporary files, and what a run leaves that fails at its first steps."""
+    if folder.is_dir():
+        found = {path.name for path in folder.iterdir() if path not in _unfinished(folder)} - {LOCK_FILE}
+        failed = {"config.json", "environment.json"} <= found <= {*OWNED_FILES, CURVES} - {"checkpoint.safetensors"}
+        if not found or (failed and not read_metrics(folder)):
+            return
     if folder.exists():
         if (folder / LOCK_FILE).exists():
             FolderLock(folder).release()  # refused by a living owner, whom the message names
@@ -263,7 +271,7 @@ class MetricsWriter:
             from torch.utils.tensorboard.writer import SummaryWriter
 
             with self._naming_folder():
-                self.curves = SummaryWriter(folder / "tensorboard", purge_step=step + 1)
+                self.curves = SummaryWriter(folder / CURVES, purge_step=step + 1)
 
     def write(self, step: int, **values: float) -> None:
         """Record values at a step."""

@@ -208,7 +208,7 @@ def test_input_that_is_no_text_or_a_pipe(run: Path) -> None:
 
 
 def test_loss_that_is_not_finite(tmp_path: Path) -> None:
-    result = riffle("train", "reverse", *TINY, "--steps", 9, "--set", "train.learning_rate=1e38", "--out", tmp_path)
+    result = riffle("train", "reverse", *TINY, "--steps", 9, "--set", "train.learning_rate=1e37", "--out", tmp_path)
     assert_one_sentence(*result)
     assert "not finite at step" in result.err
     assert "train.learning_rate" in result.err

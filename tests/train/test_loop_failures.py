@@ -53,6 +53,13 @@ def test_non_finite_loss(
         assert_finite(run.folder)
     else:
         assert "no checkpoint exists yet" in str(error.value)
+        corrected = with_train(learning_rate=0.001)
+        Run.create(tmp_path / "run", corrected).lock.release()
+        assert {path.name for path in (tmp_path / "run").iterdir()} == {"config.json"}, (
+            "the corrected run takes it over"
+        )
+        with pytest.raises(FileExistsError, match="exists already"):  # a configuration alone may be anybody's
+            Run.create(tmp_path / "run", corrected)
     assert all(math.isfinite(line["loss"]) for line in read_metrics(run.folder))
 
 
