@@ -15,6 +15,7 @@ from rich.table import Table
 from research.bench.record import Record, format_error, format_time
 from research.quantities import format_share
 from riffle.cli.display import Device, Json, choose_device, errors, output, print_json, require, titled_table
+from riffle.files import check_writable
 from riffle.quantities import format_bytes
 
 TITLES = {"rows": "speed", "attention": "against attention", "own-loop": "in one's own loop"}
@@ -61,10 +62,17 @@ def bench(
     from research.bench.workloads import select_cases
 
     require("matplotlib")
+    from riffle.plots import check_figures
+
     torch_device = torch.device(choose_device(device))
     cases = select_cases(torch_device.type, _names(rows), _names(forms))
     record = Record(out, torch_device, commit)
     out.parent.mkdir(parents=True, exist_ok=True)
+    plots = out.with_suffix(".png"), out.with_suffix(".svg")
+    if out in plots:
+        raise ValueError(f"--out {out} is the JSON file, and plots go beside it as .png and .svg: end it with .json")
+    check_figures(*plots)
+    check_writable(out)
     start, right = perf_counter(), True
 
     def log(text: str) -> None:
@@ -86,7 +94,6 @@ def bench(
             log(f"{title} [bold]{escape(format_time(entry))}[/]{of_floor}, error {format_error(entry)}")
             right = right and entry.get("failed") in (None, OUT_OF_MEMORY, NOT_INSTALLED)
             bar.advance(progress)
-    plots = out.with_suffix(".png"), out.with_suffix(".svg")
     drawn = draw_bench(record.content, *plots)
     if json:
         print_json(record.content)

@@ -10,6 +10,12 @@ import typer
 from riffle.cli.display import Device, choose_device, errors
 from riffle.cli.lambada import evaluate_reader
 
+SHIPPED_FILES = (
+    *("README.md", "config.json", "environment.json", "evaluation.json"),
+    *("checkpoint.safetensors", "words.safetensors"),
+)
+"""What a folder to pass on has."""
+
 
 def ship(
     run: Annotated[Path, typer.Argument(help="The trained run.", metavar="RUN")],
@@ -28,11 +34,14 @@ def ship(
     The folder can be used wherever a run can. Accuracy is measured after quantisation.
     """
     from research.ship.reader import reader_model_card, ship_reader
-    from riffle.files import write_atomically, write_json
+    from riffle.files import check_exported, write_atomically, write_json
     from riffle.lambada.evaluate import TrainedReader, read_splits
     from riffle.train.run import Run
 
     original = Run(run)
+    if folder.exists() and folder.samefile(run):
+        raise ValueError(f"{folder} is the run itself: choose another folder")
+    check_exported(folder, SHIPPED_FILES)
     splits = read_splits(split, Path(getattr(original.config.data, "corpus", ""))) if split else {}
     shipped = ship_reader(original, folder, words)
     if splits:

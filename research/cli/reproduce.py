@@ -14,7 +14,7 @@ from rich.table import Table
 from research.cli.reproduce_runs import ReproduceOptions, measure_series, train_runs
 from research.quantities import format_milliseconds
 from riffle.cli.display import Json, errors, output, print_json, print_next, require, titled_table
-from riffle.files import FolderLock, write_atomically
+from riffle.files import FolderLock, read_text, write_atomically
 from riffle.quantities import format_bytes
 
 if TYPE_CHECKING:
@@ -68,8 +68,11 @@ def reproduce(
         typer.Option(help="Timing: gigabytes of the GPU to use; the paper's had 11.", min=1, show_default="all"),
     ] = None,
     budget: Annotated[
-        float, typer.Option(help="Timing: seconds that one call may take; longer lengths are left out.", min=0.01)
-    ] = 10.0,
+        float | None,
+        typer.Option(
+            help="Timing: seconds that one call may take; longer lengths are left out.", min=0.01, show_default="10"
+        ),
+    ] = None,
     runs: Annotated[
         int | None, typer.Option(help="Learning: seeds of each run.", min=1, show_default="1 to 5, as the paper has")
     ] = None,
@@ -102,11 +105,14 @@ def reproduce(
     require("matplotlib")
     root = out or Path("runs/quick" if quick else RESULTS)
     if report:
+        from research.reproduce.report import HEAD
         from research.reproduce.report import report as write_report
 
         if not root.is_dir():
             raise ValueError(f"--report reads the results in {root}: run it in a clone of the repository")
         page = root / "README.md"
+        if page.exists() and not read_text(page).startswith(HEAD.partition("\n")[0]):
+            raise ValueError(f"{page} is no report and would be overwritten: give the folder of the results with --out")
         write_atomically(page, write_report(root).encode())
         errors.print(f"written: {page}", markup=False)
         print_next("python -m research.tables.readme writes the tables of README and docs from the same results")
@@ -121,6 +127,11 @@ def reproduce(
     from research.reproduce.figure import LearningFigure
 
     figure = get_figure(name)
+    learns, timing = isinstance(figure, LearningFigure), {"--memory": memory, "--budget": budget}
+    learning = {"--runs": runs, "--set": change, "--at-once": at_once, "--minutes": minutes, "--work": work}
+    if ignored := [option for option, value in (timing if learns else learning).items() if value]:
+        kinds = ("learning", "timing") if learns else ("timing", "learning")
+        raise ValueError(f"{name} is about {kinds[0]}, and {', '.join(ignored)} is for {kinds[1]}: leave it out")
     options = ReproduceOptions(
         quick=quick,
         only=_split(only),
@@ -128,7 +139,7 @@ def reproduce(
         devices=_split(device),
         commit=commit,
         memory=memory,
-        budget=budget,
+        budget=budget or 10.0,
         runs=runs,
         changes=tuple(change or ()),
         at_once=at_once,

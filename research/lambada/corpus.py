@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import io
 import os
 import shutil
-import tempfile
+import signal
+import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from riffle.files import write_atomically, write_json
+from riffle.files import LOCK_FILE, FolderInUse, FolderLock, write_atomically, write_json
 from riffle.lambada.corpus import FORMAT, POSITIONS, RANK_CLASSES, STORED_DTYPE, Corpus
 
 _TOKENS_AT_ONCE, _EXAMPLES_AT_ONCE = 1 << 22, 1 << 15
@@ -26,14 +29,17 @@ def atomic_folder(out: Path, overwrite: bool) -> Iterator[Path]:
     """A temporary folder to write to, which becomes ``out`` if the block succeeds and is deleted if it fails."""
     check_replaceable(out, overwrite)
     out.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}."))
+    for left in out.parent.glob(f".{glob.escape(out.name)}.{'[0-9a-f]' * 8}/{LOCK_FILE}"):
+        with contextlib.suppress(FolderInUse), FolderLock(left.parent):  # a preparation that was killed
+            shutil.rmtree(left.parent)
+    temporary = out.absolute().with_name(f".{out.name}.{os.urandom(4).hex()}")
     old = temporary.with_name(f"{temporary.name}.old")
     try:
-        yield temporary
+        with _ended_by_signals(), FolderLock(temporary):
+            yield temporary
         for path in temporary.iterdir():
             with path.open("rb") as file:
                 os.fsync(file.fileno())
-        temporary.chmod(0o755)
         if out.exists():
             os.replace(out, old)
         os.replace(temporary, out)
@@ -44,6 +50,24 @@ def atomic_folder(out: Path, overwrite: bool) -> Iterator[Path]:
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP, which end a process at once, are exceptions in the block, so that it is cleared up after."""
+
+    def end(number: int, frame: object) -> None:
+        sys.exit(128 + number)
+
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        ends = {signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)}  # Windows has one of them
+        before = {each: signal.signal(each, end) for each in ends if signal.getsignal(each) is signal.SIG_DFL}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 def check_replaceable(out: Path, overwrite: bool) -> None:

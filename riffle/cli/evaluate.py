@@ -80,7 +80,7 @@ def evaluate(
     import torch
 
     from riffle.environment import environment
-    from riffle.files import write_json
+    from riffle.files import check_writable, write_json
     from riffle.train.evaluate import FACTORS, estimate_seconds, with_between
     from riffle.train.evaluate import evaluate as score
     from riffle.train.objective import in_precision
@@ -88,6 +88,12 @@ def evaluate(
     from riffle.train.run import Run
 
     trained = Run(run)
+    numbers = run / "evaluation.json"
+    check_writable(numbers)
+    if picture := (plot or run / "accuracy.png") if have("matplotlib", "plot") else None:
+        from riffle.plots import check_figures
+
+        check_figures(picture)
     task, longest = task_of(trained), trained.config.data.longest_input
     powers = [2**k for k in range(3, 13)]
     default = sorted({n for power in powers for n in with_between(power)})
@@ -126,9 +132,9 @@ def evaluate(
         "scores": [asdict(each) for each in scores],
         "environment": environment(torch.device(device)),
     }
-    write_json(run / "evaluation.json", result)
+    write_json(numbers, result)
     title = f"{task.name}, trained on length ≤ {longest}"
-    if picture := (plot or run / "accuracy.png") if have("matplotlib", "plot") else None:
+    if picture:
         _plot_scores(picture, title, [each for each in scores if each.split not in task.families()], longest)
     if json:
         return print_json(result)
@@ -138,7 +144,7 @@ def evaluate(
     if structured:
         output.print(_structured_table([each for each in scores if each.split != "uniform" and each.length in factors]))
     drawn = f"plot: {picture}   " if picture else ""
-    errors.print(f"{drawn}numbers: {run / 'evaluation.json'}", markup=False, soft_wrap=True)
+    errors.print(f"{drawn}numbers: {numbers}", markup=False, soft_wrap=True)
     print_outcome(*describe(trained, scores, program()), f"look inside: {program()} inspect {run}")
 
 

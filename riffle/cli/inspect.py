@@ -58,7 +58,7 @@ def inspect(
 
     from riffle.inspect import dependence, errors_over_length, source_positions, strongest_source, trace
     from riffle.inspect.figures import dependence_figure, errors_figure, gates_figure, states_figure
-    from riffle.plots import save_figure
+    from riffle.plots import check_figures, save_figure
     from riffle.tasks.task import trim
     from riffle.train.evaluate import predict
     from riffle.train.run import Run
@@ -82,6 +82,7 @@ def inspect(
     traced = trace(model, symbols_1N)
     folder = out or run / "inspect"
     folder.mkdir(parents=True, exist_ok=True)
+    check_figures(folder / "states.png")
     with progress_bar(counted=False) as bar:
         advance = partial(bar.advance, bar.add_task("what outputs depend on", total=len(symbols)))
         dependence_NN = dependence(model, symbols_1N, probes=probes, seed=seed, on_progress=advance)

@@ -85,15 +85,17 @@ def evaluate(
     occurrences are added up. Rank: the answer's among the run's words, most common first. Distance: how many words
     before the end it was last mentioned.
     """
-    from riffle.files import write_json
+    from riffle.files import check_writable, write_json
     from riffle.lambada.evaluate import TrainedReader, find_reader, read_splits
     from riffle.train.shipped import SHIPPED
 
     trained = find_reader(run)
     reader = TrainedReader(trained, choose_device(device))
     splits = read_splits(split or [], corpus or Path(reader.objective.config.data.corpus))
-    result = evaluate_reader(reader, splits, placements)
     file = None if trained.folder.resolve().parent == SHIPPED.resolve() else trained.folder / "evaluation.json"
+    if file:
+        check_writable(file)
+    result = evaluate_reader(reader, splits, placements)
     if file:
         write_json(file, result)
     if json:

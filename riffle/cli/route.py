@@ -36,7 +36,7 @@ def route(
         int | None,
         typer.Option("--random", help="Route a random permutation of N messages.", metavar="N", min=2, max=2**20),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the random permutation.")] = 0,
+    seed: Annotated[int | None, typer.Option(help="Seed of the permutation of --random.", show_default="0")] = None,
     draw: Annotated[Path | None, typer.Option(help="Draw the paths of the messages to this .svg or .png file.")] = None,
     json: Json = False,
 ) -> None:
@@ -49,14 +49,18 @@ def route(
 
     if bool(permutation) == (number is not None):
         raise ValueError("give either a permutation, for example `riffle route 3 1 0 2`, or --random N")
+    if seed is not None and number is None:
+        raise ValueError("--seed is for --random, which was not given")
     ends = list(range(number)) if number is not None else parse_permutation(" ".join(permutation or []))
     if number is not None:
-        random.Random(seed).shuffle(ends)
+        random.Random(seed or 0).shuffle(ends)
     settings = find_settings(ends)
     if draw is not None:
         require("matplotlib")
         from riffle.drawings import draw_route
+        from riffle.plots import check_figures
 
+        check_figures(draw)
         draw_route(ends, draw)
     verified = permutation_of(settings) == ends
     assert verified, "the looping algorithm failed"

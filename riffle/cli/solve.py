@@ -31,7 +31,9 @@ def solve(
     stream: Annotated[
         bool, typer.Option("--stream", help="Move the input through the device part by part: any length fits.")
     ] = False,
-    part: Annotated[str, typer.Option(help="Cells on the device at once with --stream, a power of two.")] = "2^20",
+    part: Annotated[
+        str | None, typer.Option(help="Cells on the device at once with --stream, a power of two.", show_default="2^20")
+    ] = None,
     scratch: Annotated[
         Path | None,
         typer.Option(help="Folder for the cells with --stream.", show_default="the system's temporary one"),
@@ -59,18 +61,24 @@ def solve(
 
     import torch
 
-    from riffle.files import write_atomically
+    from riffle.files import check_writable, write_atomically
     from riffle.quantities import parse_count
     from riffle.train.objective import in_precision
     from riffle.train.run import Run
     from riffle.train.shipped import find_trained_run, predict
     from riffle.train.shipped import solve as solve_with
 
+    if (part is not None or scratch is not None) and not stream:
+        raise ValueError("--part and --scratch are for --stream, which was not given")
+    if run is not None and runs is not None:
+        raise ValueError("--run names the run, and --runs where to look for one: give one of them")
     if runs is not None and not runs.is_dir():
         raise ValueError(f"there is no folder {runs}")
     words = _input_words(symbols, input)
+    if out is not None:
+        check_writable(out)
     trained = Run(run) if run else find_trained_run(task, runs)
-    predictor = partial(_predict_streamed, part=parse_count(part), scratch=scratch) if stream else predict
+    predictor = partial(_predict_streamed, part=parse_count(part or "2^20"), scratch=scratch) if stream else predict
     device = choose_device(device)
     with in_precision(precision, torch.device(device)):
         solution = solve_with(task, words, trained, device=device, predictor=predictor)

@@ -212,7 +212,7 @@ def _remove_unfinished(folder: Path) -> None:
 
 
 def _refuse_used(folder: Path) -> None:
-    """Raise if a folder has anything but a lock, temporary files, and what a run leaves that fails at its first steps."""
+    """Raise if a folder has more than a lock, temporary files, and what a run leaves that fails at its first steps."""
     if folder.is_dir():
         found = {path.name for path in folder.iterdir() if path not in _unfinished(folder)} - {LOCK_FILE}
         failed = {"config.json", "environment.json"} <= found <= {*OWNED_FILES, CURVES} - {"checkpoint.safetensors"}

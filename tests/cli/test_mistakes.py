@@ -56,6 +56,16 @@ MISTAKES = {
     "symbols twice": (("solve", "reverse", "1", "--input", "x.txt"), ["x.txt", "SYMBOLS or --input, not both"]),
     "empty input": (("solve", "reverse", "--input", os.devnull), [f"{os.devnull} is empty"]),
     "part of three": (("solve", "reverse", "1", "--stream", "--part", "3"), ["power of two of cells", "got 3"]),
+    "part without a stream": (("solve", "reverse", "1", "--part", "8"), ["--part and --scratch are for --stream"]),
+    "run and runs": (("solve", "reverse", "1", "--run", RUN, "--runs", "runs"), ["give one of them"]),
+    "seed of nothing random": (("route", "1", "0", "--seed", "1"), ["--seed is for --random"]),
+    "length for the hub": (("export", RUN, "--format", "hub", "--length", "8"), ["--length is for ONNX and torch"]),
+    "option of timing": (("reproduce", "sharing", "--budget", "3"), ["about learning, and --budget is for timing"]),
+    "options of learning": (
+        ("reproduce", "timing-addition", "--runs", "3", "--set", "train.steps=1", "--draw"),
+        ["timing-addition is about timing, and --runs, --set is for learning: leave it out"],
+    ),
+    "bench into a plot": (("bench", "--out", "x.png"), ["--out x.png is the JSON file", ".json"]),
     "no such scratch": (("solve", "reverse", "1", "--stream", "--scratch", "no"), ["No such file", "no"]),
     "output in a missing folder": (("solve", "reverse", "1", "--out", "no/x.txt"), ["no/x.txt"]),
     "no examples": (("eval", RUN, "--examples", "0"), ["--examples"]),
@@ -97,6 +107,37 @@ def test_mistake(name: str) -> None:
     for part in parts:
         assert part in result.err, part
     assert not Path("new").exists(), "a run that never began left its folder"
+
+
+UNWRITABLE = {
+    "plot": (("eval", RUN, "--plot", "no/x.png"), "No such file or directory (no/x.png)"),
+    "plot in a folder's place": (("eval", RUN, "--plot", "runs"), "Is a directory (runs)"),
+    "kind of plot": (("eval", RUN, "--plot", "x.xyz"), "x.xyz cannot be drawn: its name has to end with one of"),
+    "numbers": (("eval", RUN), f"Is a directory ({RUN}/evaluation.json)"),
+    "torch": (("export", RUN, "--format", "torch", "--out", "runs"), "Is a directory (runs)"),
+    "onnx": (("export", RUN, "--out", "runs"), "Is a directory (runs)"),
+    "answer": (("solve", "reverse", "1", "--run", RUN, "--out", "no/x"), "No such file or directory (no/x)"),
+    "drawing": (("route", "1", "0", "--draw", "x.xyz"), "x.xyz cannot be drawn"),
+    "pictures": (("inspect", RUN), f"Is a directory ({RUN}/inspect/states.png)"),
+}
+
+
+@pytest.mark.parametrize("name", UNWRITABLE)
+def test_what_cannot_be_written_is_told_before_the_work(name: str, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (run / "inspect" / "states.png").mkdir(parents=True)
+    if name == "numbers":
+        (run / "evaluation.json").mkdir()
+    for work in (
+        "train.evaluate.evaluate",
+        "models.export.export_program",
+        "train.shipped.solve",
+        "inspect.dependence",
+    ):
+        monkeypatch.setattr(f"riffle.{work}", lambda *arguments, **options: pytest.fail("the work has begun"))
+    arguments, said = UNWRITABLE[name]
+    result = riffle(*arguments)
+    assert_one_sentence(*result)
+    assert said in result.err
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")

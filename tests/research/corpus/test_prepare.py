@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import lzma
+import os
+import signal
 import tarfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -55,6 +57,26 @@ def corpus(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 
 def contents(folder: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in folder.iterdir() if file.name != "corpus.json"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_killed_preparation_leaves_nothing_for_long(number: int, sources: Path, tmp_path: Path) -> None:
+    config = plan(sources, tmp_path / "corpus", vectors=None)
+    (tmp_path / ".corpus.backup").mkdir()
+    child = os.fork()
+    if child == 0:
+        try:
+            prepare(config, lambda consumed, words: os.kill(os.getpid(), number))
+        finally:
+            os._exit(9)
+    os.waitpid(child, 0)
+    assert len(list(tmp_path.iterdir())) == (1 if number == signal.SIGTERM else 2)
+    prepare(config)
+    assert {path.name for path in tmp_path.iterdir()} == {".corpus.backup", "corpus"}
+    assert Corpus(tmp_path / "corpus").splits
+    before = os.umask(0)
+    os.umask(before)
+    assert (tmp_path / "corpus").stat().st_mode & 0o777 == 0o777 & ~before
 
 
 def test_the_stream_is_the_text(corpus: Corpus, sources: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cli.riffle_command import succeed
+from cli.riffle_command import riffle, succeed
 
 from research.reproduce import get_figure
 from research.reproduce.report import report, reported
@@ -36,6 +36,10 @@ def test_a_page_of_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     succeed("reproduce", "--report")
     page = (root / "README.md").read_text()
     assert page == report(root)
+    (tmp_path / "README.md").write_text("a project")
+    result = riffle("reproduce", "--report", "--out", ".")
+    assert "README.md is no report and would be overwritten" in result.err
+    assert (tmp_path / "README.md").read_text() == "a project"
     assert page.count("Missing") == len(reported()) - 5, "blocks, maps and sharing share runs with these"
     lines = page.splitlines()
     facts = "3 runs of 28,000 steps; Some GPU; torch 2.11; commit abc."
