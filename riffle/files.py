@@ -132,6 +132,7 @@ def replacing_files(folder: Path) -> Iterator[Path]:
         yield Path(name)
         folder.mkdir(exist_ok=True)
         for path in Path(name).iterdir():
+            path.chmod(stat.S_IMODE(folder.stat().st_mode) & 0o666)  # safetensors makes files for their owner alone
             os.replace(path, folder / path.name)
 
 

@@ -210,6 +210,7 @@ def test_export_to_the_hub_format(run: Path) -> None:
     loaded, model = SequenceModel.from_pretrained(path), Run(run).model()
     inputs_BN = some_symbols(3, 21)
     assert torch.equal(loaded(inputs_BN), model(inputs_BN))
+    assert len({path.stat().st_mode for path in Path("hub").iterdir()}) == 1, "the umask is for all files"
     with Path("hub/README.md").open("a") as card:
         card.write("more")
     Path("hub/model.safetensors").write_bytes(b"")
