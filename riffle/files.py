@@ -128,7 +128,7 @@ def check_exported(folder: Path, names: Collection[str]) -> None:
 @contextlib.contextmanager
 def replacing_files(folder: Path) -> Iterator[Path]:
     """A temporary folder to write to; if the block succeeds, its files move to ``folder``, each in one step."""
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as name:
+    with _naming(folder), tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as name:
         yield Path(name)
         folder.mkdir(exist_ok=True)
         for path in Path(name).iterdir():

@@ -64,7 +64,7 @@ def unit_colours(units: Iterable[str]) -> dict[str, str]:
 
 def check_figures(*paths: Path) -> None:
     """Raise where :func:`save_figure` would for a format or a place: before minutes of work."""
-    known = new_figure(1, 1).canvas.get_supported_filetypes()
+    known = new_figure(1, 1).canvas.get_supported_filetypes().keys() - {"pgf"}  # which is for a LaTeX document
     for path in paths:
         if _kind(path) not in known:
             raise ValueError(f"{path} cannot be drawn: its name has to end with one of .{', .'.join(sorted(known))}")

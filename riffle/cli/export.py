@@ -47,7 +47,7 @@ def export(
 
     from riffle.models.export import write_program
     from riffle.models.sequence import SequenceModel
-    from riffle.train.run import Run
+    from riffle.train.run import OWNED_FILES, Run
 
     if format not in ENDINGS:
         raise ValueError(f"unknown format {format!r}; choose one of {', '.join(ENDINGS)}")
@@ -58,6 +58,8 @@ def export(
     if all_lengths and length is not None:
         raise ValueError(f"--length is for torch programs: {format} holds a network for all lengths")
     path = out or run / f"model{'' if all_lengths else f'-{length or 64}'}{ENDINGS[format]}"
+    if path.name in OWNED_FILES and path.resolve().parent == run.resolve():
+        raise ValueError(f"{path} is a file of the run itself: choose another name with --out")
     path.parent.mkdir(parents=True, exist_ok=True)
     record, served = {"run": str(run), "format": format, "path": str(path)}, ""
     if format != "hub":

@@ -49,6 +49,7 @@ MISTAKES = {
     "missing run folder": (("eval", "nothing"), ["no run folder nothing", "riffle train"]),
     "unknown format": (("export", RUN, "--format", "jpg"), ["unknown format 'jpg'", "onnx, torch, hub"]),
     "export over a folder": (("export", RUN, "--format", "torch", "--length", "4", "--out", "runs"), ["runs"]),
+    "export over the run": (("export", RUN, "--out", f"{RUN}/config.json"), ["is a file of the run itself"]),
     "export below a file": (("export", RUN, "--format", "torch", "--out", f"{RUN}/config.json/x"), ["config.json"]),
     "no such command": (("trane",), ["trane"]),
     "no such option": (("train", "reverse", "--fast"), ["--fast"]),
@@ -117,7 +118,7 @@ UNWRITABLE = {
     "torch": (("export", RUN, "--format", "torch", "--out", "runs"), "Is a directory (runs)"),
     "onnx": (("export", RUN, "--out", "runs"), "Is a directory (runs)"),
     "answer": (("solve", "reverse", "1", "--run", RUN, "--out", "no/x"), "No such file or directory (no/x)"),
-    "drawing": (("route", "1", "0", "--draw", "x.xyz"), "x.xyz cannot be drawn"),
+    "drawing": (("route", "1", "0", "--draw", "x.pgf"), "x.pgf cannot be drawn"),
     "pictures": (("inspect", RUN), f"Is a directory ({RUN}/inspect/states.png)"),
 }
 
