@@ -60,7 +60,10 @@ MISTAKES = {
     "part without a stream": (("solve", "reverse", "1", "--part", "8"), ["--part and --scratch are for --stream"]),
     "run and runs": (("solve", "reverse", "1", "--run", RUN, "--runs", "runs"), ["give one of them"]),
     "seed of nothing random": (("route", "1", "0", "--seed", "1"), ["--seed is for --random"]),
-    "length for the hub": (("export", RUN, "--format", "hub", "--length", "8"), ["--length is for ONNX and torch"]),
+    "length for the hub": (
+        ("export", RUN, "--format", "hub", "--length", "8"),
+        ["--length is for torch programs: hub"],
+    ),
     "option of timing": (("reproduce", "sharing", "--budget", "3"), ["about learning, and --budget is for timing"]),
     "options of learning": (
         ("reproduce", "timing-addition", "--runs", "3", "--set", "train.steps=1", "--draw"),
@@ -130,7 +133,7 @@ def test_what_cannot_be_written_is_told_before_the_work(name: str, run: Path, mo
         (run / "evaluation.json").mkdir()
     for work in (
         "train.evaluate.evaluate",
-        "models.export.export_program",
+        "models.export.write_program",
         "train.shipped.solve",
         "inspect.dependence",
     ):
