@@ -3,34 +3,18 @@
     python examples/classify_rows.py
 
 The answer depends on two cells that are as far apart as the row is long. The rows of a batch have 2 to 32 tokens, and
-`lengths=` makes each independent of the padding behind it. Cell 0 is read for the class.
+`lengths=` makes each independent of the padding behind it. `pool` says what the answer of a row is made of.
 """
 
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-from riffle import ShuffleExchange
+from riffle import Encoder
 
 TOKENS, LONGEST = 8, 32
-
-
-class Classifier(nn.Module):
-    """Tokens to cells, the network, and a class from the first cell of each row."""
-
-    def __init__(self, features: int = 32) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(TOKENS, features)
-        nn.init.uniform_(self.embedding.weight, -1, 1)  # the network's cells lie between -1 and 1
-        self.network = ShuffleExchange(features)
-        self.output = nn.Linear(features, 2)
-
-    def forward(self, tokens_BN: Tensor, lengths_B: Tensor) -> Tensor:
-        """Scores of the two classes, [B, 2]."""
-        cells_BND = self.network(self.embedding(tokens_BN), lengths=lengths_B)
-        return self.output(cells_BND[:, 0])
 
 
 def sample(batch: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
@@ -47,7 +31,7 @@ def main(steps: int = 400) -> float:
     """Train, and return the accuracy on new rows."""
     torch.manual_seed(1)
     generator = torch.Generator().manual_seed(1)
-    model = Classifier()
+    model = Encoder(32, symbols=TOKENS, outputs=2, pool="first")
     optimizer = torch.optim.AdamW(model.parameters(), lr=6e-3)
     for step in range(steps):
         tokens_BN, lengths_B, classes_B = sample(64, generator)

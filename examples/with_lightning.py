@@ -1,4 +1,4 @@
-"""The network inside a LightningModule.
+"""An encoder inside a LightningModule.
 
     pip install lightning
     python examples/with_lightning.py
@@ -10,28 +10,25 @@ from __future__ import annotations
 
 import lightning
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-from riffle import ShuffleExchange
+from riffle import Encoder
 
 TOKENS, LENGTH = 4, 16
 
 
 class Tagger(lightning.LightningModule):
-    """Embedding, network, output layer, and how they are trained."""
+    """An encoder, and how it is trained."""
 
     def __init__(self, features: int = 32) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(TOKENS, features)
-        nn.init.uniform_(self.embedding.weight, -1, 1)  # the network's cells lie between -1 and 1
-        self.network = ShuffleExchange(features)
-        self.output = nn.Linear(features, 2)
+        self.encoder = Encoder(features, symbols=TOKENS, outputs=2)
 
     def forward(self, tokens_BN: Tensor) -> Tensor:
         """Scores of the two tags of every token, [B, N, 2]."""
-        return self.output(self.network(self.embedding(tokens_BN)))
+        return self.encoder(tokens_BN)
 
     def training_step(self, batch: tuple[Tensor, Tensor], index: int) -> Tensor:
         """The loss of a batch."""

@@ -1,10 +1,11 @@
-"""The network inside a Hugging Face model, trained by `transformers.Trainer`.
+"""An encoder inside a Hugging Face model, trained by `transformers.Trainer` on rows of different length.
 
     pip install transformers accelerate
     python examples/with_transformers.py
 
-A `PreTrainedModel` is saved, loaded and pushed like any other. `post_init()` draws the layers of the model anew and
-leaves the network's own initialisation alone. The task: tag the tokens of a row that equal its first one.
+`post_init()` draws the layers of a `PreTrainedModel` anew and leaves the network's own initialisation alone. Rows of
+one length are batched together, and the collator gives lengths. The task: tag the tokens of a row that equal its
+first one.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ import tempfile
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 from transformers import PretrainedConfig, PreTrainedModel, Trainer, TrainingArguments
 
-from riffle import ShuffleExchange
+from riffle import Encoder, collate
 
 
 class TaggerConfig(PretrainedConfig):
@@ -31,33 +32,33 @@ class TaggerConfig(PretrainedConfig):
 
 
 class Tagger(PreTrainedModel):
-    """Embedding, network, output layer."""
+    """The encoder and its loss."""
 
     config_class = TaggerConfig
 
     def __init__(self, config: TaggerConfig) -> None:
         super().__init__(config)
-        self.embedding = nn.Embedding(config.tokens, config.features)
-        self.network = ShuffleExchange(config.features)
-        self.output = nn.Linear(config.features, config.tags)
+        self.encoder = Encoder(config.features, symbols=config.tokens, outputs=config.tags)
         self.post_init()
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, labels: Tensor | None = None) -> dict[str, Tensor]:
-        """Scores of every token, and the loss where labels are given; padding is on the right."""
-        cells_BND = torch.tanh(30 * self.embedding(input_ids))  # drawn from N(0, 0.02); cells lie between -1 and 1
-        logits_BNT = self.output(self.network(cells_BND, key_padding_mask=attention_mask == 0))
+    def forward(self, input_ids: Tensor, lengths: Tensor, labels: Tensor | None = None) -> dict[str, Tensor]:
+        """Scores of every token, and the loss where labels are given."""
+        logits_BNT = self.encoder(input_ids, lengths)  # with an attention_mask: key_padding_mask=attention_mask == 0
         if labels is None:
             return {"logits": logits_BNT}
-        return {"loss": F.cross_entropy(logits_BNT.flatten(0, 1), labels.flatten()), "logits": logits_BNT}
+        return {"loss": F.cross_entropy(logits_BNT.mT, labels), "logits": logits_BNT}
 
 
 def sample(rows: int) -> list[dict[str, Tensor]]:
-    """Rows of 9 to 16 tokens, padded to 16; labels of padding are ignored."""
-    tokens_RN, lengths_R = torch.randint(0, 4, (rows, 16)), torch.randint(9, 17, (rows, 1))
-    mask_RN = torch.arange(16) < lengths_R
-    labels_RN = torch.where(mask_RN, tokens_RN == tokens_RN[:, :1], -100).long()
-    columns = zip(tokens_RN, mask_RN.long(), labels_RN, strict=True)
-    return [{"input_ids": ids, "attention_mask": mask, "labels": labels} for ids, mask, labels in columns]
+    """Rows of 9 to 16 tokens with their labels."""
+    rows_N = [torch.randint(0, 4, (int(torch.randint(9, 17, ())),)) for _ in range(rows)]
+    return [{"input_ids": tokens_N, "labels": (tokens_N == tokens_N[0]).long()} for tokens_N in rows_N]
+
+
+def pad(rows: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """A batch of rows; labels of padding are ignored."""
+    input_ids, labels, lengths = collate([(row["input_ids"], row["labels"]) for row in rows])
+    return {"input_ids": input_ids, "labels": labels, "lengths": torch.tensor(lengths)}
 
 
 def main(steps: int = 400) -> float:
@@ -66,8 +67,10 @@ def main(steps: int = 400) -> float:
     with tempfile.TemporaryDirectory() as folder:
         options = {"max_steps": steps, "learning_rate": 6e-3, "lr_scheduler_type": "constant", "report_to": "none"}
         options |= {"per_device_train_batch_size": 32, "save_strategy": "no", "dataloader_pin_memory": False}
+        options |= {"train_sampling_strategy": "group_by_length"}
         arguments = TrainingArguments(folder, **options, use_cpu=True, disable_tqdm=True)
-        trainer = Trainer(Tagger(TaggerConfig()), arguments, train_dataset=sample(32 * steps), eval_dataset=sample(200))
+        rows = {"train_dataset": sample(32 * steps), "eval_dataset": sample(200)}
+        trainer = Trainer(Tagger(TaggerConfig()), arguments, data_collator=pad, **rows)
         trainer.train()
         loss = float(trainer.evaluate()["eval_loss"])
     print(f"loss on new rows: {loss:.4f}")

@@ -94,7 +94,7 @@ class Encoder(CellModel, HubMixin, license="mit", tags=["neural-shuffle-exchange
         self.network = ShuffleExchange(features, blocks, **network, **factory)
         self.output = nn.Identity() if outputs is None else nn.Linear(features, outputs, **factory)
         if pool == "attention":
-            self.attention = nn.Linear(features, 1, **factory)
+            self.attention = nn.Linear(features, 1, bias=False, **factory)
         if inputs is None:
             nn.init.uniform_(self.embedding.weight, -EMBEDDING_RANGE, EMBEDDING_RANGE)
         if isinstance(self.output, nn.Linear):
@@ -250,9 +250,10 @@ class Standardise(nn.Module):
         mean_F = masked(inside_BN, x_BNF).sum(dim=(0, 1)) / number
         variance_F = masked(inside_BN, x_BNF - mean_F).square().sum(dim=(0, 1)) / number
         self.count += number
-        share, move_F = number / self.count, mean_F - self.mean
-        self.variance += share * (variance_F - self.variance + (1 - share) * move_F.square())
-        self.mean += share * move_F
+        share = number / self.count
+        between_F = share * (1 - share) * (mean_F - self.mean).square()
+        self.variance.lerp_(variance_F, share).add_(between_F)
+        self.mean.lerp_(mean_F, share)
 
 
 def look_up(table_VD: Tensor, symbols_R: Tensor) -> Tensor:

@@ -123,7 +123,10 @@ def _translate(
             opset_version=OPSET, dynamo=True, verbose=False, optimize=False,  # which takes 1e-10 for 0
         )  # fmt: skip
     assert program is not None
-    return program.model_proto
+    model = program.model_proto
+    for node in model.graph.node:
+        del node.metadata_props[:]  # where in torch each came from: more than all weights of a small model
+    return model
 
 
 class _UnitCall(nn.Module):

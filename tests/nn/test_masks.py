@@ -61,6 +61,38 @@ def test_one_of_the_two() -> None:
         ShuffleExchange(4)(torch.zeros(2, 8, 4), lengths=[5, 5], key_padding_mask=mask_of([5, 5], 8))
 
 
+@pytest.mark.parametrize("pad", ["power", "even"])
+def test_packed_rows_are_padded_rows(pad: str) -> None:
+    net, lengths = ShuffleExchange(4, blocks=2, pad=pad).double(), [5, 0, 8, 1, 3]  # type: ignore[arg-type]
+    x_BND, ends, padding_D = cells(5, 8, 4).double(), [0, 5, 5, 13, 14, 17], cells(4).double()
+    inside_BN = ~mask_of(lengths, 8)
+    for padding in (None, padding_D):
+        packed_CD = x_BND[inside_BN].requires_grad_()
+        y_CD = net(packed_CD, cu_seqlens=torch.tensor(ends), padding=padding)
+        exact_CD = torch.cat(
+            [net(x_BND[row : row + 1, :size], padding=padding)[0] for row, size in enumerate(lengths) if size]
+        )
+        torch.testing.assert_close(y_CD, exact_CD, rtol=0, atol=1e-12)
+        torch.testing.assert_close(net(x_BND, lengths, padding=padding)[inside_BN], exact_CD, rtol=0, atol=1e-12)
+        y_CD.square().sum().backward()
+        assert packed_CD.grad is not None
+        assert packed_CD.grad.all()
+    assert not torch.allclose(net(x_BND[inside_BN], cu_seqlens=ends), exact_CD), "the cell that fills rows up matters"
+    nested = torch.nested.nested_tensor_from_jagged(x_BND[inside_BN], torch.tensor(ends))
+    assert torch.equal(net(nested, padding=padding_D).values(), y_CD)
+
+
+def test_packed_rows_that_are_refused() -> None:
+    net, x_CD = ShuffleExchange(4), cells(6, 4)
+    for ends in ([0, 5], [1, 6], [0, 4, 2, 6], []):
+        with pytest.raises(ValueError, match="cu_seqlens that rise from 0 to the 6 cells"):
+            net(x_CD, cu_seqlens=ends)
+    packed = nn.utils.rnn.pack_sequence([cells(3, 4), cells(2, 4)])
+    with pytest.raises(ValueError, match=r"give \*torch.nn.utils.rnn.pad_packed_sequence\(x, batch_first=True\)"):
+        net(packed)
+    assert net(*nn.utils.rnn.pad_packed_sequence(packed, batch_first=True)).shape == (2, 3, 4)
+
+
 def test_frameworks_find_nothing_to_initialise() -> None:
     """Hugging Face's post_init() draws the weights of every nn.Linear anew and sets its bias to 0."""
     net = ShuffleExchange(4, blocks=2)
