@@ -44,9 +44,8 @@ class Tagger(PreTrainedModel):
     def forward(self, input_ids: Tensor, lengths: Tensor, labels: Tensor | None = None) -> dict[str, Tensor]:
         """Scores of every token, and the loss where labels are given."""
         logits_BNT = self.encoder(input_ids, lengths)  # with an attention_mask: key_padding_mask=attention_mask == 0
-        if labels is None:
-            return {"logits": logits_BNT}
-        return {"loss": F.cross_entropy(logits_BNT.mT, labels), "logits": logits_BNT}
+        loss = {} if labels is None else {"loss": F.cross_entropy(logits_BNT.mT, labels)}
+        return loss | {"logits": logits_BNT}
 
 
 def sample(rows: int) -> list[dict[str, Tensor]]:
