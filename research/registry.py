@@ -36,6 +36,9 @@ def register() -> None:
     for kind, (config, path, symbols) in STANDARD.items():
         recipe = partial(recipes.baseline, kind=kind)
         MODELS[kind] = ModelEntry(config, f"research.baselines.{path}", symbols=symbols, recipe=recipe)
+    for kind in ("causal-transformer", "causal-linear-attention", "causal-gru"):
+        path = "research.baselines.causal:CausalRival"
+        MODELS[kind] = ModelEntry(configs.CausalRivalConfig, path, causal=True, passage_objective=None)
     words = "research.baselines.word_objective:WordObjective"
     MODELS["universal-reader"] = replace(MODELS["universal-reader"], passage_objective=words)
     TASKS.update({task.name: task for task in RESEARCH_TASKS})

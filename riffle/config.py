@@ -262,6 +262,8 @@ class ModelEntry:
     """Its class, a :class:`riffle.models.base.CellModel`, or "package.module:Class", which is imported when needed."""
     symbols: bool = True
     """Whether it maps symbols to symbols and can be trained on tasks."""
+    causal: bool = False
+    """Whether no score depends on a later symbol, so that it can learn a text."""
     recipe: Callable[[RunConfig], RunConfig] | None = None
     """Makes of a run of ours one of this model; by default only the model is another one."""
     passage_objective: Callable[..., Any] | str | None = "riffle.lambada.train:PointerObjective"
@@ -272,7 +274,7 @@ MODELS = Registry(
     "model",
     {
         "shuffle-exchange": ModelEntry(ModelConfig, "riffle.models.sequence:SequenceModel"),
-        "causal": ModelEntry(CausalConfig, "riffle.models.causal:CausalModel", passage_objective=None),
+        "causal": ModelEntry(CausalConfig, "riffle.models.causal:CausalModel", causal=True, passage_objective=None),
     },
 )
 """Every model that can be trained, by its kind."""

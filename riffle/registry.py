@@ -19,7 +19,7 @@ Entry = TypeVar("Entry")
 RESEARCH = {
     "model": (
         *("dngpu", "preprint", "variant", "transformer", "universal-transformer", "lstm", "gru"),
-        *("gated-attention-reader", "universal-reader"),
+        *("gated-attention-reader", "universal-reader", "causal-transformer", "causal-linear-attention", "causal-gru"),
     ),
     "task": (
         *("even-pairs", "modular-arithmetic", "parity", "cycle", "stack", "reverse-bits", "modular-brackets"),

@@ -106,6 +106,19 @@ class RecurrentConfig(BaselineConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CausalRivalConfig(BaselineConfig):
+    """A causal transformer, gated linear attention or a GRU."""
+
+    kind: str = "causal-transformer"
+    """The model, an entry of riffle.config.MODELS: causal-transformer, causal-linear-attention or causal-gru."""
+    layers: Depth = 4
+    """Layers."""
+
+    def arguments(self, task: Any) -> dict[str, Any]:
+        return {**super().arguments(task), "mixer": self.kind}
+
+
+@dataclass(frozen=True, kw_only=True)
 class GatedAttentionConfig(BaselineConfig):
     """The Gated-Attention Reader."""
 

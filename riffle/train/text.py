@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from riffle.config import BaseModelConfig, TextRunConfig
+from riffle.config import MODELS, BaseModelConfig, TextRunConfig
 from riffle.models.base import SymbolModel
 from riffle.models.build import Alphabets, build
 from riffle.tasks.task import BLANK
@@ -49,7 +49,7 @@ class TextObjective:
         self.config, self.device, self.ranks = config, torch.device(device), ranks or SINGLE_PROCESS
         if len(config.data.bins) != 1:
             raise ValueError(f"data.bins must be one number of bytes where text is read, got {list(config.data.bins)}")
-        if config.model.kind != "causal":
+        if not MODELS[config.model.kind].causal:
             raise ValueError(f"only a causal model predicts the next byte, --model {config.model.kind} sees it")
         self.window = config.data.bins[0]
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from research.baselines.configs import RecurrentConfig
-from riffle.config import DataConfig, RunConfig, override
+from riffle.config import MODELS, DataConfig, RunConfig, override
 from riffle.models.build import build, symbol_models
 from riffle.recipes import small, with_model
 from riffle.tasks import TASKS, get_task
@@ -78,21 +78,26 @@ LEARNING = {  # features, steps, learning rate, share of right symbols at the en
     "transformer": (48, 400, 0.01, 0.8),
     "lstm": (48, 400, 0.01, 0.75),
     "gru": (48, 400, 0.01, 0.75),
+    "causal": (24, 100, 0.01, 0.95),
+    "causal-transformer": (24, 100, 0.01, 0.5),
+    "causal-linear-attention": (24, 100, 0.01, 0.5),
+    "causal-gru": (24, 100, 0.01, 0.9),
 }
 
 
 @pytest.mark.parametrize("kind", symbol_models())
-def test_a_small_version_learns_to_reverse(kind: str) -> None:
+def test_a_small_version_learns_to_reverse_or_to_add_up(kind: str) -> None:
     features, steps, rate, expected = LEARNING[kind]
+    task = get_task("running-sum" if MODELS[kind].causal else "reverse")
     config = override(
-        with_model(replace(small("reverse"), data=DataConfig(bins=(4,), batch=32)), kind),
+        with_model(replace(small(task.name), data=DataConfig(bins=(4,), batch=32)), kind),
         [
             *(f"model.features={features}", "model.dropout=0", *SMALLER.get(kind, [])),
             *(f"train.steps={steps}", f"train.learning_rate={rate}", f"train.warmup={steps // 10}"),
         ],
     )
     torch.manual_seed(0)
-    step = TrainStep(config, build(config.model, TASK), SymbolObjective(config))
+    step = TrainStep(config, build(config.model, task), SymbolObjective(config))
     for _ in range(steps - 50):
         step()
     step.pop_metrics()
