@@ -58,9 +58,17 @@ class CausalModel(SymbolModel, tags=["neural-shuffle-exchange"]):
         options: dict[str, Any] = {"sharing": sharing, "unit": unit, "dropout": dropout, "length": length}
         self.network = CausalShuffleExchange(features, blocks, **options, **factory)
         self.output = nn.Linear(features, classes, **factory)
+        self._reset_own_parameters()
+
+    def _reset_own_parameters(self) -> None:
         nn.init.uniform_(self.embedding.weight, -EMBEDDING_RANGE, EMBEDDING_RANGE)
         nn.init.xavier_uniform_(self.output.weight)
         nn.init.zeros_(self.output.bias)
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters as those of a new model, as after ``to_empty`` of one on the device "meta"."""
+        self.network.reset_parameters()
+        self._reset_own_parameters()
 
     def embed(self, symbols_BN: Tensor) -> Tensor:
         """The cells of symbols, within [-1, 1]."""

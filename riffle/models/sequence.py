@@ -95,11 +95,21 @@ class Encoder(CellModel, HubMixin, license="mit", tags=["neural-shuffle-exchange
         self.output = nn.Identity() if outputs is None else nn.Linear(features, outputs, **factory)
         if pool == "attention":
             self.attention = nn.Linear(features, 1, bias=False, **factory)
-        if inputs is None:
+        self._reset_own_parameters()
+
+    def _reset_own_parameters(self) -> None:
+        if isinstance(self.embedding, nn.Embedding):
             nn.init.uniform_(self.embedding.weight, -EMBEDDING_RANGE, EMBEDDING_RANGE)
         if isinstance(self.output, nn.Linear):
             nn.init.xavier_uniform_(self.output.weight)
             nn.init.zeros_(self.output.bias)
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters as those of a new model, as after ``to_empty`` of one on the device "meta"."""
+        for child in self.children():
+            if not isinstance(child, nn.Identity):
+                child.reset_parameters()  # type: ignore[operator]
+        self._reset_own_parameters()
 
     def forward(
         self,
@@ -232,9 +242,15 @@ class Standardise(nn.Module):
 
     def __init__(self, features: int, *, device: Any = None, dtype: Any = None) -> None:
         super().__init__()
-        self.register_buffer("count", torch.zeros((), device=device, dtype=dtype))
-        self.register_buffer("mean", torch.zeros(features, device=device, dtype=dtype))
-        self.register_buffer("variance", torch.ones(features, device=device, dtype=dtype))
+        self.register_buffer("count", torch.empty((), device=device, dtype=dtype))
+        self.register_buffer("mean", torch.empty(features, device=device, dtype=dtype))
+        self.register_buffer("variance", torch.empty(features, device=device, dtype=dtype))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Forget the cells that were seen."""
+        for buffer, value in ((self.count, 0.0), (self.mean, 0.0), (self.variance, 1.0)):
+            nn.init.constant_(buffer, value)
 
     def forward(self, x_BNF: Tensor, inside_BN: Tensor | None = None) -> Tensor:
         if self.training:

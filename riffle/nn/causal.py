@@ -25,7 +25,7 @@ from riffle.kernels.reference import gelu, mix
 from riffle.nn.execute import regularise, walk
 from riffle.nn.hub import HubMixin
 from riffle.nn.lengths import check_cells, check_device, checked_lengths, lengths_of_mask, masked
-from riffle.nn.switch import GATE_BIAS, GateLinear, PairUnit
+from riffle.nn.switch import GATE_BIAS, GateLinear, PairUnit, check_arguments
 from riffle.shuffle import SHARINGS, CausalLayer, Sharing, bits, causal_schedule
 
 
@@ -194,12 +194,7 @@ class CausalShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"
         for what, value, known in (("sharing", sharing, SHARINGS), ("unit", unit, CAUSAL_UNITS)):
             if value not in known:
                 raise ValueError(f"unknown {what} {value!r}; choose one of {', '.join(known)}")
-        if features < 2 or features % 2:
-            raise ValueError(f"features must be even, since swapHalf exchanges half of them, got {features}")
-        if blocks < 1:
-            raise ValueError(f"blocks must be at least 1, got {blocks}")
-        if not 0 <= dropout < 1:
-            raise ValueError(f"dropout must lie in [0, 1), got {dropout}")
+        check_arguments(features, blocks, length, dropout, dtype=dtype)
         if (sharing == "none") != (length is not None):
             raise ValueError('sharing="none" has a unit per distance, needs length=; other sharings have none')
         self.features, self.blocks, self.sharing, self.unit = features, blocks, sharing, unit
@@ -212,6 +207,11 @@ class CausalShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"
         for name in dict.fromkeys(layer.unit for layer in layers):
             options: dict[str, Any] = {"skip": name in with_skip} if self.skips else {}
             self.units[name] = unit_class(features, **options, device=device, dtype=dtype)
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters as those of a new network, as after ``to_empty`` of one on the device "meta"."""
+        for name in self.units:
+            self[name].reset_parameters()
 
     def layers(self, k: int) -> tuple[CausalLayer, ...]:
         """The schedule of this network on up to ``2**k`` cells."""

@@ -157,7 +157,8 @@ def check_cells(x_BND: Tensor, features: int, dtype: torch.dtype) -> None:
         raise ValueError("the input has no cells: its length must be at least 1")
     if not dtype.is_floating_point:
         raise ValueError(f"the network is {dtype}, and its layers are of real numbers: convert it by .to(...)")
-    if x_BND.dtype != dtype and not torch.is_autocast_enabled(x_BND.device.type):
+    casts = x_BND.is_floating_point() and x_BND.dtype != dtype and torch.is_autocast_enabled(x_BND.device.type)
+    if x_BND.dtype != dtype and not casts:
         raise ValueError(f"the input is {x_BND.dtype}, the network {dtype}: convert one with .to(...)")
 
 

@@ -3,9 +3,7 @@
 # B = batch, N = length, D = features per cell
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
-from numbers import Integral, Real
 from typing import Any, Protocol
 
 import torch
@@ -36,7 +34,7 @@ from riffle.nn.lengths import (
     lengths_of_mask,
     packed_at_own_padded_length,
 )
-from riffle.nn.switch import UNITS, PairUnit
+from riffle.nn.switch import UNITS, PairUnit, check_arguments
 from riffle.shuffle import PADS, SHARINGS, Layer, Pad, Sharing, bits, padded_length, schedule
 
 CHOICES: dict[str, Collection[str]] = {
@@ -130,25 +128,14 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
         for what, value in given.items():
             if value not in CHOICES[what]:
                 raise ValueError(f"unknown {what} {value!r}; choose one of {', '.join(CHOICES[what])}")
-        for what, number in {"features": features, "blocks": blocks, "length": length}.items():
-            if not isinstance(number, Integral) and (what, number) != ("length", None):
-                raise ValueError(f"{what} must be a whole number, got {number!r}")
         unit_class = UNITS[unit]
         if norm != "features" and not unit_class.norms:
             raise ValueError(f"norm={norm!r} is for unit='residual', a unit {unit!r} does not normalise")
-        if blocks < 1:
-            raise ValueError(f"blocks must be at least 1, got {blocks}")
-        rates = isinstance(dropout, Real) and isinstance(noise, Real)
-        if not (rates and 0 <= dropout < 1 and 0 <= noise < math.inf):
-            raise ValueError(f"dropout must lie in [0, 1) and noise be at least 0, finite, got {dropout} and {noise}")
+        check_arguments(features, blocks, length, dropout, noise, dtype)
         if dropout and noise:
             raise ValueError("noise replaces dropout: set one of the two to 0")
         if (sharing == "none") != (length is not None):
             raise ValueError('sharing="none" has a unit per layer, needs length=; every other sharing runs any length')
-        if length is not None and length < 1:
-            raise ValueError(f"length must be at least 1, got {length}")
-        if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
-            raise ValueError(f"dtype must be one of real numbers, such as torch.float32, got {dtype!r}")
         if pad == "even" and not unit_class.benes:
             raise ValueError(f'unit "{unit}" needs pad="power": its unriffles bring cells home at powers of two only')
         self.features, self.blocks, self.sharing, self.unit, self.norm = features, blocks, sharing, unit, norm
@@ -173,6 +160,11 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
         self.sharding = None if sharding is None or sharding.ranks == 1 else sharding
         if self.sharding is not None:
             self.check_pairwise("spread over ranks")
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters as those of a new network, as after ``to_empty`` of one on the device "meta"."""
+        for name in self.units:
+            self[name].reset_parameters()
 
     def _spec(self, kind: str | None) -> NetworkSpec | None:
         """What the fused kernels have to know, apart from the parameters; None where there are none."""
@@ -210,7 +202,8 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
         """Map a sequence of cells to a sequence of cells.
 
         Args:
-            x_BND: The cells, ``[B, N, features]``, or a nested tensor of layout ``torch.jagged``.
+            x_BND: The cells, ``[B, N, features]``, those of one sequence, ``[N, features]``, or a nested tensor of
+                layout ``torch.jagged``.
             lengths: The length of every row, where they differ. Each row is padded to a length of its own, as ``pad``
                 says, whatever it is batched with; its cells past the end are ignored and come out as zeros, and so does
                 a row of length 0. With a ``sharding`` these are lengths of whole rows, the same on every rank.
@@ -234,6 +227,9 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
             return uncompiled(self.forward, x_BND, lengths, key_padding_mask, cu_seqlens, padding)
         if sum(rows is not None for rows in (lengths, key_padding_mask, cu_seqlens)) > 1:
             raise ValueError("lengths, key_padding_mask and cu_seqlens say the same: give one of them")
+        if x_BND.dim() == 2 and cu_seqlens is None:
+            mask_BN = key_padding_mask if key_padding_mask is None else key_padding_mask.unsqueeze(0)
+            return self.forward(x_BND.unsqueeze(0), lengths, mask_BN, padding=padding).squeeze(0)
         packed = cu_seqlens is not None and x_BND.dim() == 2
         self.check_input(x_BND.unsqueeze(0) if packed else x_BND)
         if key_padding_mask is not None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import torch
@@ -39,6 +40,29 @@ class GateValues(NamedTuple):
     """``[P, E]``."""
 
 
+def check_arguments(
+    features: Any, blocks: Any, length: Any = None, dropout: Any = 0.0, noise: Any = 0.0, dtype: Any = None
+) -> None:
+    """Refuse the sizes, rates and dtypes of which no network can be made."""
+    for what, number in {"features": features, "blocks": blocks, "length": length}.items():
+        if not isinstance(number, Integral) and (what, number) != ("length", None):
+            raise ValueError(f"{what} must be a whole number, got {number!r}")
+    _check_even(features)
+    for what, number in {"blocks": blocks, "length": 1 if length is None else length}.items():
+        if number < 1:
+            raise ValueError(f"{what} must be at least 1, got {number}")
+    rates = isinstance(dropout, Real) and isinstance(noise, Real)
+    if not (rates and 0 <= dropout < 1 and 0 <= noise < math.inf):
+        raise ValueError(f"dropout must lie in [0, 1) and noise be at least 0, finite, got {dropout} and {noise}")
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise ValueError(f"dtype must be one of real numbers, such as torch.float32, got {dtype!r}")
+
+
+def _check_even(features: int) -> None:
+    if features < 2 or features % 2:
+        raise ValueError(f"features must be even, since swapHalf exchanges half of them, got {features}")
+
+
 class PairUnit(nn.Module):
     """What every unit has in common: it maps pairs of cells to pairs of cells, with an optional skip connection.
 
@@ -68,8 +92,7 @@ class PairUnit(nn.Module):
 
     def __init__(self, features: int, *, skip: bool = False, device: Any = None, dtype: Any = None) -> None:
         super().__init__()
-        if features < 2 or features % 2:
-            raise ValueError(f"features must be even, since swapHalf exchanges half of them, got {features}")
+        _check_even(features)
         self.features = features
         self.skip_scale = nn.Parameter(torch.empty(features, device=device, dtype=dtype)) if skip else None
 
@@ -229,8 +252,17 @@ class SwapGateUnit(SwitchUnit):
     def __init__(self, features: int, *, skip: bool = False, device: Any = None, dtype: Any = None) -> None:
         super().__init__(features, skip=skip, device=device, dtype=dtype)
         self.swap_gate = nn.Linear(2 * features, 2 * features, device=device, dtype=dtype)
+        self._reset_swap_gate()
+
+    def _reset_swap_gate(self) -> None:
         nn.init.xavier_uniform_(self.swap_gate.weight)
         nn.init.zeros_(self.swap_gate.bias)
+
+    def reset_parameters(self) -> None:
+        """As of a gated unit; the new gate's bias at 0."""
+        super().reset_parameters()
+        if hasattr(self, "swap_gate"):  # not yet while the rest is made
+            self._reset_swap_gate()
 
     def pairs(self, s_PE: Tensor, skip_PE: Tensor | None) -> Tensor:
         read_PE = s_PE if skip_PE is None else s_PE + skip_PE

@@ -45,7 +45,7 @@ def test_arguments(arguments: dict, message: str) -> None:
     [
         *(
             (torch.zeros(shape), rf"must be \[batch, length, features\], got shape \({shape[0]},")
-            for shape in ((4,), (8, 4), (1, 2, 8, 4))
+            for shape in ((4,), (1, 2, 8, 4))
         ),
         (torch.zeros(1, 8, 6), "4 features per cell, the input has 6"),
         (torch.zeros(1, 0, 4), "no cells"),

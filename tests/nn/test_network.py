@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import Any
 
@@ -11,9 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from riffle import ShuffleExchange
+from riffle import CausalShuffleExchange, Encoder, ShuffleExchange
 from riffle.inspect.trace import trace
+from riffle.models.causal import CausalModel
 from riffle.nn import UNITS
+from riffle.nn.causal import CAUSAL_UNITS
 from riffle.nn.switch import GateValues, PairUnit
 from riffle.shuffle import SHARINGS
 
@@ -275,6 +278,39 @@ def test_on_the_meta_device() -> None:
     real = net.to_empty(device="cpu")
     real.load_state_dict(ShuffleExchange(4, 2).state_dict())
     assert real(torch.zeros(1, 10, 4)).isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        *((ShuffleExchange, {"features": 64, "blocks": 2, "unit": unit}) for unit in UNITS),
+        *((CausalShuffleExchange, {"features": 64, "blocks": 2, "unit": unit}) for unit in CAUSAL_UNITS),
+        (Encoder, {"features": 64, "symbols": 30, "outputs": 30}),
+        (Encoder, {"features": 64, "inputs": 30, "pool": "attention"}),
+        (CausalModel, {"features": 64, "symbols": 30, "classes": 30}),
+    ],
+)
+def test_reset_parameters_after_the_meta_device(kind: type[nn.Module], options: dict[str, Any]) -> None:
+    new, reset = kind(**options), kind(**options, device="meta").to_empty(device="cpu")
+    for tensor in reset.state_dict().values():
+        tensor.fill_(math.nan)
+    reset.reset_parameters()  # type: ignore[operator]
+    for name, expected in new.state_dict().items():
+        drawn = reset.state_dict()[name]
+        assert drawn.isfinite().all(), name
+        if expected.numel() > 1:
+            spread = expected.std().item()
+            error = 6 * spread / expected.numel() ** 0.5
+            assert drawn.mean().item() == pytest.approx(expected.mean().item(), abs=error), name
+            assert drawn.std().item() == pytest.approx(spread, rel=0.3), name
+
+
+def test_one_sequence_without_a_batch() -> None:
+    net, x_ND = network(), cells(13, 4)
+    assert torch.equal(net(x_ND), net(x_ND[None])[0])
+    assert torch.equal(net(x_ND, lengths=[5]), net(x_ND[None], lengths=[5])[0])
+    mask_N = torch.arange(13) >= 5
+    assert torch.equal(net(x_ND, key_padding_mask=mask_N), net(x_ND, lengths=[5]))
 
 
 @pytest.mark.parametrize("sharing", SHARINGS)
