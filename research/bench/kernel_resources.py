@@ -2,7 +2,7 @@
 
     python -m research.bench.kernel_resources                # everything that networks of two blocks launch
     python -m research.bench.kernel_resources --features 192 --dtype float16 --waiting
-    python -m research.bench.kernel_resources --features 192 --units residual-features --keep gates --cells 512
+    python -m research.bench.kernel_resources --features 192 --units residual --keep gates --cells 512
 
 The passes of a network run on tensors without memory: each launch compiles its kernel and does not start it. Triton's
 tools then report registers, spilled bytes, shared memory and code size, the number of warpgroup products (HGMMA), and
@@ -29,7 +29,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
 from riffle import ShuffleExchange
-from riffle.kernels import hopper, hopper_backward, hopper_wide, tuning
+from riffle.kernels import hopper, hopper_backward, tuning
 from riffle.kernels.compilation import dry_run
 from riffle.kernels.launches import Launch
 from riffle.kernels.plan import KEEP_GATES, KEEP_INPUTS, KEEP_NOTHING, plan_network
@@ -41,8 +41,7 @@ KEEP = {"nothing": KEEP_NOTHING, "inputs": KEEP_INPUTS, "gates": KEEP_GATES}
 UNITS: dict[str, dict[str, str]] = {
     "gated": {},
     "swap-gate": {"unit": "swap-gate"},
-    "residual-features": {"unit": "residual", "norm": "features"},
-    "residual-sequence": {"unit": "residual", "norm": "sequence"},
+    "residual": {"unit": "residual"},
 }
 CELLS = tuple(2**k for k in range(5, 22))
 NO_DEVICE = SimpleNamespace(
@@ -142,7 +141,7 @@ def main() -> None:
     driver.set_active(NO_DEVICE)
     tuning.has_warpgroups = lambda device: True  # type: ignore[assignment]
     tuning.DEPENDENT_LAUNCH = not options.waiting
-    for module in (tuning, hopper, hopper_backward, hopper_wide):
+    for module in (tuning, hopper, hopper_backward):
         module.multiprocessors = lambda device: MULTIPROCESSORS  # type: ignore[attr-defined]
     compiler = Compiler(options.kernels)
     Launch.compile = lambda launch, *tensors: compiler.compile(launch, *tensors)  # type: ignore[method-assign]

@@ -17,8 +17,14 @@ TRIED = ("2.8", "2.11", "2.13", "2.15")
 """Versions of torch with which the tests were run: the oldest supported, that of the GPU, the pinned and the newest."""
 
 
-def info(json: Json = False) -> None:
-    """Show versions and devices, and which backend would run on each."""
+def info(
+    json: Json = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Compare the kernels of every GPU with float64.")] = False,
+) -> None:
+    """Show versions and devices, and which backend would run on each.
+
+    riffle info  ·  riffle info --verify
+    """
     import torch
 
     from riffle.environment import device_name, environment
@@ -53,8 +59,28 @@ def info(json: Json = False) -> None:
     table.add_row("CUDA graphs", f"of {limits}; net.graphs.counts has how many calls were replayed")
     table.add_row("fused needs", f"a GPU of compute capability 8.0 or later, Triton {triton} or later")
     output.print(table)
+    if verify:
+        _verify([device["device"] for device in devices if device["backend"] == "fused"])
     if not tried:
         errors.print(f"The tests were run with torch {', '.join(TRIED)}, not with this one.", highlight=False)
+
+
+def _verify(devices: list[str]) -> None:
+    """Compare every form of the kernels that would run with the definition in float64; exit status 1 on a miss."""
+    import torch
+
+    from riffle.nn.verify import verify
+
+    wrong = 0
+    for name in devices:
+        for check in verify(torch.device(name)):
+            wrong += not check.right
+            output.print(str(check), highlight=False, soft_wrap=True)
+    if not devices:
+        output.print("No fused kernels run here: every device uses the definition itself.")
+    elif wrong:
+        errors.print(f"{wrong} comparisons failed: use backend='reference', and report this output.")
+        raise typer.Exit(1)
 
 
 def tasks(json: Json = False) -> None:

@@ -32,9 +32,12 @@ from triton.experimental.gluon.language.nvidia import hopper
 from riffle.kernels.descriptors import Constants, DescriptorLaunch, Matrix
 from riffle.kernels.gated_switch import copied_columns, destination, tanh
 from riffle.kernels.hopper import ROWS, WARPS, _lines, _sums
-from riffle.kernels.hopper_wide import GROUPS, STEP, _allocate_biases, _bias, _reset, _store_bias, _wait, _zeros
 
 mbarrier, tma = hopper.mbarrier, hopper.tma
+GROUPS = gl.constexpr(2)
+"""Groups of warps of a program, each with ``ROWS`` pairs of the tile."""
+STEP = gl.constexpr(64)
+"""Columns of the pairs that a place of the ring has."""
 STAGES = gl.constexpr(4)
 """Places of the ring."""
 WAYS = gl.constexpr(8)
@@ -372,6 +375,84 @@ def _out(begin, i, first, starts, lengths, WIDTH: gl.constexpr, FORM: gl.constex
     cells = destination(first + numbers, i, starts, lengths, FORM.SHUFFLE)
     columns = begin + gl.arange(0, WIDTH, layout=gl.SliceLayout(0, lines))
     return cells[:, None], columns[None, :]
+
+
+# Biases, sums, reset gates
+
+
+@gluon.jit
+def _allocate_biases(p_bias, COUNT: gl.constexpr, WIDTH: gl.constexpr):
+    """Room for the biases of some chunks of columns, each in the order in which threads have their columns."""
+    layout: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [2, 1, 0])
+    return gl.allocate_shared_memory(p_bias.dtype.element_ty, [COUNT, 4, WIDTH // 8, 2], layout)
+
+
+@gluon.constexpr_function
+def _spread(width):
+    """The layout of biases in that order: four threads, pairs of columns of each, the two of a pair."""
+    return gl.BlockedLayout([1, width // 8, 2], [4, 8, 1], [1, 1, 4], [0, 1, 2])
+
+
+@gluon.jit
+def _store_bias(s_bias, p_bias, scale: gl.constexpr, WIDTH: gl.constexpr):
+    """The biases of a chunk of columns, whose pairs four threads have in turn, times 1 or a half."""
+    layout: gl.constexpr = _spread(WIDTH)
+    threads = gl.arange(0, 4, layout=gl.SliceLayout(1, gl.SliceLayout(2, layout)))[:, None, None]
+    pairs = gl.arange(0, WIDTH // 8, layout=gl.SliceLayout(0, gl.SliceLayout(2, layout)))[None, :, None]
+    columns = gl.arange(0, 2, layout=gl.SliceLayout(0, gl.SliceLayout(1, layout)))[None, None, :]
+    b_bias = gl.load(p_bias + (8 * pairs + 2 * threads + columns))
+    s_bias.store((scale * b_bias.to(gl.float32)).to(b_bias.dtype))
+
+
+@gluon.jit
+def _bias(s_bias, WIDTH: gl.constexpr):
+    """The biases of a chunk of columns in float32: a thread reads those of its columns at once."""
+    b_bias = s_bias.load(_spread(WIDTH)).permute(1, 0, 2).reshape([WIDTH])
+    layout: gl.constexpr = gl.SliceLayout(0, _sums(WIDTH))
+    return gl.convert_layout(b_bias, layout, assert_trivial=True).to(gl.float32)[None, :]
+
+
+@gluon.jit
+def _zeros(WIDTHS: gl.constexpr):
+    """What the sums of parts begin with."""
+    sums = ()
+    for part in gl.static_range(len(WIDTHS)):
+        sums += (gl.full([ROWS, WIDTHS[part]], 0, gl.float32, _sums(WIDTHS[part])),)
+    return sums
+
+
+@gluon.jit
+def _wait(outstanding: gl.constexpr, started):
+    """The sums of the parts, when all products but the given number are done."""
+    sums = hopper.warpgroup_mma_wait(outstanding, deps=started)
+    return (sums,) if len(started) == 1 else sums
+
+
+@gluon.jit
+def _reset(b_sum, b_read, s_bias):
+    """r_i * a of a part's columns."""
+    b_bias = _bias(s_bias, b_sum.shape[1])
+    CODE: gl.constexpr = RESET_BF16 if b_read.dtype == gl.bfloat16 else RESET_FP16
+    return gl.inline_asm_elementwise(
+        CODE, "=r,f,f,f,f,r", [b_sum, b_bias, b_read], dtype=b_read.dtype, is_pure=True, pack=2
+    )
+
+
+_RESET = """{{
+    .reg .f32 x0, x1;
+    .reg .b32 t, h;
+    fma.rn.f32 x0, $1, 0f3F000000, $3;
+    fma.rn.f32 x1, $2, 0f3F000000, $4;
+    tanh.approx.f32 x0, x0;
+    tanh.approx.f32 x1, x1;
+    cvt.rn.{type}x2.f32 t, x1, x0;
+    mov.b32 h, {half};
+    mul.rn.{type}x2 h, $5, h;
+    fma.rn.{type}x2 $0, t, h, h;
+}}"""
+RESET_BF16 = gl.constexpr(_RESET.format(type="bf16", half="0x3F003F00"))
+RESET_FP16 = gl.constexpr(_RESET.format(type="f16", half="0x38003800"))
+"""sigmoid(x + bias) a = tanh((x + bias) / 2) a / 2 + a / 2 for two neighbours, the last step in 16 bits."""
 
 
 def parts(columns: int) -> tuple[int, ...]:

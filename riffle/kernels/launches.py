@@ -273,16 +273,6 @@ def forward_layer(
     state_PE = x_CD.view(pairs, 2 * features)
     read_PE = _add_skip(plan, state_PE, skip_CD, weights, workspace)
     gates = workspace("gates", pairs, 2 * plan.gates * features) if kept is None else kept.gates
-    if plan.wide_forward is not None:
-        product_P2E = workspace("product", pairs, 2, 2 * features)
-        out_CD = torch.empty_like(x_CD) if out_CD is None else out_CD
-        gates_forward, candidates_forward = plan.wide_forward
-        gates_forward(read_PE, weights.gates, read_PE, product_P2E, gates, weights.gates_bias)
-        candidates_forward(
-            product_P2E, weights.candidates, weights.candidates, gates, gates, state_PE, state_PE, weights.gates_bias,
-            weights.candidates_bias, out_CD, seed,
-        )  # fmt: skip
-        return out_CD
     torch.mm(read_PE, weights.gates_t, out=gates)
     if plan.switch_forward is not None:
         out_CD = torch.empty_like(x_CD) if out_CD is None else out_CD

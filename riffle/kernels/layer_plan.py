@@ -21,7 +21,6 @@ from riffle.kernels.tuning import (
     product_form,
     summing_rows,
     switch_blocks,
-    wide_form,
 )
 
 
@@ -53,9 +52,6 @@ class LayerPlan(NamedTuple):
     update_forward: Launch
     switch_forward: Launch | None
     """Reset, candidates and update in one; None where the library's product serves better."""
-    wide_forward: tuple[Launch, Launch] | None
-    """The product for the gates and reset in one, that for the candidates and update in one; None where others serve
-    better."""
     layer_forward: Launch | None
     """The whole layer in one; None where the chip cannot or others serve better."""
     layers_forward: Variants | None
@@ -122,12 +118,11 @@ def plan_layer(
     summing: dict[str, Any] = {"GATES": gates, "tile_rows": tiles, "FAST": dtype != torch.float32}
     update_summing = around | summing
     has_swap_gate = gates == 4
-    wide = wide_form(pairs, features, dtype, device) if not (has_swap_gate or keep) else None
-    blocks = switch_blocks(2 * pairs, features, dtype) if wide is None else None
+    blocks = switch_blocks(2 * pairs, features, dtype)
     update = (pairs, features, groups)
     layer = layer_form(pairs, features, dtype, device, keep=keep, skip=skip) if not has_swap_gate else None
     product = product_form(pairs, features, dtype, device) if not has_swap_gate else None
-    wide_forward, layer_forward, layers_forward, product_backward, sum_rows = None, None, None, None, 0
+    layer_forward, layers_forward, product_backward, sum_rows = None, None, None, 0
     if layer is not None:
         from riffle.kernels.hopper import layer_launch
 
@@ -139,13 +134,6 @@ def plan_layer(
 
         make = partial(layers_launch, *update, dtype, SHUFFLE=shuffle, SWAP=swap, SKIP=skip)
         layers_forward = Variants(("layers",), make)
-    if wide is not None:
-        from riffle.kernels.hopper_wide import candidates_launch, gates_launch
-
-        wide_forward = (
-            gates_launch(wide, device, pairs, features, dtype, pdl=dependent and not first),
-            candidates_launch(device, *update, dtype, PDL=dependent, **around),
-        )
     if product is not None:
         from riffle.kernels.hopper_backward import product_launch, product_sum_rows
 
@@ -167,7 +155,6 @@ def plan_layer(
         reset_forward=one_pass("reset_forward", pairs, 2 * features, **fast),
         update_forward=one_pass("update_forward", *update, **flags),
         switch_forward=None if blocks is None else _switch(blocks, *update, **flags),
-        wide_forward=wide_forward,
         layer_forward=layer_forward,
         layers_forward=layers_forward,
         update_backward=Variants(("OUT", "MORE", "PDL"), update_backward),

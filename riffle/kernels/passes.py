@@ -140,12 +140,12 @@ def backward(
         saved: What the forward pass left.
         overwrite: Whether ``saved`` is not needed again, so that gradients of skip connections may overwrite it.
     """
-    kernels = KERNELS[plan.kind]
+    kernels, (steps, regions) = KERNELS[plan.kind], plan.backward
     with _on_device_of(grad_CD):
         inputs = Cells(saved.inputs[0], plan.regions, _saved_regions(plan, saved))
         if plan.direct:
             inputs.enter(plan, xs_BND)
-        grads = Cells(saved.inputs[0], plan.backward_regions, few_copies=plan.small)
+        grads = Cells(saved.inputs[0], regions, few_copies=plan.small)
         workspace = Workspace(grads.enter_whole(plan, grad_CD), _side_streams(plan, grad_CD))
         seeds, kept = _seeds(plan, seed), _kept(plan, saved)
         sizes = gradient_sizes(plan.features, plan.kind, plan.scaled)
@@ -155,7 +155,7 @@ def backward(
         gradients = _network_gradients(plan, grad_parameters)
         grad_skips: dict[int, Tensor] = {}
         carried_CD: Tensor | None = None
-        for index, step, share, adds, added, more, defers, carries, last in plan.backward:
+        for index, step, share, adds, added, more, defers, carries, last in steps:
             layer = plan.layers[index]
             grads.copy(step.before)
             x_CD, grad_x_CD = inputs.rows(layer.step.source), grads.room(step.target)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -120,12 +120,18 @@ class NetworkPlan:
     layers: tuple[LayerStep, ...]
     regions: tuple[int, ...]
     """Rows of the regions in the forward pass."""
-    backward: tuple[BackwardStep, ...]
-    backward_regions: tuple[int, ...]
+    merged: tuple[MergedLayer, ...]
+    sizes: tuple[int, ...]
+    """Cells of each group."""
     pairs: int
     """Of all layers together."""
     compiled: bool = False
     """Whether :func:`~riffle.kernels.compilation.compile_ahead` has nothing left to do for it."""
+
+    @cached_property
+    def backward(self) -> tuple[tuple[BackwardStep, ...], tuple[int, ...]]:
+        """The layers in the order of the backward pass, and the rows of its regions; found when it first runs."""
+        return _plan_backward(self.merged, self.sizes, self.layers)
 
     @property
     def cells(self) -> int:
@@ -190,7 +196,6 @@ def plan_network(
         layers = join_layers(layers, merged, placed.regions)
     small = sum(sizes) * features <= SMALL_WORK
     large = sum(sizes) * features * dtype.itemsize >= LARGE_BYTES
-    back, back_regions = _plan_backward(merged, spans, sizes, layers)
     return NetworkPlan(
         batches,
         lengths,
@@ -210,8 +215,8 @@ def plan_network(
         separate=eager and not small,
         layers=tuple(layers),
         regions=placed.regions,
-        backward=back,
-        backward_regions=back_regions,
+        merged=merged,
+        sizes=tuple(sizes),
         pairs=pairs,
     )
 
@@ -320,14 +325,14 @@ def _read(step: Step, skip: Sequence[Piece] = ()) -> Iterator[Piece]:
 
 
 def _plan_backward(
-    merged: Sequence[MergedLayer], spans: Sequence[tuple[int, int]], sizes: Sequence[int], layers: Sequence[LayerStep]
+    merged: Sequence[MergedLayer], sizes: Sequence[int], layers: Sequence[LayerStep]
 ) -> tuple[tuple[BackwardStep, ...], tuple[int, ...]]:
     """The same the other way: what a layer reads is the gradient of its output."""
     from riffle.kernels.layer_plan import share_gradients
 
     offsets = (0, *accumulate(sizes))
     order = range(len(layers) - 1, -1, -1)
-    placed = place([spans[index] for index in order], sizes)
+    placed = place([(merged[index].first, merged[index].end) for index in order], sizes)
     adds: dict[int, list[tuple[int, int, Piece]]] = {}
     for index, layer in enumerate(merged):
         for group, source in zip(range(layer.first, layer.end), layer.skip or (), strict=False):

@@ -1,9 +1,14 @@
 """Triton kernels of the residual switch layer: what happens around its two matrix products, forward and backward.
 
-Between the products the hidden features are normalised, over the features of a pair or over the pairs of a sequence,
-and go through GELU. After the second one the candidate is added to the scaled pair, with dropout, and stored where the
-shuffle wants it. docs/kernels.md derives the backward pass. Tiles, groups and dropout are those of gated_switch.py.
-Loops over a sequence are `while` loops, since Triton's interpreter takes no `range` to a number that is computed.
+With hidden x = Z s [P, H], x^ its rows with mean 0 and variance 1, z = x^ + B_Z; units of all cells read + written:
+
+    features_forward    g = GELU(z) = z sigmoid(1.702 z)                                                   2 + 2
+    residual_forward    o = sigmoid(2 S) s + h (W g + B), dropout, shuffle                                 2 + 1
+    residual_backward   dc = h do   ds = sigmoid(2 S) do   dS, dB by tiles                                 2 + 2
+    features_backward   dz = dg GELU'(z)   dx = (dz - mean dz - x^ mean(dz x^)) / deviation   g again      4 + 4
+
+Below ``tuning.FEWEST_RESIDUAL_PAIRS`` a warp of the first and the last has rows of its own, up to 1,024 numbers wide
+(``WARP_ROWS``), from there on four warps share two rows. Tiles, groups and dropout are those of gated_switch.py.
 """
 
 # P = pairs, D = features per cell, E = 2 * D, H = 4 * D, i = 0, 1 the cell of a pair; p_ pointer, b_ block, CAPITALS
@@ -35,55 +40,6 @@ def features_forward(
             at, mask = _block(rows, block, n_pairs, H, BLOCK_C)
             b_active = _gelu(b_centred[block] * b_rate[:, None] + b_biases[block].to(tl.float32), FAST)[0]
             store(p_active + at, b_active, mask, EVEN)
-
-
-@triton.jit
-def features_switch(
-    p_hidden, p_hidden_bias, p_weight, p_bias, p_state, p_residual, p_out, p_seed, n_pairs, starts, lengths, rates,
-    D: tl.constexpr, EPSILON: tl.constexpr, SCALE: tl.constexpr, SHUFFLE: tl.constexpr, DROPOUT: tl.constexpr,
-    FAST: tl.constexpr, EVEN: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_K: tl.constexpr,
-    PDL: tl.constexpr,
-):  # fmt: skip
-    """Normalisation, GELU, candidate's product and sum in one: one of the two cells of a tile of pairs.
-
-    ``BLOCK_C`` divides D and ``BLOCK_K`` divides H, as in ``switch_forward`` of gated_switch.py.
-    """
-    follow(PDL)
-    H: tl.constexpr = 4 * D
-    program = tl.num_programs(0) - 1 - tl.program_id(0)
-    tile = (program // 2).to(tl.int64)
-    i = program % 2
-    rows = tile * BLOCK_P + tl.arange(0, BLOCK_P)
-    inside = (rows < n_pairs)[:, None]
-    b_mean = tl.zeros((BLOCK_P,), dtype=tl.float32)
-    b_square = tl.zeros((BLOCK_P,), dtype=tl.float32)
-    for k in range(0, H, BLOCK_K):
-        inner = k + tl.arange(0, BLOCK_K)
-        b_hidden = load(p_hidden + rows[:, None] * H + inner[None, :], inside, EVEN)
-        b_mean += tl.sum(b_hidden, axis=1) / H
-        b_square += tl.sum(b_hidden * b_hidden, axis=1) / H
-    b_rate = 1.0 / tl.sqrt(tl.maximum(b_square - b_mean * b_mean, 0.0) + EPSILON)
-    b_sums = ()
-    for _ in tl.static_range(D // BLOCK_C):
-        b_sums += (tl.zeros((BLOCK_P, BLOCK_C), dtype=tl.float32),)  # type: ignore[assignment]  # tuples grow here
-    for k in range(0, H, BLOCK_K):
-        inner = k + tl.arange(0, BLOCK_K)
-        b_hidden = load(p_hidden + rows[:, None] * H + inner[None, :], inside, EVEN)
-        b_bias = tl.load(p_hidden_bias + inner).to(tl.float32)
-        b_active = _gelu((b_hidden - b_mean[:, None]) * b_rate[:, None] + b_bias[None, :], FAST)[0]
-        b_read = b_active.to(p_hidden.dtype.element_ty)
-        b_next = ()
-        for block in tl.static_range(D // BLOCK_C):
-            columns = i * D + block * BLOCK_C + tl.arange(0, BLOCK_C)
-            b_weight = tl.load(p_weight + columns[None, :] * H + inner[:, None])
-            b_next += (tl.dot(b_read, b_weight, b_sums[block]),)  # type: ignore[assignment]  # and here
-        b_sums = b_next
-    for block in tl.static_range(D // BLOCK_C):
-        columns = block * BLOCK_C + tl.arange(0, BLOCK_C)
-        _finish(
-            b_sums[block], p_bias, p_state, p_residual, p_out, p_seed, tile, rows, columns, inside, i,
-            starts, lengths, rates, D, SCALE, SHUFFLE, DROPOUT, EVEN, BLOCK_P,
-        )  # fmt: skip
 
 
 @triton.jit
@@ -141,79 +97,6 @@ def features_backward(
 
 
 @triton.jit
-def sequence_forward(
-    p_hidden, p_bias, p_active, firsts, starts, lengths,
-    H: tl.constexpr, EPSILON: tl.constexpr, FAST: tl.constexpr, ONE: tl.constexpr, BLOCK_P: tl.constexpr,
-    BLOCK_C: tl.constexpr, PDL: tl.constexpr,
-):  # fmt: skip
-    """Normalise some features over all pairs of one sequence, as the released code does, and apply GELU.
-
-    Where ``ONE``, a block holds all pairs of any sequence, and is read once.
-    """
-    follow(PDL)
-    first, count, columns = _sequence(firsts, starts, lengths, BLOCK_C)
-    b_bias = tl.load(p_bias + columns, mask=columns < H, other=0.0).to(tl.float32)
-    if ONE:
-        at, mask = _part(first, 0, count, columns, H, BLOCK_P)
-        b_shifted, b_rate = _shifted_once(p_hidden, at, mask, b_bias, count, EPSILON)
-        store(p_active + at, _gelu(b_shifted * b_rate[None, :], FAST)[0], mask, False)
-    else:
-        b_mean, b_rate = _moments(p_hidden, first, count, columns, b_bias, H, EPSILON, BLOCK_P, BLOCK_C)
-        row = 0
-        while row < count:
-            at, mask = _part(first, row, count, columns, H, BLOCK_P)
-            b_shifted = _shifted(load(p_hidden + at, mask, False), mask, b_mean, b_bias)
-            store(p_active + at, _gelu(b_shifted * b_rate[None, :], FAST)[0], mask, False)
-            row += BLOCK_P
-
-
-@triton.jit
-def sequence_backward(
-    p_hidden, p_bias, p_grad, p_active, p_grad_bias, firsts, starts, lengths,
-    H: tl.constexpr, EPSILON: tl.constexpr, FAST: tl.constexpr, ONE: tl.constexpr, BLOCK_P: tl.constexpr,
-    BLOCK_C: tl.constexpr, PDL: tl.constexpr,
-):  # fmt: skip
-    """Through GELU and that normalisation; ``p_grad_bias`` ``[sequences, H]`` takes shares of B_Z's gradient."""
-    follow(PDL)
-    first, count, columns = _sequence(firsts, starts, lengths, BLOCK_C)
-    b_bias = tl.load(p_bias + columns, mask=columns < H, other=0.0).to(tl.float32)
-    if ONE:
-        at, mask = _part(first, 0, count, columns, H, BLOCK_P)
-        b_grad = load(p_grad + at, mask, False)
-        b_shifted, b_rate = _shifted_once(p_hidden, at, mask, b_bias, count, EPSILON)
-        b_active, b_slope = _gelu(b_shifted * b_rate[None, :], FAST)
-        b_grad *= b_slope
-        b_sum, b_along = tl.sum(b_grad, axis=0), tl.sum(b_grad * b_shifted, axis=0)
-        b_grad_mean, b_along = _through_rate(b_sum, b_along, b_rate, b_bias, count)
-        store(p_active + at, b_active, mask, False)
-        store(p_grad + at, _grad_hidden(b_grad, b_shifted, b_rate, b_along, b_grad_mean), mask, False)
-    else:
-        b_mean, b_rate = _moments(p_hidden, first, count, columns, b_bias, H, EPSILON, BLOCK_P, BLOCK_C)
-        b_sum = tl.zeros((BLOCK_C,), dtype=tl.float32)
-        b_along = tl.zeros((BLOCK_C,), dtype=tl.float32)
-        row = 0
-        while row < count:
-            at, mask = _part(first, row, count, columns, H, BLOCK_P)
-            b_shifted = _shifted(load(p_hidden + at, mask, False), mask, b_mean, b_bias)
-            b_grad = load(p_grad + at, mask, False) * _gelu(b_shifted * b_rate[None, :], FAST)[1]
-            b_sum += tl.sum(b_grad, axis=0)
-            b_along += tl.sum(b_grad * b_shifted, axis=0)
-            row += BLOCK_P
-        b_grad_mean, b_along = _through_rate(b_sum, b_along, b_rate, b_bias, count)
-        row = 0
-        while row < count:
-            at, mask = _part(first, row, count, columns, H, BLOCK_P)
-            b_shifted = _shifted(load(p_hidden + at, mask, False), mask, b_mean, b_bias)
-            b_active, b_slope = _gelu(b_shifted * b_rate[None, :], FAST)
-            b_grad = load(p_grad + at, mask, False) * b_slope
-            store(p_grad + at, _grad_hidden(b_grad, b_shifted, b_rate, b_along, b_grad_mean), mask, False)
-            store(p_active + at, b_active, mask, False)
-            row += BLOCK_P
-    program = tl.program_id(0).to(tl.int64)
-    tl.store(p_grad_bias + program * H + columns, b_grad_mean * count, mask=columns < H)
-
-
-@triton.jit
 def residual_forward(
     p_candidate, p_bias, p_state, p_residual, p_out, p_seed, n_pairs, starts, lengths, rates,
     WIDTH: tl.constexpr, SCALE: tl.constexpr, SHUFFLE: tl.constexpr, DROPOUT: tl.constexpr, EVEN: tl.constexpr,
@@ -225,10 +108,14 @@ def residual_forward(
     i = tl.program_id(1)
     tile, rows, columns, mask = program_tile(n_pairs, D, BLOCK_P, BLOCK_C)
     b_candidate = load(p_candidate + rows[:, None] * (2 * D) + i * D + columns[None, :], mask, EVEN)
-    _finish(
-        b_candidate, p_bias, p_state, p_residual, p_out, p_seed, tile, rows, columns, mask, i, starts, lengths, rates,
-        D, SCALE, SHUFFLE, DROPOUT, EVEN, BLOCK_P,
-    )  # fmt: skip
+    b_bias = tl.load(p_bias + i * D + columns, mask=columns < D, other=0.0).to(tl.float32)
+    b_state = load(p_state + rows[:, None] * (2 * D) + i * D + columns[None, :], mask, EVEN)
+    b_kept = _kept(p_residual, i * D + columns, columns < D)
+    b_out = b_kept[None, :] * b_state + SCALE * (b_candidate + b_bias[None, :])
+    if DROPOUT:
+        b_out *= random_scale(p_seed, tile * BLOCK_P, i, columns, starts, rates, D, BLOCK_P, DROPOUT)
+    row = destination(rows, i, starts, lengths, SHUFFLE)
+    store(p_out + row[:, None] * D + columns[None, :], b_out, mask, EVEN)
 
 
 @triton.jit
@@ -262,23 +149,6 @@ def residual_backward(
     b_grad_residual = tl.sum(b_grad * b_state, axis=0) * 2.0 * b_kept * (1.0 - b_kept)
     tl.store(p_grad_bias + 4 * D, tl.sum(b_grad_candidate, axis=0), mask=columns < D)
     tl.store(p_grad_bias + 6 * D, b_grad_residual, mask=columns < D)
-
-
-@triton.jit
-def _finish(
-    b_candidate, p_bias, p_state, p_residual, p_out, p_seed, tile, rows, columns, mask, i, starts, lengths, rates,
-    D: tl.constexpr, SCALE: tl.constexpr, SHUFFLE: tl.constexpr, DROPOUT: tl.constexpr, EVEN: tl.constexpr,
-    BLOCK_P: tl.constexpr,
-):  # fmt: skip
-    """From a block of the candidate, without its bias, to outputs in their places."""
-    b_bias = tl.load(p_bias + i * D + columns, mask=columns < D, other=0.0).to(tl.float32)
-    b_state = load(p_state + rows[:, None] * (2 * D) + i * D + columns[None, :], mask, EVEN)
-    b_kept = _kept(p_residual, i * D + columns, columns < D)
-    b_out = b_kept[None, :] * b_state + SCALE * (b_candidate + b_bias[None, :])
-    if DROPOUT:
-        b_out *= random_scale(p_seed, tile * BLOCK_P, i, columns, starts, rates, D, BLOCK_P, DROPOUT)
-    row = destination(rows, i, starts, lengths, SHUFFLE)
-    store(p_out + row[:, None] * D + columns[None, :], b_out, mask, EVEN)
 
 
 @triton.jit
@@ -351,77 +221,3 @@ def _gelu(x, FAST: tl.constexpr):
     b_gate = sigmoid(1.702 * x, FAST)
     b_out = x * b_gate
     return b_out, b_gate + 1.702 * b_out * (1.0 - b_gate)
-
-
-@triton.jit
-def _sequence(firsts, starts, lengths, BLOCK_C: tl.constexpr):
-    """This program's sequence, its first pair and how many it has, and its columns.
-
-    ``firsts`` are the numbers of the groups' first sequences, times 2 and plus 1 like ``starts``.
-    """
-    sequence = tl.program_id(0)
-    before, start, cells = firsts[0], starts[0], lengths[0]
-    for group in tl.static_range(1, len(firsts)):
-        inside = sequence >= firsts[group] // 2
-        before = tl.where(inside, firsts[group], before)
-        start, cells = tl.where(inside, starts[group], start), tl.where(inside, lengths[group], cells)
-    count = cells // 2
-    first = start // 2 + (sequence - before // 2).to(tl.int64) * count
-    return first, count, tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
-
-
-@triton.jit
-def _part(first, row, count, columns, H: tl.constexpr, BLOCK_P: tl.constexpr):
-    """Where some pairs of a sequence lie, from its pair ``row`` on, and which of them exist."""
-    rows = row + tl.arange(0, BLOCK_P)
-    return (first + rows)[:, None] * H + columns[None, :], (rows < count)[:, None] & (columns < H)[None, :]
-
-
-@triton.jit
-def _shifted(b_hidden, mask, b_mean, b_bias):
-    """2 (x - mean) + B_Z, zero where there is no pair."""
-    return tl.where(mask, 2.0 * (b_hidden - b_mean[None, :]) + b_bias[None, :], 0.0)
-
-
-@triton.jit
-def _shifted_once(p_hidden, at, mask, b_bias, count, EPSILON: tl.constexpr):
-    """The same of a whole sequence, and what it is multiplied by."""
-    b_hidden = load(p_hidden + at, mask, False)
-    b_shifted = _shifted(b_hidden, mask, tl.sum(b_hidden, axis=0) / count, b_bias)
-    return b_shifted, 1.0 / tl.sqrt(tl.sum(b_shifted * b_shifted, axis=0) / count + EPSILON)
-
-
-@triton.jit
-def _moments(
-    p_hidden, first, count, columns, b_bias, H: tl.constexpr, EPSILON: tl.constexpr, BLOCK_P: tl.constexpr,
-    BLOCK_C: tl.constexpr,
-):  # fmt: skip
-    """The mean of each feature over a sequence, and what 2 (x - mean) + B_Z is multiplied by."""
-    b_sum = tl.zeros((BLOCK_C,), dtype=tl.float32)
-    row = 0
-    while row < count:
-        at, mask = _part(first, row, count, columns, H, BLOCK_P)
-        b_sum += tl.sum(load(p_hidden + at, mask, False), axis=0)
-        row += BLOCK_P
-    b_mean = b_sum / count
-    b_square = tl.zeros((BLOCK_C,), dtype=tl.float32)
-    row = 0
-    while row < count:
-        at, mask = _part(first, row, count, columns, H, BLOCK_P)
-        b_shifted = _shifted(load(p_hidden + at, mask, False), mask, b_mean, b_bias)
-        b_square += tl.sum(b_shifted * b_shifted, axis=0)
-        row += BLOCK_P
-    return b_mean, 1.0 / tl.sqrt(b_square / count + EPSILON)
-
-
-@triton.jit
-def _through_rate(b_sum, b_along, b_rate, b_bias, count):
-    """With y = 2 (x - mean) + B_Z, whose mean is B_Z: the mean of dy = rate * g - y * along, and along."""
-    b_along = b_along * b_rate * b_rate * b_rate / count
-    return b_rate * b_sum / count - b_bias * b_along, b_along
-
-
-@triton.jit
-def _grad_hidden(b_grad, b_shifted, b_rate, b_along, b_grad_mean):
-    """dx = 2 (dy - its mean)."""
-    return 2.0 * (b_rate[None, :] * b_grad - b_shifted * b_along[None, :] - b_grad_mean[None, :])

@@ -28,7 +28,7 @@ GRADIENT_PAIRS = 2**16
 FEWEST_PAIRS = 2048
 """From this many pairs on, a Triton kernel forms the candidates; fewer make too few tiles to fill the GPU."""
 FEWEST_RESIDUAL_PAIRS = 8192
-"""The same for the candidate of the residual unit."""
+"""From this many pairs on, warps share the rows that the residual unit normalises."""
 MOST_LENGTHS = 16
 """With pad="even", at most this many batches of different lengths run in one call of the kernels."""
 L2_CACHE_BYTES = 40 * 2**20
@@ -96,16 +96,6 @@ def row_blocks(form: RowForm, width: int) -> Blocks:
     return Blocks(rows, columns, options | {"num_warps": max(1, rows * columns // 256)})
 
 
-@lru_cache(maxsize=256)
-def sequence_blocks(longest: int, width: int) -> Blocks:
-    """For the kernels that normalise sequences of up to ``longest`` pairs; ``ONE`` where a block holds a whole one."""
-    rows = max(8, 1 << (longest - 1).bit_length())
-    if rows > 64:
-        return Blocks(64, 32, {"ONE": False, "num_warps": 4})
-    columns = min(2048 // rows, max(16, 1 << (width - 1).bit_length()))
-    return Blocks(rows, columns, {"ONE": True, "num_warps": max(1, rows * columns // 512)})
-
-
 @lru_cache(maxsize=4096)
 def switch_blocks(cells: int, features: int, dtype: torch.dtype) -> Blocks | None:
     """For the kernel that forms the candidates too; None where the library's product serves better."""
@@ -131,11 +121,6 @@ def switch_blocks(cells: int, features: int, dtype: torch.dtype) -> Blocks | Non
             "maxnreg": most,
         },
     )
-
-
-def residual_blocks(pairs: int, features: int, dtype: torch.dtype) -> Blocks | None:
-    """For the residual unit's kernel that forms the candidate too; None where the library's product serves better."""
-    return switch_blocks(2 * pairs, features, dtype) if pairs >= FEWEST_RESIDUAL_PAIRS else None
 
 
 SIDE_STREAMS = 3
@@ -229,21 +214,6 @@ PRODUCT_FORMS: dict[int, ProductForm] = {
 """By features (:mod:`riffle.kernels.hopper_backward`)."""
 
 
-class WideForm(NamedTuple):
-    """How the kernels of a wide unit, a product each with what follows it, cut up their work."""
-
-    fewest: int
-    """Pairs from which on they are faster than the library's products and the passes after them."""
-    columns: int = 256
-    """Gates of a tile: 256, or 192 in two parts."""
-
-
-WIDE_FORMS: dict[int, tuple[WideForm, ...]] = {
-    384: (WideForm(fewest=2**12, columns=192), WideForm(fewest=2**14)),
-}
-"""By features, the last one that has its fewest pairs (:mod:`riffle.kernels.hopper_wide`)."""
-
-
 RESIDENT_PAIRS: dict[int, int] = {192: 2**11}
 """By features, pairs up to which consecutive layers of a unit are faster as one launch than as one each
 (:mod:`riffle.kernels.hopper_resident`)."""
@@ -255,9 +225,8 @@ DEPENDENT_LAUNCH = True
 Such a kernel waits (`griddepcontrol.wait`) before it reads or writes anything that another launch writes or reads; the
 wait ends when the launch before has ended and all that it wrote can be seen. Only then does it let the next one begin
 (`griddepcontrol.launch_dependents`), so that two launches back everything has ended. Weights alone are read before the
-wait, by the kernels of ``hopper.py``, ``hopper_wide.py`` and ``hopper_backward.py``: the first layer of a forward pass
-is launched without all this, and ends after the launch that cast the weights; on the way back, `update_backward` runs
-before.
+wait, by the kernels of ``hopper.py`` and ``hopper_backward.py``: the first layer of a forward pass is launched without
+all this, and ends after the launch that cast the weights; on the way back, `update_backward` runs before.
 """
 
 
@@ -290,13 +259,6 @@ def product_form(pairs: int, features: int, dtype: torch.dtype, device: torch.de
     if form is None or pairs < form.fewest or dtype == torch.float32 or not has_warpgroups(device):
         return None
     return form
-
-
-@lru_cache(maxsize=4096)
-def wide_form(pairs: int, features: int, dtype: torch.dtype, device: torch.device) -> WideForm | None:
-    """For products with what follows them in one launch each; None where the library's are faster."""
-    forms = [form for form in WIDE_FORMS.get(features, ()) if form.fewest <= pairs]
-    return forms[-1] if forms and dtype != torch.float32 and has_warpgroups(device) else None
 
 
 def is_resident(pairs: int, features: int, dtype: torch.dtype, device: torch.device) -> bool:

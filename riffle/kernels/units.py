@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from riffle.kernels import launches, layer_backward, layer_plan, residual
-from riffle.kernels.reference import NORMS, Norm
 
 
 @dataclass(frozen=True)
@@ -41,20 +40,6 @@ class UnitKernels:
     """Whether the first weight is two parameters, which each pass copies one below the other; so is its bias."""
 
 
-def _residual(norm: Norm) -> UnitKernels:
-    return UnitKernels(
-        first=4,
-        second=8,
-        keeps_sums=lambda dtype: False,
-        plan_layer=partial(residual.plan_residual_layer, norm=norm),
-        forward_layer=residual.forward_residual_layer,
-        backward_layer=residual.backward_residual_layer,
-        weights=residual.ResidualUnitWeights,
-        gradients=residual.residual_gradients,
-        fills=True,
-    )
-
-
 _GATED = UnitKernels(
     first=6,
     second=4,
@@ -68,6 +53,16 @@ _GATED = UnitKernels(
 KERNELS = {
     "gated": _GATED,
     "swap-gate": replace(_GATED, first=8, plan_layer=partial(layer_plan.plan_layer, gates=4), joined=True),
-    **{f"residual-{norm}": _residual(norm) for norm in NORMS},
+    "residual": UnitKernels(
+        first=4,
+        second=8,
+        keeps_sums=lambda dtype: False,
+        plan_layer=residual.plan_residual_layer,
+        forward_layer=residual.forward_residual_layer,
+        backward_layer=residual.backward_residual_layer,
+        weights=residual.ResidualUnitWeights,
+        gradients=residual.residual_gradients,
+        fills=True,
+    ),
 }
 """The kernels of a unit by its name in :class:`~riffle.kernels.plan.NetworkSpec`."""

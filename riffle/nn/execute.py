@@ -186,7 +186,7 @@ def compute_dtype(x_BND: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x_BND.dtype
 
 
-def run_fused(network: ShuffleExchange, xs_BND: Sequence[Tensor]) -> list[Tensor]:
+def run_fused(network: ShuffleExchange, xs_BND: Sequence[Tensor], recompute: bool | None) -> list[Tensor]:
     """Run a network on batches of any lengths by the fused kernels, all layers of all batches in one operator.
 
     Padded to even lengths there may be many of these, and a kernel takes a few.
@@ -209,7 +209,7 @@ def run_fused(network: ShuffleExchange, xs_BND: Sequence[Tensor]) -> list[Tensor
             dtype=compute_dtype(xs_BND[0]),
             dropout=network.dropout if network.training else 0.0,
             noise=network.noise if network.training else 0.0,
-            recompute=network.recompute,
+            recompute=recompute,
             graphs=network.graphs,
         )
         if len(xs_BND) == 1:

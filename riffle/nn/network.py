@@ -142,6 +142,7 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
         self.benes, self.skips, self.pad = unit_class.benes, unit_class.skips, pad
         self.dropout, self.noise, self.length, self.order, self.backend = dropout, noise, length, order, backend
         self.recompute = recompute
+        self._too_many: int | None = None  # cells from which on kept gates ran out of memory
         self.graphs = GraphCache() if graphs is True else graphs or None
         # Three bits have every kind of layer, so their units are the units of every length.
         layers = self.layers(3 if length is None else bits(length))
@@ -270,22 +271,25 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
         if padding is not None:
             return at_padded_lengths(self.run_batches, xs_BND, self.pad, padding)
         xs_BND = [self.relabel(x_BND) for x_BND in xs_BND]
+        cells = sum(x_BND.shape[0] * x_BND.shape[1] for x_BND in xs_BND)
         ys_BND = None
         while ys_BND is None:
+            too_many = self._too_many is not None and cells >= self._too_many
+            recompute = True if self.recompute is None and too_many else self.recompute
             try:
                 if is_one_operator(self, xs_BND[0]):
-                    ys_BND = run_fused(self, xs_BND)
+                    ys_BND = run_fused(self, xs_BND, recompute)
                 else:
                     ys_BND = at_padded_lengths(self._run_padded, xs_BND, self.pad)
             except torch.OutOfMemoryError:
                 pass  # what the attempt held is freed with the error
             if ys_BND is None and not (self.graphs and self.graphs.reset()):
-                if self.recompute is not None:
+                if recompute is not None:
                     raise torch.OutOfMemoryError(
                         f"out of GPU memory at length {max(x_BND.shape[1] for x_BND in xs_BND)}: choose shorter "
                         "inputs, a smaller batch, or net.overwrite / riffle.parallel.stream"
                     )
-                self.recompute = True  # from now on: kept gates were too much
+                self._too_many = cells
         return [self.relabel(y_BND) for y_BND in ys_BND]
 
     def _run_padded(self, xs_BND: list[Tensor]) -> list[Tensor]:

@@ -361,7 +361,8 @@ class ResidualUnit(PairUnit):
     def __init__(self, features: int, *, norm: Norm = "features", device: Any = None, dtype: Any = None) -> None:
         super().__init__(features, device=device, dtype=dtype)
         factory = {"device": device, "dtype": dtype}
-        self.norm, self.kind, self.pairwise = norm, f"residual-{norm}", norm == "features"
+        self.norm, self.pairwise = norm, norm == "features"
+        self.kind = "residual" if self.pairwise else None  # plain PyTorch normalises sequences
         self.hidden_weight = nn.Parameter(torch.empty(4 * features, 2 * features, **factory))
         self.hidden_bias = nn.Parameter(torch.empty(4 * features, **factory))
         self.candidate_weight = nn.Parameter(torch.empty(2 * features, 4 * features, **factory))

@@ -94,7 +94,6 @@ assert len(compiled) > 8 and not other, (ahead, launched)
 MORE = [
     {"features": 64, "unit": "swap-gate", "noise": 0.1},
     {"features": 12, "blocks": 2, "pad": "even"},
-    {"features": 32, "unit": "residual", "norm": "sequence"},
     {"features": 384, "blocks": 2, "recompute": False},
 ]
 """Networks whose kernels are compiled ahead as well; that they compute the same is tested of the first two."""

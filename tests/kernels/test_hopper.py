@@ -21,14 +21,12 @@ from riffle.kernels.launches import Kept, UnitWeights, Workspace, forward_layer,
 from riffle.kernels.layer_backward import SkipGradient, UnitGradients, backward_layer
 from riffle.kernels.layer_plan import LayerPlan, plan_layer, share_gradients
 from riffle.kernels.plan import plan_network
-from riffle.kernels.reference import NORMS, SwitchWeights
+from riffle.kernels.reference import SwitchWeights
 from riffle.kernels.tuning import (
     LAYER_ROWS,
     PRODUCT_FORMS,
-    WIDE_FORMS,
     LayerForm,
     LayerRow,
-    WideForm,
     layer_form,
     product_form,
 )
@@ -39,7 +37,6 @@ BINS = ((3, 512), (5, 62))
 """Sequences and cells of each: odd numbers of pairs, so that the last tile is not full."""
 FORMS = list(dict.fromkeys((row.features, row.form) for row in LAYER_ROWS))
 """All that the table has."""
-WIDE = [form._replace(fewest=0) for form in WIDE_FORMS[384]]
 
 
 class Layer(NamedTuple):
@@ -114,28 +111,24 @@ Table = Callable[..., None]
 def table(monkeypatch: pytest.MonkeyPatch) -> Iterator[Table]:
     """Sets what the table has, for all numbers of pairs, and few multiprocessors: programs take several tiles."""
     caches = (
-        tuning.find_layer_form, layer_form, product_form, tuning.wide_form, plan_layer, residual.plan_residual_layer,
-        plan_network,
+        tuning.find_layer_form, layer_form, product_form, plan_layer, residual.plan_residual_layer, plan_network,
     )  # fmt: skip
 
     def clear() -> None:
         for cache in caches:
             cache.cache_clear()
 
-    def set_table(
-        layers: list[LayerRow], *, products: bool, wide: WideForm | None = None, multiprocessors: int = 3
-    ) -> None:
+    def set_table(layers: list[LayerRow], *, products: bool, multiprocessors: int = 3) -> None:
         modules = [tuning]
         if WARPGROUPS:
-            from riffle.kernels import hopper, hopper_backward, hopper_wide
+            from riffle.kernels import hopper, hopper_backward
 
-            modules += [hopper, hopper_backward, hopper_wide]
+            modules += [hopper, hopper_backward]
         for module in modules:
             monkeypatch.setattr(module, "multiprocessors", lambda device: multiprocessors)
         forms = {features: form._replace(fewest=0) for features, form in PRODUCT_FORMS.items()} if products else {}
         monkeypatch.setattr(tuning, "LAYER_ROWS", tuple(row._replace(fewest=0) for row in layers))
         monkeypatch.setattr(tuning, "PRODUCT_FORMS", forms)
-        monkeypatch.setattr(tuning, "WIDE_FORMS", {} if wide is None else {384: (wide,)})
         clear()
 
     yield set_table
@@ -179,40 +172,21 @@ def test_a_layer_is_as_exact_as_eager(features: int, form: LayerForm, dtype: tor
 
 @pytest.mark.gpu
 @on_hopper
-@pytest.mark.parametrize(
-    ("features", "form"), [*(form for form in FORMS if form[0] in (48, 96, 192)), (384, WideForm(fewest=0))], ids=str
-)
-def test_dropout_drops_what_the_other_kernels_drop(features: int, form: LayerForm | WideForm, table: Table) -> None:
+@pytest.mark.parametrize(("features", "form"), [form for form in FORMS if form[0] in (48, 96, 192)], ids=str)
+def test_dropout_drops_what_the_other_kernels_drop(features: int, form: LayerForm, table: Table) -> None:
     layer = draw_layer(features, sum(count * length for count, length in BINS), torch.bfloat16, skip=False)
     seed = torch.tensor([12345, 67], device="cuda")
     for swap in (True, False):
         results = []
-        for chosen in (True, False):
-            rows = rows_of(form, features) if chosen and isinstance(form, LayerForm) else []
-            table(rows, products=False, wide=form if chosen and isinstance(form, WideForm) else None)
+        for rows in (rows_of(form, features), []):
+            table(rows, products=False)
             plan = plan_of(layer, BINS, shuffle=1, keep=False, rate=0.25, swap=swap)
-            assert chosen == (plan.layer_forward is not None or plan.wide_forward is not None)
+            assert bool(rows) == (plan.layer_forward is not None)
             results.append(run(plan, layer, seed=seed))
         ours, theirs = results
         assert 0.2 < (ours == 0).float().mean() < 0.3
         assert torch.equal(ours == 0, theirs == 0)
         torch.testing.assert_close(ours, theirs, rtol=0, atol=0.03)
-
-
-@pytest.mark.gpu
-@on_hopper
-@pytest.mark.parametrize("form", WIDE, ids=str)
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-def test_a_wide_layer_is_as_exact_as_eager(form: WideForm, dtype: torch.dtype, table: Table) -> None:
-    table([], products=False, wide=form)
-    for shuffle, skip, bins in ((1, False, BINS), (-1, True, BINS), (0, False, ((3, 64),))):
-        layer = draw_layer(384, sum(count * length for count, length in bins), dtype, skip=skip)
-        plan = plan_of(layer, bins, shuffle=shuffle, keep=False)
-        assert plan.wide_forward is not None
-        actual = run(plan, layer)
-        exact, eager = (layer.expected(kind, bins, shuffle)[0] for kind in (torch.float64, dtype))
-        assert_as_accurate(f"{shuffle} {skip} {bins}", actual, eager, exact)
-        assert (actual.double() - exact).abs().max() <= 2 * (eager.double() - exact).abs().max()
 
 
 # Backward
@@ -423,8 +397,7 @@ def test_half_blocks_as_launches(shape: tuple[int, int], blocks: int, table: Tab
     ("features", "shapes", "unit"),
     [
         *((features, [(4, 1024)], {"recompute": again}) for features in (96, 192) for again in (False, True)),
-        *((192, [(64, 64), (64, 32), (64, 16), (64, 8)], {"unit": "residual", "norm": norm}) for norm in NORMS),
-        *((192, [(16, 1024)], {"unit": "residual", "norm": norm}) for norm in NORMS),
+        *((192, shapes, {"unit": "residual"}) for shapes in ([(64, 64), (64, 32), (64, 16), (64, 8)], [(16, 1024)])),
     ],
     ids=str,
 )

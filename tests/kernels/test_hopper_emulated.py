@@ -20,31 +20,29 @@ if TRITON_VERSION < (3, 6):
 
 from kernels.gluon_emulator import Deadlock, Descriptor, Emulated, Pointer
 from kernels.test_fused import shuffled
-from kernels.test_hopper import FORMS, WIDE
+from kernels.test_hopper import FORMS
 from riffle import ShuffleExchange
 from riffle.kernels import (
     gated_switch,
     hopper,
     hopper_backward,
     hopper_resident,
-    hopper_wide,
     layer_backward,
     layer_plan,
 )
 from riffle.kernels.descriptors import DescriptorLaunch
 from riffle.kernels.launches import Launch
 from riffle.kernels.plan import plan_network
-from riffle.kernels.tuning import PRODUCT_FORMS, LayerForm, LayerRow, ProductForm, WideForm
+from riffle.kernels.tuning import PRODUCT_FORMS, LayerForm, LayerRow, ProductForm
 
 DTYPE, CPU = torch.bfloat16, torch.device("cpu")
-KERNELS = {module: Emulated(gated_switch, module) for module in (hopper, hopper_backward, hopper_wide)}
-KERNELS[hopper_resident] = Emulated(gated_switch, hopper_wide, hopper_resident)
+KERNELS = {module: Emulated(gated_switch, module) for module in (hopper, hopper_backward, hopper_resident)}
 
 
 @pytest.fixture(autouse=True)
 def _multiprocessors(monkeypatch: pytest.MonkeyPatch) -> None:
     """So few that programs take several tiles."""
-    for module in (hopper, hopper_backward, hopper_wide, tuning):
+    for module in (hopper, hopper_backward, tuning):
         monkeypatch.setattr(module, "multiprocessors", lambda device: 13)
 
 
@@ -66,9 +64,7 @@ def run(launch: DescriptorLaunch, *tensors: Tensor | None) -> None:
     KERNELS[launch.kernels].run(launch.kernel, launch.grid[0], *arguments, together=together)
 
 
-def forward(
-    form: LayerForm | WideForm, features: int, bins: tuple[tuple[int, int], ...], **flags: Any
-) -> tuple[Any, ...]:
+def forward(form: LayerForm, features: int, bins: tuple[tuple[int, int], ...], **flags: Any) -> tuple[Any, ...]:
     """What the kernels make, and the definition in float64."""
     torch.manual_seed(0)
     pair, cells = 2 * features, sum(count * length for count, length in bins)
@@ -84,22 +80,11 @@ def forward(
     out_CD = torch.full_like(x_CD, float("nan"))
     skip = skip_CD if flags["SKIP"] else None
     seed = torch.zeros(2, dtype=torch.int64)
-    if isinstance(form, LayerForm):
-        launch = hopper.layer_launch(form, *shape, groups, DTYPE, PDL=False, **flags)
-        run(
-            launch, gates, gates, candidates, kept, kept, x_CD, gates_bias, candidates_bias, x_CD, skip,
-            scale_D if flags["SKIP"] else None, out_CD, seed,
-        )  # fmt: skip
-    else:
-        read = x_CD if skip is None else (x_CD + scale_D * skip).to(DTYPE)
-        products, update = (torch.full((pairs, width * pair), float("nan"), dtype=DTYPE) for width in (2, 3))
-        run(hopper_wide.gates_launch(form, *shape, DTYPE, pdl=False), read, gates, read, products, update, gates_bias)
-        assert update[:, : 2 * pair].isnan().all(), "reset gates stay where they are"
-        around = {name: value for name, value in flags.items() if name not in ("SKIP", "KEEP")}
-        run(
-            hopper_wide.candidates_launch(*shape, groups, DTYPE, PDL=False, **around), products, candidates,
-            candidates, update, update, x_CD, x_CD, gates_bias, candidates_bias, out_CD, seed,
-        )  # fmt: skip
+    launch = hopper.layer_launch(form, *shape, groups, DTYPE, PDL=False, **flags)
+    run(
+        launch, gates, gates, candidates, kept, kept, x_CD, gates_bias, candidates_bias, x_CD, skip,
+        scale_D if flags["SKIP"] else None, out_CD, seed,
+    )  # fmt: skip
     weights = SwitchWeights(*(tensor.double() for tensor in (gates, gates_bias, candidates, candidates_bias)))
     added = (skip_CD.double() * scale_D.double()).view(pairs, pair) if flags["SKIP"] else None
     y_PE = reference.gated_switch(x_CD.double().view(pairs, pair), weights, added, swap=flags["SWAP"])
@@ -175,15 +160,6 @@ def test_product_backward(features: int, form: ProductForm) -> None:
         for name, actual, exact in backward(form, features, 64 * 9 + 37, **names):
             error = (actual.double() - exact).norm() / exact.norm()
             assert error < 0.008, (name, names)
-
-
-@pytest.mark.parametrize("form", WIDE, ids=str)
-def test_wide_forward(form: WideForm) -> None:
-    """In two launches; two lengths, an odd number of pairs, several tiles a program."""
-    for shuffle, skip, dropout, swap in ((-1, True, True, False), (1, False, False, True), (0, False, False, True)):
-        flags = {"SHUFFLE": shuffle, "SKIP": skip, "KEEP": False, "DROPOUT": dropout, "SWAP": swap}
-        actual, exact, _, _ = forward(form, 384, ((3, 384), (2, 70), (1, 2)), **flags)
-        assert (actual - exact).abs().max() < 0.05
 
 
 def resident(

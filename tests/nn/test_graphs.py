@@ -255,10 +255,10 @@ def test_out_of_memory_graphs_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
         expected = theirs(x_BND)
         original = execute.run_fused
 
-        def short_of_memory(net: ShuffleExchange, xs_BND: list[Tensor]) -> list[Tensor]:
+        def short_of_memory(net: ShuffleExchange, xs_BND: list[Tensor], recompute: bool | None) -> list[Tensor]:
             if net.graphs._passes:
                 raise torch.OutOfMemoryError("CUDA out of memory.")
-            return original(net, xs_BND)
+            return original(net, xs_BND, recompute)
 
         monkeypatch.setattr(network, "run_fused", short_of_memory)
         torch.testing.assert_close(ours(x_BND), expected, rtol=0, atol=1e-6)
@@ -268,16 +268,21 @@ def test_out_of_memory_kept_gates_give_way(monkeypatch: pytest.MonkeyPatch) -> N
     ours, theirs = make()
     original = execute.run_fused
 
-    def short_of_memory(net: ShuffleExchange, xs_BND: list[Tensor]) -> list[Tensor]:
-        if not net.recompute:
+    tried = []
+
+    def short_of_memory(net: ShuffleExchange, xs_BND: list[Tensor], recompute: bool | None) -> list[Tensor]:
+        tried.append(recompute)
+        if not recompute:
             raise torch.OutOfMemoryError("CUDA out of memory.")
-        return original(net, xs_BND)
+        return original(net, xs_BND, recompute)
 
     x_BND = cells()
     expected = theirs(x_BND)
     monkeypatch.setattr(network, "run_fused", short_of_memory)
-    torch.testing.assert_close(ours(x_BND), expected, rtol=0, atol=1e-6)
-    assert ours.recompute
+    for _ in range(2):
+        torch.testing.assert_close(ours(x_BND), expected, rtol=0, atol=1e-6)
+    assert tried == [None, True, True], "what did not fit is not tried again"
+    assert ours.recompute is None
     ours.recompute = False
     with pytest.raises(torch.OutOfMemoryError, match="out of GPU memory at length 2: choose shorter inputs"):
         ours(x_BND)
