@@ -13,7 +13,7 @@ cells will read (as Le Paine et al., 2016, generate from a WaveNet).
 # H = half blocks, K = distances, R = 2**K cells that a half block keeps
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,95 +21,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from riffle.kernels.reference import gelu, mix
+from riffle.nn.causal_switch import CAUSAL_UNITS, CausalUnit
 from riffle.nn.execute import regularise, walk
 from riffle.nn.hub import HubMixin
 from riffle.nn.lengths import check_cells, check_device, checked_lengths, lengths_of_mask, masked
-from riffle.nn.switch import GATE_BIAS, GateLinear, PairUnit, check_arguments
+from riffle.nn.switch import check_arguments
 from riffle.shuffle import SHARINGS, CausalLayer, Sharing, bits, causal_schedule
-
-
-class CausalUnit(PairUnit):
-    """A unit that maps a pair of cells, the earlier one first, to what the later one becomes."""
-
-    bounded = False
-    """Whether cells stay in [-1, 1] where the input does."""
-
-    def forward(self, s_BNE: Tensor, skip_BNE: Tensor | None = None) -> Tensor:
-        """The later cells, ``[B, N, D]``; ``skip_BNE`` is added, scaled, to what gates and candidates read."""
-        if skip_BNE is not None:
-            assert self.skip_scale is not None, "this unit was built without a skip connection"
-            skip_BNE = skip_BNE * self.skip_scale.repeat(2)
-        return self.pairs(s_BNE, skip_BNE)
-
-
-class CausalSwitchUnit(CausalUnit):
-    r"""The later half of a :class:`~riffle.nn.switch.SwitchUnit`.
-
-    .. math::
-        \begin{aligned}
-            r &= \sigma(W_r s + B_r), \qquad c = \tanh(W_c (r \odot s) + B_c), \qquad u = \sigma(W_u s + B_u) \\
-            s_o &= u \odot \mathrm{swapHalf}(s)^2 + (1 - u) \odot c
-        \end{aligned}
-
-    where :math:`s` is the pair and :math:`\mathrm{swapHalf}(s)^2` the first half of the later cell beside the second of
-    the earlier one.
-    """
-
-    bounded = True
-
-    def __init__(self, features: int, *, skip: bool = False, device: Any = None, dtype: Any = None) -> None:
-        super().__init__(features, skip=skip, device=device, dtype=dtype)
-        self.gates = GateLinear(2 * features, 3 * features, device=device, dtype=dtype)
-        self.candidate = GateLinear(2 * features, features, device=device, dtype=dtype)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Glorot uniform for each matrix by itself, gate biases at 0.5, the candidate's at 0."""
-        super().reset_parameters()
-        reset, update = self.gates.weight.split((2 * self.features, self.features))
-        for matrix in (reset, update, self.candidate.weight):
-            nn.init.xavier_uniform_(matrix)
-        nn.init.constant_(self.gates.bias, GATE_BIAS)
-        nn.init.zeros_(self.candidate.bias)
-
-    def pairs(self, s_PE: Tensor, skip_PE: Tensor | None) -> Tensor:
-        read_PE = s_PE if skip_PE is None else s_PE + skip_PE
-        reset_PE, update_PD = self.gates(read_PE).split((2 * self.features, self.features), dim=-1)
-        candidate_PD = self.candidate(reset_PE.sigmoid() * read_PE).tanh()
-        _, earlier_second, later_first, _ = s_PE.chunk(4, dim=-1)
-        return mix(update_PD.sigmoid(), torch.cat((later_first, earlier_second), -1), candidate_PD)
-
-
-class CausalResidualUnit(CausalUnit):
-    r"""A residual unit that normalises first: :math:`s_o = s^2 + W\,\mathrm{GELU}(Z\,\mathrm{LayerNorm}(s) + B_Z) + B`.
-
-    It has three times as many hidden features as a cell, and starts as the identity.
-    """
-
-    skips = False
-
-    def __init__(self, features: int, *, device: Any = None, dtype: Any = None) -> None:
-        super().__init__(features, device=device, dtype=dtype)
-        self.hidden = nn.Linear(2 * features, 3 * features, device=device, dtype=dtype)
-        self.candidate = nn.Linear(3 * features, features, device=device, dtype=dtype)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Glorot uniform for Z, zeros for the rest."""
-        super().reset_parameters()
-        nn.init.xavier_uniform_(self.hidden.weight)
-        for zeros in (self.hidden.bias, self.candidate.weight, self.candidate.bias):
-            nn.init.zeros_(zeros)
-
-    def pairs(self, s_PE: Tensor, skip_PE: Tensor | None) -> Tensor:
-        assert skip_PE is None, "this unit has no skip connection"
-        active = gelu(self.hidden(F.layer_norm(s_PE, s_PE.shape[-1:])))
-        return s_PE[..., self.features :] + self.candidate(active).to(s_PE.dtype)
-
-
-CAUSAL_UNITS: dict[str, type[CausalUnit]] = {"gated": CausalSwitchUnit, "residual": CausalResidualUnit}
-"""The units that a causal network can be built of, by name."""
 
 
 @dataclass
@@ -158,7 +75,7 @@ class CausalShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"
         blocks: Blocks, see :func:`riffle.shuffle.causal_schedule`.
         sharing: "block": one unit per half block; "minimal": the first and the last layer of a block have units of
             their own; "full": all blocks share; "none": a unit per distance.
-        unit: "gated", the later half of the paper's switch, or "residual", see :data:`CAUSAL_UNITS`.
+        unit: "gated", the later half of the paper's switch, or "residual", :mod:`riffle.nn.causal_switch`.
         dropout: Rate of dropout on a layer's output in training, divided by :math:`k`.
         length: With ``sharing="none"``, the length up to which each distance has a unit of its own; larger distances
             of longer inputs share that of the last.
@@ -240,28 +157,29 @@ class CausalShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"
             if lengths is not None:
                 raise ValueError("lengths and key_padding_mask say the same: give one of them")
             lengths = lengths_of_mask(key_padding_mask, (x_BND.shape[0], x_BND.shape[1]))
+        layers = self.layers(bits(x_BND.shape[1]))
         if lengths is None:
-            return self._run(x_BND, self.layers(bits(x_BND.shape[1])))
+            return self._run(x_BND, layers)
         inside_BN = _inside(x_BND, lengths)
-        x_BND = masked(inside_BN, x_BND)
-        return masked(inside_BN, self._run(x_BND, self.layers(bits(x_BND.shape[1]))))
+        return masked(inside_BN, self._run(masked(inside_BN, x_BND), layers))
 
-    def _run(self, x_BND: Tensor, layers: Sequence[CausalLayer], kept: list[Tensor] | None = None) -> Tensor:
-        """All layers on whole sequences; ``kept`` takes the input of each."""
+    def _run(
+        self, x_BND: Tensor, layers: Sequence[CausalLayer], keep: Callable[[int, Tensor], None] | None = None
+    ) -> Tensor:
+        """All layers on whole sequences; ``keep`` is given the number of each and its input."""
         cells = x_BND.shape[1]
         dropout = self.dropout / bits(cells) if self.training else 0.0
 
         def run_layer(index: int, layer: CausalLayer, x_BND: Tensor, skip_BND: Tensor | None) -> tuple[Tensor, Tensor]:
             distance = 2**layer.bit
-            if kept is not None:
-                kept.append(x_BND)
+            if keep is not None:
+                keep(index, x_BND)
                 if distance >= cells:
                     return x_BND, x_BND
-            s_BNE, skip_BNE = (
-                None if y_BND is None else torch.cat((y_BND[:, : cells - distance], y_BND[:, distance:]), -1)
-                for y_BND in (x_BND, skip_BND)
-            )
+            s_BNE, skip_BNE = (None if y_BND is None else _pairs(y_BND, distance) for y_BND in (x_BND, skip_BND))
             y_BND = regularise(self[layer.unit](s_BNE, skip_BNE), dropout, 0.0)
+            if torch.compiler.is_exporting():
+                return torch.where(torch.arange(cells, device=x_BND.device)[:, None] >= distance, y_BND, x_BND), x_BND
             return torch.cat((x_BND[:, :distance], y_BND), 1), x_BND
 
         return walk(layers, x_BND, run_layer)
@@ -297,20 +215,19 @@ class CausalShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"
         cache = self.start(batch, length=2 ** (bits(cells + 1) + 1) if length is None else length)
         cache.length, cache.cells = length, max(sizes, default=0)
         cache.positions += torch.tensor(sizes, device=x_BND.device)
-        inside_BN = _inside(x_BND, sizes)
+        inside_BN, last_B1 = _inside(x_BND, sizes), cache.positions[:, None] - 1
         k = bits(cache.inputs.shape[2])
         layers = self.layers(k)
-        kept: list[Tensor] = []
-        y_BND = masked(inside_BN, self._run(masked(inside_BN, x_BND), layers, kept))
-        for index, (layer, input_BND) in enumerate(zip(layers, kept, strict=True)):
-            distance = 2**layer.bit
-            # The last cell of a row that is kept at each place, if there is one.
-            places = torch.arange(min(distance, cells), device=x_BND.device)
-            last_B1 = cache.positions[:, None] - 1
-            cell_BN = (last_B1 - (last_B1 - places) % distance).clamp(min=0)
+
+        def keep(index: int, input_BND: Tensor) -> None:
+            distance = 2 ** layers[index].bit
+            # The last cell of a row that belongs at each place, if there is one.
+            place_N = torch.arange(min(distance, cells), device=x_BND.device)
+            cell_BN = (last_B1 - (last_B1 - place_N) % distance).clamp(min=0)
             kept_BND = input_BND.gather(1, cell_BN[..., None].expand(-1, -1, self.features))
-            cache.inputs[index // k, :, distance : distance + len(places)] = kept_BND
-        return y_BND, cache
+            cache.inputs[index // k, :, distance : distance + len(place_N)] = kept_BND
+
+        return masked(inside_BN, self._run(masked(inside_BN, x_BND), layers, keep)), cache
 
     @torch.no_grad()
     def step(self, x_BD: Tensor, cache: CausalCache | None = None) -> tuple[Tensor, CausalCache]:
@@ -363,6 +280,16 @@ class CausalShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"
     def __getitem__(self, name: str) -> CausalUnit:
         """The unit of a name in the schedule."""
         return self.units[name]  # type: ignore[return-value]
+
+
+def _pairs(x_BND: Tensor, distance: int) -> Tensor:
+    """Every cell that has one so far before it, beside that one; in a program for export all cells.
+
+    A program cannot have the length 2**k + 1 if it cuts off 2**k cells: torch takes a size of 1 to be fixed.
+    """
+    if torch.compiler.is_exporting():
+        return torch.cat((F.pad(x_BND, (0, 0, distance, -distance)), x_BND), -1)
+    return torch.cat((x_BND[:, : x_BND.shape[1] - distance], x_BND[:, distance:]), -1)
 
 
 def _inside(x_BND: Tensor, lengths: Tensor | Sequence[int]) -> Tensor:
