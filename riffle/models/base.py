@@ -102,3 +102,5 @@ def check_symbols(batches: Sequence[Tensor]) -> None:
             raise ValueError(f"the input must be [batch, length] symbols, got shape {tuple(symbols_BN.shape)}")
         if symbols_BN.shape[1] < 1:
             raise ValueError("the input has no symbols: its length must be at least 1")
+        if symbols_BN.is_floating_point() or symbols_BN.is_complex() or symbols_BN.dtype == torch.bool:
+            raise ValueError(f"symbols must be integers, got {symbols_BN.dtype}")

@@ -19,8 +19,9 @@ from torch.nn import functional as F
 
 from riffle.models.base import CellModel, check_symbols
 from riffle.nn.hub import HubMixin
-from riffle.nn.lengths import checked_lengths, concatenate, is_before, lengths_of_mask, masked, pad_to, split
+from riffle.nn.lengths import can_enter, checked_lengths, concatenate, is_before, lengths_of_mask, masked, pad_to, split
 from riffle.nn.network import ShuffleExchange
+from riffle.nn.switch import check_sizes
 from riffle.shuffle import padded_length
 from riffle.tasks.task import BLANK
 
@@ -78,8 +79,12 @@ class Encoder(CellModel, HubMixin, license="mit", tags=["neural-shuffle-exchange
         super().__init__()
         if (symbols is None) == (inputs is None):
             raise ValueError("give one of symbols=, the size of the alphabet, and inputs=, the features of an input")
+        sizes = {"symbols": symbols, "inputs": inputs, "outputs": outputs}
+        check_sizes(**{what: size for what, size in sizes.items() if size is not None})
         if blank is not None and symbols is None:
             raise ValueError("blank= names one of the symbols, and these are inputs of numbers")
+        if blank is not None and blank not in range(symbols or 0):
+            raise ValueError(f"blank must be a symbol below {symbols}, got {blank!r}")
         if pool is not None and pool not in get_args(Pool):
             raise ValueError(f"unknown pool {pool!r}; choose one of {', '.join(get_args(Pool))}, or None")
         factory = {"device": device, "dtype": dtype}
@@ -146,6 +151,10 @@ class Encoder(CellModel, HubMixin, license="mit", tags=["neural-shuffle-exchange
         elif x_BN.dim() != 3 or x_BN.shape[2] != self.embedding.in_features:
             shape = tuple(x_BN.shape)
             raise ValueError(f"the input must be [batch, length, {self.embedding.in_features}], got shape {shape}")
+        elif not can_enter(x_BN, self.embedding.weight.dtype):
+            raise ValueError(
+                f"the input is {x_BN.dtype}, the model {self.embedding.weight.dtype}: convert one by .to()"
+            )
 
     def cells(self) -> Tensor:
         """The cell of every symbol, ``[V, D]``; the tanh of this table costs less than that of all positions."""
@@ -275,8 +284,8 @@ class Standardise(nn.Module):
 def look_up(table_VD: Tensor, symbols_R: Tensor) -> Tensor:
     """The rows of a table; a small one is multiplied in training, since an embedding's gradient sorts the symbols."""
     if table_VD.requires_grad and table_VD.shape[0] <= SMALL_TABLE:
-        return F.one_hot(symbols_R, table_VD.shape[0]).to(table_VD.dtype) @ table_VD
-    return F.embedding(symbols_R, table_VD)
+        return F.one_hot(symbols_R.long(), table_VD.shape[0]).to(table_VD.dtype) @ table_VD
+    return F.embedding(symbols_R.long(), table_VD)
 
 
 @torch.no_grad()

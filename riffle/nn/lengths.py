@@ -74,11 +74,11 @@ def packed_at_own_padded_length(
 ) -> Tensor:
     """The same for rows that lie one after the other: ``cu_seqlens`` has where each begins, and the number of cells."""
     ends = cu_seqlens.tolist() if isinstance(cu_seqlens, Tensor) else list(cu_seqlens)
-    cells = x_CD.shape[0]
-    if x_CD.dim() != 2 or ends[:1] != [0] or ends[-1:] != [cells] or ends != sorted(ends):
+    cells, whole = x_CD.shape[0], all(isinstance(end, int) for end in ends)
+    if x_CD.dim() != 2 or not whole or ends[:1] != [0] or ends[-1:] != [cells] or ends != sorted(ends):
         raise ValueError(
-            f"packed rows are [cells, features] with cu_seqlens that rise from 0 to the {cells} cells, got cells of "
-            f"shape {list(x_CD.shape)} and cu_seqlens {ends[:2]} ... {ends[-2:]}"
+            f"packed rows are [cells, features] with whole cu_seqlens that rise from 0 to the {cells} cells, got "
+            f"{list(x_CD.shape)} and cu_seqlens {ends[:2]} ... {ends[-2:]}"
         )
     sizes = [end - start for start, end in pairwise(ends)]
     return _at_own_padded_length(run, x_CD, ends[:-1], sizes, pad, padding_D)
@@ -157,9 +157,13 @@ def check_cells(x_BND: Tensor, features: int, dtype: torch.dtype) -> None:
         raise ValueError("the input has no cells: its length must be at least 1")
     if not dtype.is_floating_point:
         raise ValueError(f"the network is {dtype}, and its layers are of real numbers: convert it by .to(...)")
-    casts = x_BND.is_floating_point() and x_BND.dtype != dtype and torch.is_autocast_enabled(x_BND.device.type)
-    if x_BND.dtype != dtype and not casts:
+    if not can_enter(x_BND, dtype):
         raise ValueError(f"the input is {x_BND.dtype}, the network {dtype}: convert one with .to(...)")
+
+
+def can_enter(x: Tensor, dtype: torch.dtype) -> bool:
+    """Whether weights of a dtype take such an input: of their own dtype, or of another that autocast converts."""
+    return x.dtype == dtype or (x.is_floating_point() and torch.is_autocast_enabled(x.device.type))
 
 
 def check_device(x_BND: Tensor, device: torch.device) -> None:
@@ -203,6 +207,8 @@ def collate(rows: Sequence[Sequence[Any]], ignored: int = -100) -> list[Any]:
             [7, 0]]), tensor([[   1,    0],
             [   1, -100]]), [2, 1]]
     """
+    if not rows or not all(isinstance(row, (tuple, list)) and len(row) == len(rows[0]) for row in rows):
+        raise ValueError("each row must be a tuple, alike in number: (inputs,), or the inputs and what belongs to them")
     columns = [[torch.as_tensor(value) for value in column] for column in zip(*rows, strict=True)]
     batch = []
     for number, column in enumerate(columns):

@@ -222,6 +222,12 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
             )
         if x_BND.is_nested:
             nested: Any = x_BND  # has methods of its own
+            given = any(rows is not None for rows in (lengths, key_padding_mask, cu_seqlens))
+            if x_BND.layout != torch.jagged or nested.lengths() is not None or given:
+                raise ValueError(
+                    "nested cells are taken with layout=torch.jagged, without gaps (.contiguous()) and with no other "
+                    "lengths than their own"
+                )
             y_CD = self(nested.values(), cu_seqlens=nested.offsets(), padding=padding)
             return torch.nested.nested_tensor_from_jagged(y_CD, nested.offsets())
         if leaves_compiler(self, x_BND):

@@ -44,13 +44,10 @@ def check_arguments(
     features: Any, blocks: Any, length: Any = None, dropout: Any = 0.0, noise: Any = 0.0, dtype: Any = None
 ) -> None:
     """Refuse the sizes, rates and dtypes of which no network can be made."""
-    for what, number in {"features": features, "blocks": blocks, "length": length}.items():
-        if not isinstance(number, Integral) and (what, number) != ("length", None):
-            raise ValueError(f"{what} must be a whole number, got {number!r}")
+    if not isinstance(features, Integral):
+        raise ValueError(f"features must be a whole number, got {features!r}")
     _check_even(features)
-    for what, number in {"blocks": blocks, "length": 1 if length is None else length}.items():
-        if number < 1:
-            raise ValueError(f"{what} must be at least 1, got {number}")
+    check_sizes(blocks=blocks, length=1 if length is None else length)
     rates = isinstance(dropout, Real) and isinstance(noise, Real)
     if not (rates and 0 <= dropout < 1 and 0 <= noise < math.inf):
         raise ValueError(f"dropout must lie in [0, 1) and noise be at least 0, finite, got {dropout} and {noise}")
@@ -58,7 +55,16 @@ def check_arguments(
         raise ValueError(f"dtype must be one of real numbers, such as torch.float32, got {dtype!r}")
 
 
-def _check_even(features: int) -> None:
+def check_sizes(**sizes: Any) -> None:
+    """Refuse sizes that are no whole numbers of at least 1."""
+    for what, size in sizes.items():
+        if not isinstance(size, Integral) or isinstance(size, bool):
+            raise ValueError(f"{what} must be a whole number, got {size!r}")
+        if size < 1:
+            raise ValueError(f"{what} must be at least 1, got {size}")
+
+
+def _check_even(features: Any) -> None:
     if features < 2 or features % 2:
         raise ValueError(f"features must be even, since swapHalf exchanges half of them, got {features}")
 

@@ -70,6 +70,9 @@ def test_inputs_of_any_scale(scale: float, offset: float) -> None:
         ({}, "give one of symbols=, the size of the alphabet, and inputs="),
         ({"symbols": 7, "inputs": 3}, "give one of symbols="),
         ({"inputs": 3, "blank": 0}, "blank= names one of the symbols"),
+        *(({"symbols": 7, "blank": blank}, f"blank must be a symbol below 7, got {blank}") for blank in (7, -1)),
+        *(({what: size}, f"{what} must be .*got {size}") for what in ("symbols", "inputs") for size in (0, 2.5)),
+        ({"symbols": 7, "outputs": -1}, "outputs must be at least 1, got -1"),
         ({"inputs": 3, "pool": "max"}, "unknown pool 'max'; choose one of first, mean, attention, or None"),
     ],
 )
@@ -83,6 +86,13 @@ def test_wrong_inputs() -> None:
         Encoder(8, inputs=3)(torch.zeros(2, 5))
     with pytest.raises(ValueError, match=r"lengths must lie in 0\.\.5"):
         Encoder(8, inputs=3)(torch.zeros(2, 5, 3), [6, 1])
+    with pytest.raises(ValueError, match=r"the input is torch\.float64, the model torch\.float32"):
+        Encoder(8, inputs=3)(torch.zeros(2, 5, 3, dtype=torch.float64))
+    with pytest.raises(ValueError, match=r"symbols must be integers, got torch\.float32"):
+        Encoder(8, symbols=3)(torch.zeros(2, 5))
+    for rows in ([], [torch.zeros(3, 8), torch.zeros(4, 8)], [(torch.zeros(3), 1), (torch.zeros(3),)]):
+        with pytest.raises(ValueError, match="each row must be a tuple, alike in number"):
+            collate(rows)
     with pytest.raises(ValueError, match="give one of them"):
         Encoder(8, inputs=3)(torch.zeros(1, 5, 3), [5], torch.zeros(1, 5, dtype=torch.bool))
 

@@ -84,9 +84,14 @@ def test_packed_rows_are_padded_rows(pad: str) -> None:
 
 def test_packed_rows_that_are_refused() -> None:
     net, x_CD = ShuffleExchange(4), cells(6, 4)
-    for ends in ([0, 5], [1, 6], [0, 4, 2, 6], []):
+    for ends in ([0, 5], [1, 6], [0, 4, 2, 6], [], [0, 3.0, 6], torch.tensor([0.0, 6.0])):
         with pytest.raises(ValueError, match="cu_seqlens that rise from 0 to the 6 cells"):
             net(x_CD, cu_seqlens=ends)
+    gaps = torch.nested.narrow(cells(2, 6, 4), 1, torch.zeros(2), torch.tensor([3, 2]), layout=torch.jagged)
+    whole = torch.nested.nested_tensor_from_jagged(x_CD, torch.tensor([0, 4, 6]))
+    for nested, lengths in ((gaps, None), (whole, [4, 2])):
+        with pytest.raises(ValueError, match=r"without gaps .* and with no other lengths than their own"):
+            net(nested, lengths)
     packed = nn.utils.rnn.pack_sequence([cells(3, 4), cells(2, 4)])
     with pytest.raises(ValueError, match=r"give \*torch.nn.utils.rnn.pad_packed_sequence\(x, batch_first=True\)"):
         net(packed)
