@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from riffle.tasks.rows import columns, crop, row_lengths, take
+from riffle.tasks.rows import columns, crop, rand, randint, row_lengths, take
 from riffle.tasks.sequences import PairTask
 from riffle.tasks.task import BLANK, SymbolTask, trim
 
@@ -63,7 +63,8 @@ class Induction(SymbolTask):
 class Recall(PairTask):
     """Give at every key of key, value pairs the value that it had last; a blank at values and at new keys.
 
-    This is multi-query associative recall (Arora et al., 2024) in which every key of a pair is also asked for.
+    This is multi-query associative recall (Arora et al., 2024) in which every key of a pair is also asked for. A row
+    has a quarter as many keys as pairs, so that most come again, after as long as they can in long rows.
     """
 
     name = "recall"
@@ -71,6 +72,14 @@ class Recall(PairTask):
     example = ("3:9", "5:2", "3:4", "5:1")
     symbols: int = 65
     classes: int = 65
+
+    def draw(self, lengths_B: Tensor, width: int, *, generator: torch.Generator) -> Tensor:
+        shape, filled_B = (len(lengths_B), (width + 1) // 2), self.filled(lengths_B)
+        keys_B1 = (filled_B // 8).clamp(1, self.symbols - 1)[:, None]
+        first_B1 = randint(0, self.symbols - 1, (len(lengths_B), 1), generator)
+        keys_BP = (first_B1 + (rand(shape, generator) * keys_B1).long()) % (self.symbols - 1) + 1
+        values_BP = randint(1, self.symbols, shape, generator)
+        return crop(torch.stack([keys_BP, values_BP], dim=2).flatten(1)[:, :width], filled_B)
 
     def answer(self, inputs_BN: Tensor) -> Tensor:
         key_BN = (columns(inputs_BN) % 2 == 0) & (inputs_BN != BLANK)
