@@ -50,32 +50,33 @@ def default(task: str) -> RunConfig:
     Half of the examples are structured, a third or less is shorter than its bin, and one bin is wider than any input.
     Of the averaged weights the best at, below and beyond the trained length are kept.
 
-    Three blocks, Muon and a rate that falls at the end learn what has to be ordered, matched or looked up. Where
-    symbols only move by a distance that has to be found (``Task.moves``), and for sums (``Task.carries``), two blocks
-    and AdamW at a high, constant rate are right between powers of two sooner; a third of what moves starts at a random
-    cell, and many inputs are a little longer than a power of two. Where an answer is longer than its input
-    (``Task.reach``), some are cropped. ``Task.settings`` are what a task sets otherwise.
+    Three blocks and Muon learn what has to be ordered, matched or looked up, and what moves; a tenth or two of the
+    inputs start at a random cell or are a little longer than a power of two. The rate falls at the end, but not where
+    symbols only move by a distance that has to be found (``Task.moves``): that costs lengths beyond the trained ones.
+    Sums (``Task.carries``) are right between powers of two sooner, and by more seeds, with two blocks and AdamW at a
+    high, constant rate. Where an answer is longer than its input (``Task.reach``), some are cropped. ``Task.settings``
+    are what a task sets otherwise.
     """
     about = get_task(task)
-    model = ModelConfig(features=128, blocks=2)
+    model = ModelConfig(features=128, blocks=3)
     data = DataConfig(
-        bins=(8, 16, 32, 64, 128), longest=64, batch=32, structure=0.5, full=0.3, shorter=0.3, cropped=0.3
-    )
+        bins=(8, 16, 32, 64, 128), longest=64, batch=32, structure=0.5, full=0.25, shorter=0.25, above=0.15,
+        offset=0.15, cropped=0.3,
+    )  # fmt: skip
     train = TrainConfig(
-        steps=8_000 if about.carries else 6_000,
-        learning_rate=0.01,
-        schedule="constant",
+        steps=12_000,
+        optimizer="muon",
+        learning_rate=0.005,
+        schedule="constant" if about.moves else "stable-decay",
         weight_decay=0.1,
         average=0.999,
         keep="best",
         evaluate_lengths=(64, 51, 205, 282, 512, 614, 1024),
     )
-    if about.moves:
-        data = replace(data, full=0.2, shorter=0.2, above=0.3, offset=0.3)
-    elif not about.carries:
-        model = replace(model, blocks=3)
-        data = replace(data, full=0.25, shorter=0.25, above=0.15, offset=0.15)
-        train = replace(train, steps=12_000, optimizer="muon", learning_rate=0.005, schedule="stable-decay")
+    if about.carries:
+        model = replace(model, blocks=2)
+        data = replace(data, full=0.3, shorter=0.3, above=0.0, offset=0.0)
+        train = replace(train, steps=8_000, optimizer="adamw", learning_rate=0.01, schedule="constant")
     return override(RunConfig(task=task, model=model, data=data, train=train), about.settings)
 
 

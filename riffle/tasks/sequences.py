@@ -109,7 +109,7 @@ class Duplicate(SymbolTask):
     example = ("7", "3", "9")
     reach = 2
     moves = True
-    settings = ("train.steps=12000", "train.learning_rate=0.005", "train.blank_weight=0.1")
+    settings = ("train.blank_weight=0.1",)
 
     def filled(self, lengths_B: Tensor) -> Tensor:
         return lengths_B // 2
@@ -258,6 +258,7 @@ class Rotate(Task):
     summary = "Rotate a binary number to the left by an amount given in unary."
     example = ("10110", "2")
     moves = True
+    settings = ("train.steps=18000", "train.average=0.9997")
     syntax = "type a binary number and how many places to rotate it to the left, for example: 10110 2"
     symbols: int = 5
     classes: int = 3
