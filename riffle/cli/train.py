@@ -213,7 +213,9 @@ def _print_outcome(run: Run) -> None:
 def _print_bits(run: Run) -> None:
     from riffle.train.objective import make_objective
 
-    bits = make_objective(run.config, run.folder).bits_per_byte(run.model())  # type: ignore[attr-defined]
+    device = choose_device("auto")
+    objective: Any = make_objective(run.config, run.folder, device)
+    bits = objective.bits_per_byte(run.model(device))
     print_outcome(f"{bits:.3f} bits a byte at the end of the text.", f'{program()} write "…" --run {run.folder}', "")
 
 

@@ -74,6 +74,7 @@ LEARNING = {  # features, steps, learning rate, share of right symbols at the en
     "shuffle-exchange": (24, 150, 0.005, 0.95),
     "dngpu": (24, 250, 0.005, 0.9),
     "preprint": (24, 150, 0.005, 0.95),
+    "variant": (24, 150, 0.005, 0.95),
     "universal-transformer": (48, 300, 0.01, 0.9),
     "transformer": (48, 400, 0.01, 0.8),
     "lstm": (48, 400, 0.01, 0.75),
