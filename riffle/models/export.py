@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import io
-import logging
 import sys
 import warnings
 from pathlib import Path
@@ -14,9 +13,9 @@ import torch
 from torch import nn
 from torch.export import Dim, ExportedProgram
 
-from riffle.files import replacing, write_atomically
+from riffle.files import write_atomically
 from riffle.models.sequence import SequenceModel
-from riffle.nn.onnx import export_onnx
+from riffle.nn import onnx
 
 
 class LengthRange(NamedTuple):
@@ -41,7 +40,7 @@ def write_program(model: nn.Module, format: str, length: int, path: Path) -> Len
     """
     if format == "onnx" and isinstance(model, SequenceModel):
         inputs = torch.zeros(2, 3, dtype=torch.int64), torch.tensor([3, 2])
-        export_onnx(model, inputs, path, input_names=["symbols", "lengths"], output_names=["scores"])
+        onnx.export_onnx(model, inputs, path, input_names=["symbols", "lengths"], output_names=["scores"])
         return LengthRange(1, None)
     program, lengths = export_program(model, length)
     (write_onnx if format == "onnx" else write_torch)(program, path)
@@ -79,16 +78,4 @@ def write_torch(program: ExportedProgram, path: Path) -> None:
 
 def write_onnx(program: ExportedProgram, path: Path) -> None:
     """Write a program as ONNX: "symbols" in, "scores" out."""
-    try:
-        import onnxscript  # noqa: F401, torch.onnx needs it and would say so less clearly
-    except ImportError:
-        raise ImportError("ONNX export needs onnx and onnxscript: pip install 'riffle-nn[export]'") from None
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # or it lists the operators of absent libraries
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)
-        exported = torch.onnx.export(
-            program, input_names=["symbols"], output_names=["scores"], dynamo=True, verbose=False
-        )
-    assert exported is not None
-    with replacing(path) as temporary:
-        exported.save(temporary)
+    onnx.save(onnx.translate(program, (), ["symbols"], ["scores"]), path)

@@ -53,14 +53,9 @@ def export_onnx(
             ``[batch, length, ...]``.
     """
     global exported
+    onnx = require_onnx()
     from torch.export import Dim
 
-    try:
-        import onnx
-        import onnxscript  # noqa: F401, torch.onnx needs it and would say so less clearly
-        from onnx.inliner import inline_local_functions
-    except ImportError:
-        raise ImportError("ONNX export needs onnx and onnxscript: pip install 'riffle-nn[export]'") from None
     if dynamic_shapes is None:
         free = {0: Dim("batch"), 1: Dim("length")}
         dynamic_shapes = tuple(
@@ -68,7 +63,7 @@ def export_onnx(
         )
     exported = []
     try:
-        program = _translate(model, inputs, dynamic_shapes, input_names, output_names)
+        program = translate(model, inputs, input_names, output_names, dynamic_shapes)
         networks = exported
     finally:
         exported = None
@@ -80,10 +75,25 @@ def export_onnx(
                 units[repr(unit)] = f"Unit{len(units)}"
                 program.functions.append(_unit_function(unit, units[repr(unit)]))  # type: ignore[arg-type]
         program.functions.append(onnx.parser.parse_function(_network_function(network, f"Network{index}", units)))
-    program = inline_local_functions(program)
-    onnx.checker.check_model(program)
-    with replacing(Path(path)) as temporary:
-        onnx.save(program, temporary)
+    save(onnx.inliner.inline_local_functions(program), Path(path))
+
+
+def require_onnx() -> Any:
+    """The package onnx, and onnxscript beside it, which ``torch.onnx`` needs."""
+    try:
+        import onnx.inliner
+        import onnxscript  # noqa: F401
+    except ImportError:
+        raise ImportError("ONNX export needs onnx and onnxscript: pip install 'riffle-nn[export]'") from None
+    return onnx
+
+
+def save(model: Any, path: Path) -> None:
+    """Write an ONNX model, whole or not at all, after a check."""
+    onnx = require_onnx()
+    onnx.checker.check_model(model)
+    with replacing(path) as temporary:
+        onnx.save(model, temporary)
 
 
 def network_node(
@@ -111,10 +121,11 @@ def network_node(
     )
 
 
-def _translate(
-    model: nn.Module, inputs: Any, dynamic_shapes: Any, input_names: Sequence[str], output_names: Sequence[str]
+def translate(
+    model: Any, inputs: Any, input_names: Sequence[str], output_names: Sequence[str], dynamic_shapes: Any = None
 ) -> Any:
-    """What ``torch.onnx`` makes of a module."""
+    """What ``torch.onnx`` makes of a module, or of a program of ``torch.export``."""
+    require_onnx()
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # or it lists the operators of absent libraries
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -123,10 +134,10 @@ def _translate(
             opset_version=OPSET, dynamo=True, verbose=False, optimize=False,  # which takes 1e-10 for 0
         )  # fmt: skip
     assert program is not None
-    model = program.model_proto
-    for node in model.graph.node:
+    translated = program.model_proto
+    for node in translated.graph.node:
         del node.metadata_props[:]  # where in torch each came from: more than all weights of a small model
-    return model
+    return translated
 
 
 class _UnitCall(nn.Module):
@@ -150,7 +161,7 @@ def _unit_function(unit: PairUnit, name: str) -> Any:
     cells = [weights[0].new_zeros(2, 8, unit.features) for _ in range(1 if unit.skip_scale is None else 2)]
     free = [{0: Dim("batch"), 1: 2 * Dim("pairs")}] * len(cells)
     names = [f"input_{number}" for number in range(len(cells) + len(weights))]
-    graph = _translate(_UnitCall(unit), (cells, weights), (free, [None] * len(weights)), names, ["out"]).graph
+    graph = translate(_UnitCall(unit), (cells, weights), names, ["out"], (free, [None] * len(weights))).graph
     constants = [onnx.helper.make_node("Constant", [], [value.name], value=value) for value in graph.initializer]
     opsets = [onnx.helper.make_opsetid("", OPSET)]
     return onnx.helper.make_function("riffle", name, names, ["out"], [*constants, *graph.node], opsets)

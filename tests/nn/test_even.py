@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from torch import Tensor
 from research.bench.measure import relative_error
 from riffle import SequenceModel, ShuffleExchange
 from riffle.inspect import trace
-from riffle.models.export import export_program, write_onnx
+from riffle.models.export import export_program
 from riffle.parallel import stream
 from riffle.shuffle import PADS, bits, riffle, rotate, unriffle
 
@@ -104,23 +103,14 @@ def test_gradients() -> None:
     assert torch.autograd.gradcheck(lambda x_BND, *_: net(x_BND), (x_BND, *net.parameters()))
 
 
-@pytest.mark.parametrize(
-    ("options", "shortest"), [({"pad": "even"}, 5), ({"unit": "residual", "norm": "sequence"}, 5)], ids=str
-)
-def test_exported(options: dict[str, Any], shortest: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [{"pad": "even"}, {"unit": "residual", "norm": "sequence"}], ids=str)
+def test_exported(options: dict[str, Any]) -> None:
     model = SequenceModel(5, 5, 4, **options).eval()
     program, lengths = export_program(model, 8)
-    assert lengths == (shortest, 8)
-    batches = [torch.randint(5, (3, length)) for length in (5, 6, 7, 8)]
-    for symbols_BN in batches:
+    assert lengths == (5, 8)
+    for length in (5, 6, 7, 8):
+        symbols_BN = torch.randint(5, (3, length))
         torch.testing.assert_close(program.module()(symbols_BN), model(symbols_BN))
-    pytest.importorskip("onnxscript")
-    onnxruntime = pytest.importorskip("onnxruntime")
-    write_onnx(program, tmp_path / "model.onnx")
-    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"])
-    for symbols_BN in batches:
-        (scores,) = session.run(None, {"symbols": symbols_BN.numpy()})
-        torch.testing.assert_close(torch.from_numpy(scores), model(symbols_BN), rtol=1e-4, atol=1e-5)
 
 
 def test_traced() -> None:

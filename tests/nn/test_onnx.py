@@ -11,6 +11,10 @@ from torch import Tensor
 from torch.export import Dim
 
 from riffle import Encoder, ShuffleExchange, export_onnx
+from riffle.config import MODELS
+from riffle.models.build import build
+from riffle.models.export import write_program
+from riffle.tasks import get_task
 
 pytest.importorskip("onnxscript")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -56,6 +60,15 @@ def test_a_model_with_a_mask(tmp_path: Path) -> None:
         torch.testing.assert_close(run(path, *inputs), model(inputs[0], None, inputs[1]), rtol=0, atol=1e-5)
     with pytest.raises(Exception, match="out of data bounds"):
         run(path, x_BNF, mask_BN.flip(1))
+
+
+def test_a_model_of_another_kind(tmp_path: Path) -> None:
+    kind, path = "universal-transformer", tmp_path / "model.onnx"
+    model = build(MODELS[kind].config(kind=kind, features=8), get_task("sort")).eval()
+    assert write_program(model, "onnx", 8, path) == (2, None)
+    for length in (3, 20):
+        symbols_BN = torch.randint(12, (2, length))
+        torch.testing.assert_close(run(path, symbols_BN), model(symbols_BN), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("rows", ["alike", "masked"])
