@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from riffle.models.base import SymbolModel
-from riffle.models.causal import CausalModel
 from riffle.models.sequence import Encoder, SequenceModel
 
-__all__ = ["CausalModel", "Encoder", "SequenceModel", "SymbolModel"]
+__all__ = ["Encoder", "SequenceModel", "SymbolModel"]
