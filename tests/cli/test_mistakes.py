@@ -43,6 +43,7 @@ MISTAKES = {
     "lengths of letters": (("eval", RUN, "--lengths", "8,x"), ["--lengths", "'8,x'"]),
     "lengths of other digits": (("eval", RUN, "--lengths", "8,\u0663"), ["--lengths", "'8,\u0663'"]),
     "steps of other digits": ((*TRAIN, "--set", "train.steps=\u0663"), ["train.steps must be a whole number"]),
+    "a rate beyond float32": ((*TRAIN, "--set", "train.learning_rate=1e300"), ["learning_rate must be at most 1e+37"]),
     "device of many digits": ((*TRAIN, "--device", "cpu:" + "1" * 5000), ["unknown device 'cpu:11", "use cpu"]),
     "length zero": (("eval", RUN, "--lengths", "8,0"), ["--lengths must be at least 1, got 0"]),
     "length beyond all memory": (("eval", RUN, "--lengths", "1000000000000000"), ["this would take about"]),

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from riffle import SequenceModel, ShuffleExchange
+from riffle import SequenceModel, ShuffleExchange, SwitchUnit
 from riffle.nn.network import CHOICES
 
 from . import official_numpy
@@ -38,6 +38,11 @@ RATES = r"dropout must lie in \[0, 1\) and noise be at least 0"
 def test_arguments(arguments: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         ShuffleExchange(**{"features": 4} | arguments)
+
+
+def test_a_unit_by_itself_needs_even_features() -> None:
+    with pytest.raises(ValueError, match="features must be even, since swapHalf exchanges half of them, got 1"):
+        SwitchUnit(1)
 
 
 @pytest.mark.parametrize(
