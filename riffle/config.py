@@ -89,7 +89,7 @@ class CausalConfig(BaseModelConfig):
     """Blocks of layers at the distances 1, 2, 4 ... and back."""
     sharing: Literal["block", "minimal", "full", "none"] = "block"
     """Which layers share their weights; none gives every distance a unit of its own, up to that of length."""
-    unit: Literal["gated", "residual"] = "gated"
+    unit: Literal["gated", "residual"] = "residual"
     """The unit: the later half of the paper's, or one that adds to a cell."""
     dropout: Share = 0.1
     """Dropout rate of a layer's output, divided by the number of distances."""

@@ -46,7 +46,7 @@ class CausalModel(SymbolModel, tags=["neural-shuffle-exchange"]):
         blocks: int = 1,
         *,
         sharing: Sharing = "block",
-        unit: str = "gated",
+        unit: str = "residual",
         dropout: float = 0.0,
         length: int | None = None,
         device: Any = None,
@@ -110,6 +110,8 @@ class CausalModel(SymbolModel, tags=["neural-shuffle-exchange"]):
             generator: Draws the symbols.
         """
         check_symbols([symbols_BN])
+        if count < 1:
+            raise ValueError(f"count must be at least 1, got {count}")
         if temperature < 0 or not 0 < top_p <= 1:
             raise ValueError(f"temperature must be at least 0 and top_p in (0, 1], got {temperature} and {top_p}")
         if self.output.out_features != self.embedding.num_embeddings:

@@ -75,14 +75,15 @@ class CausalShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"
         blocks: Blocks, see :func:`riffle.shuffle.causal_schedule`.
         sharing: "block": one unit per half block; "minimal": the first and the last layer of a block have units of
             their own; "full": all blocks share; "none": a unit per distance.
-        unit: "gated", the later half of the paper's switch, or "residual", :mod:`riffle.nn.causal_switch`.
+        unit: "residual", which adds to a cell, or "gated", the later half of the paper's switch, see
+            :mod:`riffle.nn.causal_switch`.
         dropout: Rate of dropout on a layer's output in training, divided by :math:`k`.
         length: With ``sharing="none"``, the length up to which each distance has a unit of its own; larger distances
             of longer inputs share that of the last.
 
     Shape:
         - Input and output: :math:`(B, N, D)` with any :math:`N \ge 1`, without padding, and :math:`D` = ``features``.
-          For the gated unit values should lie in [-1, 1]; outputs then do, too.
+          For the gated unit values should lie in [-1, 1]; outputs then do, too. Normalise those of the residual one.
 
     Examples::
 
@@ -101,7 +102,7 @@ class CausalShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"
         blocks: int = 1,
         *,
         sharing: Sharing = "block",
-        unit: str = "gated",
+        unit: str = "residual",
         dropout: float = 0.0,
         length: int | None = None,
         device: Any = None,

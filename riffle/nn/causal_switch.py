@@ -68,23 +68,24 @@ class CausalSwitchUnit(CausalUnit):
 class CausalResidualUnit(CausalUnit):
     r"""A residual unit that normalises first: :math:`s_o = s^2 + W\,\mathrm{GELU}(Z\,\mathrm{LayerNorm}(s) + B_Z) + B`.
 
-    It has three times as many hidden features as a cell, and starts as the identity.
+    It has three times as many hidden features as a cell, and starts nearly as the identity.
     """
 
     skips = False
 
     def __init__(self, features: int, *, device: Any = None, dtype: Any = None) -> None:
         super().__init__(features, device=device, dtype=dtype)
-        self.hidden = nn.Linear(2 * features, 3 * features, device=device, dtype=dtype)
-        self.candidate = nn.Linear(3 * features, features, device=device, dtype=dtype)
+        self.hidden = GateLinear(2 * features, 3 * features, device=device, dtype=dtype)
+        self.candidate = GateLinear(3 * features, features, device=device, dtype=dtype)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Glorot uniform for Z, zeros for the rest."""
+        """Glorot uniform matrices, W at a hundredth of that, no biases."""
         super().reset_parameters()
         nn.init.xavier_uniform_(self.hidden.weight)
-        for zeros in (self.hidden.bias, self.candidate.weight, self.candidate.bias):
-            nn.init.zeros_(zeros)
+        nn.init.xavier_uniform_(self.candidate.weight, gain=0.01)
+        nn.init.zeros_(self.hidden.bias)
+        nn.init.zeros_(self.candidate.bias)
 
     def pairs(self, s_PE: Tensor, skip_PE: Tensor | None) -> Tensor:
         assert skip_PE is None, "this unit has no skip connection"

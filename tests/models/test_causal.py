@@ -53,5 +53,7 @@ def test_mistakes(model: CausalModel) -> None:
     ):
         with pytest.raises(ValueError, match=message):
             model.generate(PROMPTS, 2, **options)
+    with pytest.raises(ValueError, match="count must be at least 1"):
+        model.generate(PROMPTS, 0)
     with pytest.raises(ValueError, match="only a model whose outputs are its inputs"):
         CausalModel(9, 5, 8).generate(PROMPTS, 2)

@@ -149,7 +149,8 @@ def test_autocast_keeps_the_dtype_of_the_cells() -> None:
             y_BND = net(x_BND)
             y_BD, _ = net.step(x_BND[:, 20], net.prefill(x_BND[:, :20])[1])
         assert y_BND.dtype == y_BD.dtype == torch.float32
-        torch.testing.assert_close(y_BND, net(x_BND), rtol=0.1, atol=0.2)
+        exact_BND = net(x_BND)
+        assert (y_BND - exact_BND).norm() < 0.1 * exact_BND.norm()
 
 
 def test_compiled_and_exported() -> None:

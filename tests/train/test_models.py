@@ -79,7 +79,7 @@ LEARNING = {  # features, steps, learning rate, share of right symbols at the en
     "transformer": (48, 400, 0.01, 0.8),
     "lstm": (48, 400, 0.01, 0.75),
     "gru": (48, 400, 0.01, 0.75),
-    "causal": (24, 100, 0.01, 0.95),
+    "causal": (24, 100, 0.01, 0.9),
     "causal-transformer": (24, 100, 0.01, 0.5),
     "causal-linear-attention": (24, 100, 0.01, 0.5),
     "causal-gru": (24, 100, 0.01, 0.9),
