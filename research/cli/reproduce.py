@@ -12,14 +12,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from research.cli.reproduce_runs import ReproduceOptions, measure_series, train_runs
-from research.quantities import format_milliseconds
-from riffle.cli.display import Json, errors, output, print_json, print_next, require, titled_table
+from riffle.cli.display import Json, errors, output, print_json, print_next, require
 from riffle.files import FolderLock, read_text, write_atomically
-from riffle.quantities import format_bytes
 
 if TYPE_CHECKING:
-    from research.reproduce.claims import Claim
     from research.reproduce.figure import LearningFigure, TimingFigure
+    from research.reproduce.verdicts import Claim
 
 
 RESULTS = Path("research/results")
@@ -165,8 +163,8 @@ def _show_learning(figure: LearningFigure, root: Path, *, json: bool) -> None:
     results = figure.read(root)
     claims = figure.claims(results)
     if json:
-        verdicts = [claim._asdict() | {"verdict": claim.verdict} for claim in claims]
-        print_json({"experiment": figure.name, "runs": [result["run"] for result in results], "claims": verdicts})
+        runs = [result["run"] for result in results]
+        print_json({"experiment": figure.name, "runs": runs, "claims": _verdicts(claims)})
     elif results:
         _print_claims(claims)
     names = dict.fromkeys([*figure.folders, *(spec.folder for spec in figure.base_specs)])
@@ -184,34 +182,25 @@ def _show_timing(figure: TimingFigure, path: Path, *, json: bool) -> None:
     claims = figure.claims(results)
     drawn = ", ".join(map(str, figure.save(path)))
     if json:
-        print_json({**results, "claims": [claim._asdict() for claim in claims]})
+        print_json({**results, "claims": _verdicts(claims)})
     else:
-        output.print(_timing_table(results))
         _print_claims(claims)
     errors.print(f"numbers: {path}   figure: {drawn}", markup=False, soft_wrap=True)
     print_next("python -m research reproduce --report writes all results beside the paper's")
 
 
-def _timing_table(results: dict[str, Any]) -> Table:
-    all_series = results["series"]
-    columns = (f"{series['model']}\n{series['work']}" for series in all_series)
-    table = titled_table(f"{results['experiment']}: {results['device']}", "length", *columns)
-    for length in sorted({point["length"] for series in all_series for point in series["points"]}):
-        points = [next((p for p in series["points"] if p["length"] == length), None) for series in all_series]
-        table.add_row(str(length), *(_timing_cell(point) if point else "" for point in points))
-    table.add_section()
-    table.add_row("slope", *("" if series["slope"] is None else f"{series['slope']:.2f}" for series in all_series))
-    return table
+def _verdicts(claims: Sequence[Claim]) -> list[dict[str, Any]]:
+    from research.reproduce.verdicts import judge
 
-
-def _timing_cell(point: dict[str, Any]) -> str:
-    peak = "" if point["peak_bytes"] is None else f"\n{format_bytes(point['peak_bytes'])}"
-    return f"{format_milliseconds(point['milliseconds'])}{peak}"
+    judged = zip(claims, judge(claims), strict=True)
+    return [claim._asdict() | {"verdict": verdict.word, "found": claim.found} for claim, verdict in judged]
 
 
 def _print_claims(claims: Sequence[Claim]) -> None:
-    """Print whether each of the paper's claims holds, and why."""
+    """Print the verdict on each of the paper's claims, and what was found."""
+    from research.reproduce.verdicts import judge
+
     colours = {True: "green", False: "red", None: "yellow"}
-    for claim in claims:
-        verdict = f"[{colours[claim.decided]}]{claim.verdict}[/]"
-        output.print(f"{verdict}: {escape(claim.statement)}: {escape(claim.evidence)}", highlight=False, soft_wrap=True)
+    for claim, verdict in zip(claims, judge(claims), strict=True):
+        said = f"[{colours[verdict.agrees]}]{verdict.word}[/]"
+        output.print(f"{said}: {escape(claim.statement)}: {escape(claim.found)}", highlight=False, soft_wrap=True)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from riffle.cli.display import choose_device, errors, have, progress_bar
 from riffle.quantities import format_wait
@@ -132,61 +132,39 @@ def _select(kind: str, candidates: Sequence[T], only: Sequence[str], separator: 
 
 
 class RunProgress:
-    """A progress bar over all runs and one for each that is training, with an estimate of the time left."""
+    """A progress bar over all runs, with an estimate of the time left."""
 
     def __init__(self, jobs: Sequence[RunJob], at_once: int) -> None:
-        description, note = TextColumn("{task.description}"), TextColumn("{task.fields[note]}")
-        self.bar = Progress(description, BarColumn(None), MofNCompleteColumn(), note, console=errors, expand=True)
+        columns = TextColumn("all runs"), BarColumn(None), MofNCompleteColumn(), TextColumn("{task.description}")
+        self.bar = Progress(*columns, console=errors, expand=True)
         self.at_once = at_once
         self.steps_left = {job.spec.name: job.spec.config.train.steps - job.step for job in jobs}
-        self.groups = {job.spec.name: job.spec.group for job in jobs}
-        self.rates = {job.spec.group: job.rate for job in jobs if job.rate is not None}
+        self.rates = {job.spec.name: job.rate for job in jobs if job.rate is not None}
         self.ended: Counter[str] = Counter()
         """Numbers of runs that finished, stopped and failed."""
-        self.run_bars: dict[str, TaskID] = {}
         self.total = sum(job.spec.config.train.steps for job in jobs)
-        self.total_bar = self.bar.add_task("all runs", total=self.total, note="")
+        self.task = self.bar.add_task("", total=self.total)
 
     def describe_left(self) -> str:
         """Steps left, and the time they take where a rate is known: at least that of the longest run."""
         left = sum(self.steps_left.values())
         if not (self.rates and left):
             return f"{left:,} steps to go"
-        mean_rate = statistics.harmonic_mean(list(self.rates.values()))  # for groups without a rate
-        times = [steps / self.rates.get(self.groups[name], mean_rate) for name, steps in self.steps_left.items()]
+        mean_rate = statistics.harmonic_mean(list(self.rates.values()))  # for runs without a rate
+        times = [steps / self.rates.get(name, mean_rate) for name, steps in self.steps_left.items()]
         return f"{left:,} steps to go, about {format_wait(max(sum(times) / self.at_once, *times))}"
 
     def on_update(self, job: RunJob, update: RunUpdate) -> None:
         """Show an update of a run."""
         name = job.spec.name
         if update.kind == "step":
-            if name in self.run_bars:  # the first steps also load and compile
-                is_first_rate = not self.rates
-                self.rates[job.spec.group] = update.rate
-                if is_first_rate:
-                    self._print(self.describe_left())
-            self._show(job, update.step, f"{update.rate:.0f} steps/s")
-        elif update.kind == "measuring":
-            self._show(job, update.step, "measured")
-        else:
+            self.rates[name] = update.rate
+            self.steps_left[name] = job.spec.config.train.steps - update.step
+        elif update.kind != "measuring":
             self.ended[update.kind] += 1
             left = self.steps_left.pop(name)
-            if update.kind != "finished":  # its steps are neither done nor to come
-                self.total -= left
-                self.bar.update(self.total_bar, total=self.total)
-            if name in self.run_bars:
-                self.bar.remove_task(self.run_bars.pop(name))
+            self.total -= 0 if update.kind == "finished" else left  # which are neither done nor to come
             reason = f": {update.reason}; see {job.log}" if update.reason else ""
-            self._print(f"{name}: {update.kind}{reason}")
-
-    def _show(self, job: RunJob, step: int, note: str) -> None:
-        name, steps = job.spec.name, job.spec.config.train.steps
-        self.steps_left[name] = steps - step
-        if name not in self.run_bars:
-            self.run_bars[name] = self.bar.add_task(name, total=steps, note="")
-        self.bar.update(self.run_bars[name], completed=step, note=note)
+            self.bar.console.print(f"{name}: {update.kind}{reason}", highlight=False, markup=False, soft_wrap=True)
         completed = self.total - sum(self.steps_left.values())
-        self.bar.update(self.total_bar, completed=completed, note=self.describe_left())
-
-    def _print(self, text: str) -> None:
-        self.bar.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        self.bar.update(self.task, total=self.total, completed=completed, description=self.describe_left())

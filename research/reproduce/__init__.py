@@ -45,14 +45,16 @@ FIGURES: dict[str, Entry] = {
         convergence="accuracy at length 512 over training, on four tasks",
         generalization="accuracy over length, on five tasks: this network and the Neural GPU",
         multiplication="products of inputs of length 128",
+        recipes="the same by recipe, and by the preprint's network",
     ),
     **_own(
         "learning",
         "comparisons",
-        ablation="the switch unit and its ablations on addition, sorting and multiplication",
-        blocks="multiplication by Beneš blocks",
-        maps="multiplication by feature maps",
-        sharing="addition and sorting by which layers share weights",
+        ablation="the switch unit and its ablations on products, LAMBADA, addition and sorting",
+        blocks="products and LAMBADA by Beneš blocks",
+        maps="products and LAMBADA by feature maps",
+        sharing="addition, sorting and LAMBADA by which layers share weights",
+        variants="what the paper says without a figure: rotations, reset gates, a second ReLU, no sharing",
     ),
     **_own(
         "learning",
@@ -61,7 +63,6 @@ FIGURES: dict[str, Entry] = {
         lambada_blocks="accuracy on LAMBADA with 1, 2 and 3 Beneš blocks",
         lambada_units="accuracy on LAMBADA with the switch unit and its ablations",
         lambada_sharing="accuracy on LAMBADA by which layers share weights",
-        lambada_levers="accuracy on LAMBADA with one setting of the training changed at a time",
     ),
     **_own(
         "benchmark",

@@ -13,9 +13,10 @@ import torch
 from research.bench.over_length import Series, limit_memory, measure_series, points, slope
 from research.bench.record import refuse_other_setup
 from research.files import command_line, write_result
-from research.reproduce.claims import Claim
+from research.reproduce.charts import Row, points_figure, title
 from research.reproduce.results import Result, read_results
 from research.reproduce.specs import RunSpec, shrink, with_train
+from research.reproduce.verdicts import Claim, Wanted
 from riffle.environment import environment
 from riffle.files import read_json
 from riffle.plots import save_figure
@@ -45,8 +46,11 @@ class LearningFigure:
     """Makes the runs of every network with seed 0; called when they are needed, as it looks up models and tasks."""
     folders: tuple[str, ...]
     """Result folders of which every run on the figure's tasks is shown; of other folders, only the listed groups."""
-    draw: Callable[[Sequence[Result]], Figure]
-    claims: Callable[[Sequence[Result]], list[Claim]]
+    draw: Callable[[Sequence[Result]], Figure] | None = None
+    """None where a table says it all."""
+    claims: Callable[[Sequence[Result]], list[Claim]] = lambda results: []
+    beside: tuple[str, ...] = ()
+    """Result folders of other figures that are drawn, too."""
     runs: int = 1
     """Seeds of every network."""
     shrink: Callable[[RunSpec], RunSpec] = shrink
@@ -76,13 +80,63 @@ class LearningFigure:
         results = [
             *(result for result in read_results(root, self.folders) if result["config"]["task"] in tasks),
             *(result for result in shared if result["group"] in folder_of_group),
+            *read_results(root, self.beside),
         ]
         order = {group: index for index, group in enumerate(folder_of_group)}
         return sorted(results, key=lambda result: order.get(result["group"], len(order)))
 
-    def save(self, root: Path) -> tuple[Path, Path]:
+    def save(self, root: Path) -> tuple[Path, ...]:
         """Draw the figure from the results below a folder."""
-        return _save(self.draw(self.read(root)), root / self.name, "figure")
+        return () if self.draw is None else _save(self.draw(self.read(root)), root / self.name, "figure")
+
+
+Values = dict[str, dict[str, tuple[float, ...]]]
+"""The accuracy of every run, by panel and row."""
+Pair = tuple[str, str, str, Wanted]
+"""A panel, a row, the row it is beside, and what the paper says of it."""
+Papers = Mapping[str, Mapping[str, float]]
+
+
+def comparison(
+    *,
+    heading: str,
+    values: Callable[[Sequence[Result]], Values],
+    pairs: Sequence[Pair],
+    judged: Papers | None = None,
+    drawn: Papers | None = None,
+    **fields: Any,
+) -> LearningFigure:
+    """A figure of final accuracies, some beside one another, some beside the paper's by panel and row.
+
+    Those that are no more than ``drawn`` are of other lengths or another set.
+    """
+    judged, read = judged or {}, {**(judged or {}), **(drawn or {})}
+
+    def draw(results: Sequence[Result]) -> Figure:
+        panels = {
+            panel: [Row(name, runs, read.get(panel, {}).get(name)) for name, runs in rows.items()]
+            for panel, rows in values(results).items()
+        }
+        return points_figure(title(heading, results), panels)
+
+    def claims(results: Sequence[Result]) -> list[Claim]:
+        by = values(results)
+
+        def runs(panel: str, name: str) -> tuple[float, ...]:
+            return by.get(panel, {}).get(name, ())
+
+        reached = [
+            Claim(f"{panel}: {name}", runs(panel, name), accuracy, "reached")
+            for panel, rows in judged.items()
+            for name, accuracy in rows.items()
+        ]
+        compared = [
+            Claim(f"{panel}: {name} beside {other}", runs(panel, name), runs(panel, other), wanted)
+            for panel, name, other, wanted in pairs
+        ]
+        return reached + compared
+
+    return LearningFigure(draw=draw, claims=claims, **fields)
 
 
 @dataclass(frozen=True, kw_only=True)

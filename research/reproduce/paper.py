@@ -1,65 +1,35 @@
-"""The paper's numbers, in one place; curves are read off its figures and its poster to about a percentage point."""
+"""The paper's numbers, from paper.toml."""
 
 from __future__ import annotations
 
-READ_TO = 0.01
-"""Accuracy to which a figure can be read: a result this close to the paper's has reached it."""
-LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096)
-"""Lengths of the figure of generalisation; the networks were trained on lengths up to 64."""
+import tomllib
+from pathlib import Path
+from typing import Any
+
+_READ: dict[str, Any] = tomllib.loads(Path(__file__).with_name("paper.toml").read_text())
+LENGTHS: list[int] = _READ["lengths"]
+SIMPLE = ("duplicate", "reverse", "add", "sort")
+"""The tasks that need O(n) or O(n log n) operations: all of the paper's but multiplication."""
 OURS, NEURAL_GPU = "shuffle-exchange", "dngpu"
-"""The models of that figure, by their ``model.kind``."""
-
-
-def _over_lengths(*accuracies: float) -> dict[int, float]:
-    return dict(zip(LENGTHS, accuracies, strict=True))
-
-
+"""The models of the figure of generalisation, by their ``model.kind``."""
 GENERALIZATION: dict[str, dict[str, dict[int, float]]] = {
-    OURS: {
-        "duplicate": _over_lengths(1, 1, 1, 1, 1, 1, 1),
-        "reverse": _over_lengths(1, 1, 1, 1, 1, 0.99, 0.955),
-        "add": _over_lengths(1, 1, 1, 0.99, 0.98, 0.93, 0.845),
-        "sort": _over_lengths(1, 1, 0.98, 0.97, 0.963, 0.943, 0.93),
-        "multiply": _over_lengths(1, 0.61, 0.51, 0.50, 0.50, 0.50, 0.50),
-    },
-    NEURAL_GPU: {
-        "duplicate": _over_lengths(1, 1, 1, 1, 0.985, 0.935, 0.88),
-        "reverse": _over_lengths(1, 1, 1, 1, 1, 1, 1),
-        "add": _over_lengths(0.95, 0.825, 0.76, 0.69, 0.615, 0.603, 0.585),
-        "sort": _over_lengths(1, 1, 0.995, 0.87, 0.67, 0.485, 0.396),
-        "multiply": _over_lengths(1, 1, 1, 1, 0.995, 0.97, 0.92),
-    },
+    model: {task: dict(zip(LENGTHS, curve, strict=True)) for task, curve in tasks.items()}
+    for model, tasks in _READ["generalization"].items()
 }
-"""Symbol accuracy by model, task and length: mean of five runs, 40 thousand steps on lengths up to 64."""
-CONVERGED_BY: dict[str, tuple[float, int]] = {"duplicate": (0.99, 700), "reverse": (0.99, 700), "add": (0.98, 10_000)}
-"""A symbol accuracy at length 512, and the step by which it is reached."""
-MULTIPLICATION = 1.0
-"""Symbol accuracy at length 128, a trained length: 384 maps, two blocks, after about 50 thousand steps."""
-ABLATION: dict[str, dict[str, float]] = {
-    "add": {
-        "gated": 0.993,
-        "no-benes": 0.998,
-        "no-swap": 0.978,
-        "two-fc-gate": 0.979,
-        "swap-gate": 0.97,
-        "two-fc": 0.789,
-    },
-    "sort": {
-        "gated": 0.976,
-        "swap-gate": 0.98,
-        "no-swap": 0.967,
-        "two-fc-gate": 0.942,
-        "no-benes": 0.921,
-        "two-fc": 0.53,
-    },
-    "multiply": {
-        "gated": 0.99,
-        "no-swap": 0.942,
-        "two-fc-gate": 0.903,
-        "no-benes": 0.865,
-        "no-residual": 0.826,
-        "swap-gate": 0.608,
-        "two-fc": 0.594,
-    },
+CONVERGED_BY: list[tuple[str, float, int]] = [tuple(each) for each in _READ["converged_by"]]
+MULTIPLICATION: float = _READ["multiplication"]
+ABLATION: dict[str, dict[str, float]] = _READ["ablation"]
+LAMBADA: float = _READ["lambada"]
+LAMBADA_MAPS = {int(maps): accuracy for maps, accuracy in _READ["lambada_maps"].items()}
+TIMES: dict[str, dict[str, dict[str, dict[int, float]]]] = {
+    figure: {
+        work: {model: {int(n): s for n, s in read.items()} for model, read in models.items()}
+        for work, models in works.items()
+    }
+    for figure, works in _READ["times"].items()
 }
-"""Symbol accuracy by task and unit: at length 512 after 20 thousand steps, multiplication at 128 after 200 thousand."""
+
+
+def format_paper(accuracy: float) -> str:
+    """An accuracy of the paper, with the digits it is known to: 69%, 96.3%."""
+    return f"{100 * accuracy:g}%"

@@ -1,35 +1,36 @@
-"""The report of all results, research/results/README.md: the paper's numbers, ours, and a verdict on every claim."""
+"""The report of all results, research/results/README.md: the paper by its sentences, then a table of every figure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import os.path
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from research.reproduce import FIGURES, get_figure
-from research.reproduce.claims import Claim, format_paper, judge_goals
+from research.reproduce import FIGURES, facts, get_figure
 from research.reproduce.figure import LearningFigure, read_timing
-from research.reproduce.figures.generalization import GENERALIZATION, MULTIPLICATION
-from riffle.quantities import DASH, format_percent
+from research.reproduce.verdicts import Claim, Difference, Verdict, judge
+from riffle.quantities import DASH
 
 HEAD = """# What of the paper is reproduced
 
-Written by `python -m research reproduce --report` from the files of this folder; do not edit. The paper's numbers are
-read off its figures to about one point, so a result within one point of the paper's counts as reaching it. Our numbers
-are means over runs with different seeds, with the standard deviation in points, or those of the best run where that is
-said. A verdict begins with the number of runs, of both sides where networks are compared. A difference smaller than the
-standard deviation is "within noise" and no finding. The spread of a single run is unknown: it is "one run", without a
-verdict.
-[How to run and add figures](../experiments.md), [how riffle differs from the paper](../deviations.md).
-"""
-GOALS = """## Goals
+Written by `python -m research reproduce --report` from the files of this folder; do not edit.
 
-What our own recipes are to reach, some of it beyond the paper. Simple tasks are trained on lengths up to 64, products
-up to 128. Each row is that of the best recipe among those with five runs or more; where none has five, among those with
-the most.
+**Equal**: the 95% interval of the difference of two means (Welch) lies within a percentage point of zero. **Differs**:
+it excludes zero, and still does by Holm's correction for all comparisons of its figure. Otherwise **undecided**, which
+is no sign that two networks are alike: the interval says how much is known. Fewer than three runs of a side are **too
+few seeds**. A number of the paper is read off its figures to a point and taken for a mean of five runs with the spread
+of ours; it differs where the interval lies more than that point away. What can be counted or timed **holds** or **does
+not hold**. A sentence of the paper holds where all that tests it with enough seeds agrees, and does not where any of it
+contradicts; what the paper could not compare with is in *italics* and not counted. Differences and intervals are in
+percentage points; behind a mean are the lowest and the highest run, and how many there are.
+[How to run and add figures](../experiments.md), [what differs, and why](../deviations.md).
 """
+SENTENCES = Path(__file__).with_name("sentences.toml")
 MAX_COMMANDS = 3
 """A longer list of commands is folded away."""
+Judged = tuple[Claim, Verdict]
 
 
 def reported() -> list[str]:
@@ -39,31 +40,99 @@ def reported() -> list[str]:
 
 def report(root: Path) -> str:
     """The page, in Markdown, from the results below ``root``."""
-    goals = judge_goals([*GENERALIZATION.read(root), *MULTIPLICATION.read(root)])
-    sections = [section for name in reported() for section in _sections(name, root)]
-    return "\n".join([HEAD, GOALS, *_table(goals, "wanted"), "", *sections])
+    sections, claims = [], {f"facts: {each[0].statement}": each for each in _judge(facts.claims(root))}
+    for name in reported():
+        for section, judged in _sections(name, root):
+            sections.append(section)
+            claims = {f"{name}: {each[0].statement}": each for each in judged} | claims
+    return "\n".join([HEAD, *_sentences(claims), "\n# The figures\n", *sections])
 
 
-def _sections(name: str, root: Path) -> list[str]:
-    """The sections of a figure: a timing figure has one for each result file."""
+def sentences() -> list[dict[str, Any]]:
+    """The sentences of the paper: part, quote, claims, also, source."""
+    read: list[dict[str, Any]] = tomllib.loads(SENTENCES.read_text())["sentence"]
+    return read
+
+
+def _judge(claims: Sequence[Claim]) -> list[Judged]:
+    return list(zip(claims, judge(claims), strict=True))
+
+
+def _sentences(claims: Mapping[str, Judged]) -> list[str]:
+    rows, part = [], None
+    count = dict.fromkeys(("holds", "does not hold", "undecided", "not measured"), 0)
+    for sentence in sentences():
+        if sentence["part"] != part:
+            part = sentence["part"]
+            rows += [f"\n## {part}\n", "| the paper | what was found | 95% | verdict | file |", "|---|---|---|---|---|"]
+        tests, also = (
+            [
+                claims.get(name, (Claim(name.partition(": ")[2]), Verdict("not measured")))
+                for name in sentence.get(key, [])
+            ]
+            for key in ("claims", "also")
+        )
+        verdict = _overall([each for _, each in tests])
+        count[verdict] += 1
+        found = [f"{claim.statement}: {claim.found}" for claim, _ in tests] or [
+            "arrays of the authors' code, in the tests"
+        ]
+        found += [f"*{claim.statement}: {claim.found}*" for claim, _ in also]
+        intervals = [_interval(each.difference) for _, each in tests]
+        words = [f"**{verdict}**", *(each.word for _, each in tests if len(tests) > 1)]
+        words += [f"*{each.word}*" for _, each in also]
+        cells = [f"“{sentence['quote']}”", *map("<br>".join, (found, intervals or [DASH], words)), _files(sentence)]
+        rows.append(f"| {' | '.join(cells)} |")
+    summary = "; ".join(f"{number} {word}" for word, number in count.items())
+    return [f"{sum(count.values())} sentences: {summary}.", *rows]
+
+
+def _overall(verdicts: Sequence[Verdict]) -> str:
+    """The verdict on a sentence: a definition, which the suite tests, holds."""
+    decidable = [each for each in verdicts if each.word not in ("too few seeds", "not measured")]
+    agrees = [verdict.agrees for verdict in decidable]
+    if False in agrees:
+        return "does not hold"
+    if all(agrees) and (decidable or not verdicts):
+        return "holds"
+    return "not measured" if all(verdict.word == "not measured" for verdict in verdicts) else "undecided"
+
+
+def _interval(difference: Difference | None) -> str:
+    if difference is None:
+        return DASH
+    mean, low, high = (f"{100 * number:+.1f}" for number in difference[:3])
+    return f"{mean} [{low}, {high}]"
+
+
+def _files(sentence: Mapping[str, Any]) -> str:
+    """Links to where the numbers are from: the sections of figures, which have their commands, and other files."""
+    names = dict.fromkeys(name.partition(":")[0] for name in sentence.get("claims", []))
+    links = [f"[{name}](#{name})" for name in names if name != "facts"]
+    if source := sentence.get("source"):
+        links.append(f"[{Path(source).name}]({os.path.relpath(source, 'research/results')})")
+    return "<br>".join(links) or DASH
+
+
+def _sections(name: str, root: Path) -> list[tuple[str, list[Judged]]]:
+    """The sections of a figure with their claims: a timing figure has one for each result file."""
     figure = get_figure(name)
     sections = []
     if isinstance(figure, LearningFigure):
         if results := figure.read(root):
             steps = sorted({result["steps"] for result in results})
             step_range = " to ".join(f"{count:,}" for count in dict.fromkeys([steps[0], steps[-1]]))
-            facts = [f"{len(results)} runs of {step_range} steps", *_provenance(results, "hardware")]
-            commands = [result["command"] for result in results]
-            sections.append(_section(name, root, "figure", facts, commands, figure.claims(results)))
+            about = [f"{len(results)} runs of {step_range} steps", *_provenance(results, "hardware")]
+            claims, commands = _judge(figure.claims(results)), [result["command"] for result in results]
+            sections.append((_section(name, root, "figure", about, commands, claims), claims))
     else:
         for path in sorted((root / name).glob("results*.json")):
             timing = read_timing(path)
-            facts, commands = _provenance([timing], "device"), [entry["command"] for entry in timing["commands"]]
-            picture = path.stem.replace("results", "figure")
-            sections.append(_section(name, root, picture, facts, commands, figure.claims(timing)))
-    return sections or [
-        f"## {name}\n\n{_summary(name)} Missing: nobody has run `python -m research reproduce {name}` yet.\n"
-    ]
+            about, commands = _provenance([timing], "device"), [entry["command"] for entry in timing["commands"]]
+            picture, claims = path.stem.replace("results", "figure"), _judge(figure.claims(timing))
+            sections.append((_section(name, root, picture, about, commands, claims), claims))
+    missing = f"## {name}\n\n{_summary(name)} Missing: nobody has run `python -m research reproduce {name}` yet.\n"
+    return sections or [(missing, [])]
 
 
 def _provenance(results: Sequence[dict[str, Any]], hardware: str) -> list[str]:
@@ -75,26 +144,19 @@ def _provenance(results: Sequence[dict[str, Any]], hardware: str) -> list[str]:
 
 
 def _section(
-    name: str, root: Path, picture: str, facts: Iterable[str], commands: Iterable[str], claims: Iterable[Claim]
+    name: str, root: Path, picture: str, about: Iterable[str], commands: Iterable[str], claims: Iterable[Judged]
 ) -> str:
-    lines = [f"## {name}\n", f"{_summary(name)} {'; '.join(facts)}.\n"]
+    lines = [f"## {name}\n", f"{_summary(name)} {'; '.join(about)}.\n"]
     if (root / name / f"{picture}.png").exists():
         lines.append(f"![{name}]({name}/{picture}.png)\n")
     unique = list(dict.fromkeys(commands))
     block = ["```", *unique, "```"]
     if len(unique) > MAX_COMMANDS:
         block = [f"<details><summary>{len(unique)} commands</summary>\n", *block, "\n</details>"]
-    return "\n".join([*lines, *_table(claims, "the paper"), "", *block, ""])
-
-
-def _table(claims: Iterable[Claim], reference: str) -> list[str]:
-    lines = [f"| claim | {reference} | ours | spread | verdict | evidence |", "|---|---:|---:|---:|---|---|"]
-    for claim in claims:
-        paper = DASH if claim.paper is None else format_paper(claim.paper)
-        ours = DASH if claim.ours is None else format_percent(claim.ours)
-        spread = DASH if claim.spread is None else f"{100 * claim.spread:.2f}"
-        lines.append(f"| {' | '.join([claim.statement, paper, ours, spread, claim.verdict, claim.evidence])} |")
-    return lines
+    table = ["| claim | ours; the other | 95% | verdict |", "|---|---|---|---|"]
+    for claim, verdict in claims:
+        table.append(f"| {claim.statement} | {claim.found} | {_interval(verdict.difference)} | {verdict.word} |")
+    return "\n".join([*lines, *table, "", *block, ""])
 
 
 def _summary(name: str) -> str:

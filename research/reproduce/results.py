@@ -97,14 +97,14 @@ def by_group(results: Iterable[Result]) -> dict[str, list[Result]]:
 
 def accuracies(
     results: Iterable[Result], length: int, metric: str = "symbol_accuracy", *, scores: str = "scores"
-) -> list[float]:
+) -> tuple[float, ...]:
     """Accuracy on uniform examples of a length, of the runs that were tested there."""
-    return [
+    return tuple(
         score[metric]
         for result in results
         for score in result.get(scores, [])
         if score["length"] == length and score["split"] == "uniform"
-    ]
+    )
 
 
 def over_length(results: Sequence[Result]) -> list[Point]:
@@ -121,11 +121,11 @@ def over_steps(results: Sequence[Result], length: int | None = None) -> list[Poi
     return [_point(step, [curve[step] for curve in curves]) for step in steps]
 
 
-def accuracies_by(results: Iterable[Result], step: int, length: int) -> list[float]:
+def accuracies_by(results: Iterable[Result], step: int, length: int) -> tuple[float, ...]:
     """Accuracy at the last evaluation up to a step, of the runs that were evaluated by then."""
     curves = [_curve(result, length) for result in results]
     found = [max((each for each in curve if each <= step), default=None) for curve in curves]
-    return [curve[last] for curve, last in zip(curves, found, strict=True) if last is not None]
+    return tuple(curve[last] for curve, last in zip(curves, found, strict=True) if last is not None)
 
 
 def _curve(result: Result, length: int | None) -> dict[int, float]:

@@ -10,14 +10,11 @@ from statistics import mean
 from typing import Any
 
 from research.files import format_result
-from research.reproduce.claims import SIMPLE, format_paper
 from research.reproduce.figures import chomsky as chomsky_figure
 from research.reproduce.figures import listops as listops_figure
 from research.reproduce.figures import residual as residual_figure
-from research.reproduce.figures.comparisons import ABLATION as ABLATION_FIGURE
-from research.reproduce.figures.comparisons import COMPARED_LENGTH, PRODUCT_LENGTHS
 from research.reproduce.figures.generalization import HISTORIC, PREPRINT
-from research.reproduce.paper import ABLATION, GENERALIZATION, LENGTHS
+from research.reproduce.paper import GENERALIZATION, LENGTHS, SIMPLE, format_paper
 from research.reproduce.results import accuracies, by_group, over_length, read_results, select
 from research.ship.card import format_accuracy, summarize
 from research.tables.common import RESULTS, row_of, table
@@ -168,40 +165,6 @@ def _percent(value: float | None) -> str:
     return DASH if value is None else f"{value:.1f}"
 
 
-def ablation() -> str:
-    """Symbols right by switch unit, beside the paper's: the mean of the seeds, the lowest and the highest."""
-    results = read_results(RESULTS, ABLATION_FIGURE.folders)
-    rows = []
-    for unit in ABLATION["multiply"]:
-        row = [f"`{unit}`"]
-        for task in ABLATION:
-            paper = ABLATION[task].get(unit)
-            row.append(DASH if paper is None else format_paper(paper))
-            for length in PRODUCT_LENGTHS if task == "multiply" else (COMPARED_LENGTH,):
-                runs = select(results, task, unit=unit)
-                if task == "multiply":
-                    runs = [run for run in runs if max(run["config"]["data"]["bins"]) == length]
-                row.append(f"{_mean_and_spread(accuracies(runs, length))} of {len(runs)}" if runs else DASH)
-        rows.append(row)
-    heads = [f"{task} {COMPARED_LENGTH}{whose}" for task in ("add", "sort") for whose in (", the paper", "")]
-    heads += ["multiply 128, the paper", *(f"multiply {length}" for length in PRODUCT_LENGTHS)]
-    return table(["unit", *heads], rows)
-
-
-PAGE_RIVALS = {"LSTM": "lstm-192", "transformer": "transformer", "Neural GPU": "dngpu-96-maps-*"}
-"""What the page's curves beside ours are of: beginnings of file names."""
-
-
-def page_rivals(folder: Path = RESULTS / "rivals") -> str:
-    """The mean share of symbols right of other models, by task, model and length: the page's JSON."""
-    curves: dict[str, dict[str, list[Any]]] = defaultdict(dict)
-    for task, (model, files) in product((*SIMPLE, "multiply"), PAGE_RIVALS.items()):
-        runs = [read_json(path) for path in sorted(folder.glob(f"{task}-{files}.json"))]
-        if runs:
-            curves[task][model] = [[point.x, round(point.mean, 4)] for point in over_length(runs)]
-    return format_result(curves) + "\n"
-
-
 def rivals(folder: Path = RESULTS / "rivals") -> str:
     """Symbol accuracy over length of the baselines, the mean of seeds with its range, beside the paper's Neural GPU."""
     lengths = (64, 128, 512, 1024, 4096)
@@ -218,3 +181,17 @@ def rivals(folder: Path = RESULTS / "rivals") -> str:
             cells = {point.x: _mean_and_spread(accuracies(runs, point.x)) for point in over_length(runs)}
             rows.append(["", label, str(len(runs)), *row_of(cells, lengths, str)])
     return table(["task", "model", "seeds", *map(str, lengths)], rows, text_columns=2)
+
+
+PAGE_RIVALS = {"LSTM": "lstm-192", "transformer": "transformer", "Neural GPU": "dngpu-96-maps-*"}
+"""What the page's curves beside ours are of: beginnings of file names."""
+
+
+def page_rivals(folder: Path = RESULTS / "rivals") -> str:
+    """The mean share of symbols right of other models, by task, model and length: the page's JSON."""
+    curves: dict[str, dict[str, list[Any]]] = defaultdict(dict)
+    for task, (model, files) in product((*SIMPLE, "multiply"), PAGE_RIVALS.items()):
+        runs = [read_json(path) for path in sorted(folder.glob(f"{task}-{files}.json"))]
+        if runs:
+            curves[task][model] = [[point.x, round(point.mean, 4)] for point in over_length(runs)]
+    return format_result(curves) + "\n"

@@ -68,13 +68,11 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "docs/when-to-use.md": {"fast": speed.attention},
     "research/accuracy.md": {
         "generalization": learning.generalization,
-        "ablation": learning.ablation,
         "seeds": learning.seeds,
         "residual": learning.residual,
     },
     "research/benchmarks-of-others.md": {"chomsky": learning.chomsky, "listops": learning.listops},
     "research/deviations.md": {"historic": learning.historic},
-    "research/lambada/README.md": {"compared": lambada.compared},
     "research/rivals.md": {
         "rivals": learning.rivals,
         "timing-addition": partial(speed.timing, "timing-addition"),

@@ -8,15 +8,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import compress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from research.baselines.configs import TransformerConfig
 from research.recipes import TRAINED_LENGTH, chomsky
-from research.reproduce.charts import table_figure, title
-from research.reproduce.claims import Claim, count_runs
 from research.reproduce.figure import LearningFigure
 from research.reproduce.results import Result, by_group
 from research.reproduce.specs import RunSpec, shrink, with_model_fields, with_train
@@ -31,9 +29,6 @@ from riffle.tasks.task import BLANK
 from riffle.train.objective import autocast
 from riffle.train.run import Run
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 LENGTHS = range(TRAINED_LENGTH + 1, 501)
 EXAMPLES = 64
 """Examples of each length."""
@@ -43,8 +38,6 @@ CELLS = 2**18
 """Cells that go through our network at once."""
 SOLVED = 0.9
 """The score from which Delétang et al. call a task solved."""
-GOAL = 8
-"""Tasks to solve."""
 MODELS = ("RNN", "Stack-RNN", "Tape-RNN", "Transformer", "LSTM")
 PUBLISHED: dict[str, tuple[float, ...]] = {
     "even-pairs": (100, 100, 100, 96.4, 100),
@@ -66,15 +59,12 @@ PUBLISHED: dict[str, tuple[float, ...]] = {
 """Scores in percent of :data:`MODELS` in the main table of Delétang et al., the best over seeds and settings."""
 CHECKED = ("parity", "reverse-bits", "bucket-sort")
 """Tasks on which baselines check that training and test are as they were there."""
-BASELINES = {"lstm": "LSTM", "transformer": "Transformer"}
 BASELINE_STEPS = {"lstm": 20_000, "transformer": 10_000}
 """Their steps; a run or three of each are a check, not a comparison."""
 CODES = ("rotary", "alibi", "relative", "relative, post-norm")
 """Position codes of the transformer, of which the published one has the best for each task, and its normalisation."""
 CHECKS = ("lstm", *(f"transformer, {code}" for code in CODES))
 """Columns of the baselines."""
-NEAR = 0.1
-"""How far a baseline may be from its published score, the best over settings that were not tried here."""
 UNPADDED = (1, 3, 6, 10, 16, 23, 31, TRAINED_LENGTH)
 """Lengths that baselines are trained on, which read inputs without blanks after them."""
 OURS = ("gated", "residual")
@@ -193,43 +183,6 @@ def table(results: Sequence[Result]) -> tuple[list[str], list[list[float | None]
     return [*compress(columns, filled)], [[*compress(row, filled)] for row in rows]
 
 
-def _draw(results: Sequence[Result]) -> Figure:
-    columns, rows = table(results)
-    heading = title("right symbols in percent over lengths 41 to 500, trained on 1 to 40", results)
-    return table_figure(heading, columns, dict(zip(PUBLISHED, rows, strict=True)))
-
-
-def _claims(results: Sequence[Result]) -> list[Claim]:
-    """How many tasks are solved, the mean over all, and whether baselines are near their published scores."""
-    tape = statistics.mean(row[MODELS.index("Tape-RNN")] for row in PUBLISHED.values()) / 100
-    claims = []
-    for unit in OURS:
-        best = {task: max(values) for task in PUBLISHED if (values := scores(results, task, unit))}
-        solved = [task for task, value in best.items() if value >= SOLVED]
-        complete = len(best) == len(PUBLISHED)
-        holds = True if len(solved) >= GOAL else False if complete else None
-        evidence = f"{len(solved)} of {len(best)} measured: {', '.join(solved) or 'none'}"
-        claims.append(Claim(f"{unit}: {GOAL} tasks solved by the best run", holds, evidence))
-        mean = statistics.mean(best.values()) if complete else None
-        statement = f"{unit}: mean score of the best runs above that of the Tape-RNN"
-        holds = None if mean is None else mean > tape
-        claims.append(Claim(statement, holds, f"{len(best)} of {len(PUBLISHED)} tasks measured", tape, mean))
-    for kind, model in BASELINES.items():
-        for task in CHECKED:
-            published = PUBLISHED[task][MODELS.index(model)] / 100
-            by_run = {
-                f"{variant}, run {number + 1}": score
-                for variant in CHECKS
-                if variant.startswith(kind)
-                for number, score in enumerate(scores(results, task, variant))
-            }
-            statement = f"{task}, {kind}: within {100 * NEAR:g} points of the published score"
-            score, name = max(((score, name) for name, score in by_run.items()), default=(None, "none"))
-            holds = None if score is None else abs(score - published) <= NEAR
-            claims.append(Claim(statement, holds, f"best of {count_runs(len(by_run))}: {name}", published, score))
-    return claims
-
-
 CHOMSKY = LearningFigure(
     name="chomsky",
     networks=lambda: [
@@ -237,8 +190,6 @@ CHOMSKY = LearningFigure(
         *(_baseline_spec(task, variant) for variant in CHECKS for task in CHECKED),
     ],
     folders=("chomsky",),
-    draw=_draw,
-    claims=_claims,
     runs=3,
     shrink=_shrink,
 )

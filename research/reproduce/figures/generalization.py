@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 from research.recipes import long
 from research.reproduce import paper
-from research.reproduce.charts import Line, lines_figure, title
-from research.reproduce.claims import SIMPLE, Claim, at_least_as_good, reaches
+from research.reproduce.charts import Line, Panel, lines_figure, title
 from research.reproduce.figure import LearningFigure
-from research.reproduce.paper import NEURAL_GPU, OURS
+from research.reproduce.paper import LENGTHS, NEURAL_GPU, OURS, SIMPLE
 from research.reproduce.results import (
     Point,
     Result,
@@ -20,11 +19,12 @@ from research.reproduce.results import (
     by_group,
     over_length,
     over_steps,
-    select,
 )
 from research.reproduce.specs import PAPER_LENGTHS, EvaluationSpec, RunSpec, accuracy_at, with_model_fields, with_train
+from research.reproduce.verdicts import Claim, Wanted
 from riffle.config import DataConfig
-from riffle.recipes import RECIPES, with_model
+from riffle.recipes import RECIPES as BY_NAME
+from riffle.recipes import with_model
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,13 +35,9 @@ HISTORIC = ("paper", "released", "preprint")
 """The recipes that may have made the paper's curves with the paper's network."""
 PREPRINT = "preprint"
 """The network of the preprint's code, by its ``model.kind``: it may have made them, too."""
-CURVES = {OURS: (OURS, PREPRINT), NEURAL_GPU: (NEURAL_GPU,)}
-"""The networks that may have made each of the paper's curves."""
 NEURAL_GPU_WIDTHS = (48, 96)
 """Feature maps of the Neural GPU: its authors' for addition, and those of the paper's timing."""
-CLAIMED_LENGTHS = (64, 512, 1024, 4096)
-BETTER_THAN_NEURAL_GPU = ("add", "sort")
-"""Tasks on which the paper's network generalises further than the Neural GPU."""
+CLAIMED_LENGTHS = (64, 512, 4096)
 CONVERGENCE_LENGTH = 512
 LOGGED_LENGTHS = (CONVERGENCE_LENGTH, 1024, 4096)
 """Lengths at which training is followed."""
@@ -57,7 +53,7 @@ FEWER_PRODUCTS = (EvaluationSpec((8, 16, 32, 64, 128, 256, 512), 1024), Evaluati
 def shuffle_exchange_spec(task: str, recipe: str = "paper") -> RunSpec:
     """This network on a task, evaluated during training; by a historic recipe at the paper's lengths only."""
     # Duplicating and reversing are learned within a few hundred steps, which the figure of convergence shows.
-    config = with_train(RECIPES[recipe](task), precision="fp32", evaluate_every=250)
+    config = with_train(BY_NAME[recipe](task), precision="fp32", evaluate_every=250)
     tests = list(FEWER_PRODUCTS) if task == "multiply" else [PAPER_LENGTHS]
     if recipe in HISTORIC:
         config = with_train(config, steps=40_000, evaluate_lengths=LOGGED_LENGTHS)
@@ -90,51 +86,48 @@ def _neural_gpu_spec(task: str, features: int) -> RunSpec:
     return RunSpec(folder="rivals", group=group, config=config, measure=measure, runs=3)
 
 
-def _groups(results: Sequence[Result], task: str, curve: str) -> list[tuple[str, list[Result]]]:
-    """The runs of the networks that may have made a curve, by group."""
-    runs = [run for kind in CURVES[curve] for run in select(results, task, kind=kind)]
-    return list(by_group(runs).items())
+def _group(results: Sequence[Result], task: str, curve: str) -> list[Result]:
+    """The runs that stand for a curve of the paper: of its network by the recipe ``paper``, of its Neural GPU."""
+    named = {OURS: f"{task}, {OURS}, paper", NEURAL_GPU: f"{task}, {NEURAL_GPU}, {NEURAL_GPU_WIDTHS[1]} maps"}
+    return by_group(results).get(named[curve], [])
 
 
 def _draw_generalization(results: Sequence[Result]) -> Figure:
-    """A panel for each task, with the paper's curves."""
-    panels: dict[str, list[Line]] = {}
-    for task in TASKS:
-        panels[task] = []
-        for colour, kind in ((0, OURS), (5, NEURAL_GPU)):
-            for index, (group, runs) in enumerate(_groups(results, task, kind)):
-                panels[task].append(Line(group.removeprefix(f"{task}, "), over_length(runs), colour=colour + index))
-            curve = [Point(x, y, y, y) for x, y in paper.GENERALIZATION[kind][task].items()]
-            panels[task].append(Line(f"the paper, {kind}", curve, colour=colour, dotted=True))
-    return lines_figure(title("accuracy over length, trained on lengths to 64", results), panels, lengths=True)
+    """A panel for each network, as in the paper, with a curve for each task."""
+    panels = []
+    for kind, name in ((OURS, "Shuffle-Exchange"), (NEURAL_GPU, "Neural GPU (DNGPU)")):
+        lines = []
+        for colour, task in enumerate(TASKS):
+            curve = over_length(_group(results, task, kind))
+            lines.append(Line(task, [point for point in curve if 64 <= point.x <= 4096], colour))
+            lines.append(Line(f"{task}, paper", _read(task, kind), paper=True))
+        panels.append(Panel(name, lines, low=0.25))
+    return lines_figure(title("symbols right over length, trained on lengths to 64", results), panels, height=4)
 
 
 def _claim_generalization(results: Sequence[Result]) -> list[Claim]:
-    """The paper's curves, and the tasks on which it generalises further than the Neural GPU."""
+    """The paper's curves, and what it says of one network beside the other."""
     claims = []
-    for kind in (OURS, NEURAL_GPU):
+    for kind, name in ((OURS, ""), (NEURAL_GPU, ", Neural GPU")):
         for task in TASKS:
-            for group, runs in _groups(results, task, kind) or [(f"{task}, {kind}", [])]:
-                for length in CLAIMED_LENGTHS:
-                    target = paper.GENERALIZATION[kind][task][length]
-                    claims.append(reaches(f"{group}: symbols right at {length}", target, accuracies(runs, length)))
-    for task in BETTER_THAN_NEURAL_GPU:
-        for group, runs in _groups(results, task, OURS):
-            for baseline, baseline_runs in _groups(results, task, NEURAL_GPU):
-                statement = f"{group} is right more often than {baseline} at 4096"
-                claims.append(at_least_as_good(statement, accuracies(runs, 4096), accuracies(baseline_runs, 4096)))
+            for length in CLAIMED_LENGTHS:
+                values = accuracies(_group(results, task, kind), length)
+                read = paper.GENERALIZATION[kind][task][length]
+                claims.append(Claim(f"{task}{name} at {length}", values, read, "reached" if kind == OURS else "equal"))
+    for task in TASKS[:-1]:
+        ours, theirs = (accuracies(_group(results, task, kind), 4096) for kind in (OURS, NEURAL_GPU))
+        wanted: Wanted = "equal" if task in MOVES else "higher"
+        claims.append(Claim(f"{task} at 4096, beside the Neural GPU", ours, theirs, wanted))
     return claims
 
 
 GENERALIZATION = LearningFigure(
     name="generalization",
     networks=lambda: [
-        *(shuffle_exchange_spec(task, recipe) for recipe in HISTORIC for task in TASKS),
-        *(shuffle_exchange_spec(task, "long") for task in SIMPLE),
-        *(_preprint_spec(task) for task in SIMPLE),
+        *(shuffle_exchange_spec(task) for task in TASKS),
         *(_neural_gpu_spec(task, features) for features in NEURAL_GPU_WIDTHS for task in TASKS),
     ],
-    folders=("generalization", "rivals"),
+    folders=(),
     draw=_draw_generalization,
     claims=_claim_generalization,
     runs=5,
@@ -152,71 +145,109 @@ def _first_steps_spec(spec: RunSpec) -> RunSpec:
 
 
 def _draw_convergence(results: Sequence[Result]) -> Figure:
-    """A panel for each task, over steps on a logarithmic axis; the cross is the paper's final accuracy."""
-    panels: dict[str, list[Line]] = {}
-    for task in SIMPLE:
-        groups = dict(_groups(results, task, OURS))
-        panels[task] = []
-        for colour, group in enumerate(group for group in groups if not group.endswith(FIRST_STEPS)):
-            over_training = over_steps(groups[group], CONVERGENCE_LENGTH)
-            panels[task].append(Line(group.removeprefix(f"{task}, "), over_training, _converged(task), colour))
-            first_steps = over_steps(groups.get(f"{group}, {FIRST_STEPS}", []), CONVERGENCE_LENGTH)
-            panels[task].append(Line("_", first_steps, colour=colour))  # the underscore keeps it out of the legend
-    what = f"accuracy at length {CONVERGENCE_LENGTH}, trained on lengths to 64 (cross: the paper in the end)"
-    figure = lines_figure(title(what, results), panels)
-    for axes in figure.axes:
-        axes.set_xscale("log")
-    return figure
+    """One panel as in the paper, a curve for each task, and one of the first steps."""
+    panels = []
+    for heading, suffix, last in (("the first 800 steps", f", {FIRST_STEPS}", 800), ("all steps", "", 40_000)):
+        lines = []
+        for colour, task in enumerate(SIMPLE):
+            runs = by_group(results).get(f"{task}, {OURS}, paper{suffix}", [])
+            lines.append(Line(task, over_steps(runs, CONVERGENCE_LENGTH), colour))
+        for task, level, step in paper.CONVERGED_BY:
+            if (step <= 800) == (last == 800):
+                lines.append(Line(f"{task}, paper", [Point(step, level, level, level)], paper=True))
+        panels.append(Panel(heading, lines, x="step", low=0.5, last=last))
+    what = f"symbols right at length {CONVERGENCE_LENGTH}, trained on lengths to 64"
+    return lines_figure(title(what, results), panels)
 
 
 def _claim_convergence(results: Sequence[Result]) -> list[Claim]:
-    """The final accuracy, and that by which the paper has converged."""
-    claims = []
-    for task in SIMPLE:
-        groups = dict(_groups(results, task, OURS)) or {task: []}
-        for group, runs in groups.items():
-            if group.endswith(FIRST_STEPS):
-                continue
-            statement = f"{group}: symbols right at {CONVERGENCE_LENGTH}"
-            claims.append(reaches(statement, _converged(task), accuracies(runs, CONVERGENCE_LENGTH)))
-            if task in paper.CONVERGED_BY:
-                level, step = paper.CONVERGED_BY[task]
-                early = accuracies_by(groups.get(f"{group}, {FIRST_STEPS}", runs), step, CONVERGENCE_LENGTH)
-                claims.append(reaches(f"{statement} after {step:,} steps", level, early))
+    """The level that the paper names and the step by which it has reached it."""
+    claims, groups = [], by_group(results)
+    for task, level, step in paper.CONVERGED_BY:
+        runs = groups.get(f"{task}, {OURS}, paper" + (f", {FIRST_STEPS}" if step <= 800 else ""), [])
+        values, when = accuracies_by(runs, step, CONVERGENCE_LENGTH), f"after {step:,} steps"
+        claims.append(
+            Claim(f"{task} at {CONVERGENCE_LENGTH} {when if step < 40_000 else 'in the end'}", values, level, "reached")
+        )
     return claims
-
-
-def _converged(task: str) -> float:
-    """The paper's accuracy, the same number as in the figure of generalisation."""
-    return paper.GENERALIZATION[OURS][task][CONVERGENCE_LENGTH]
 
 
 CONVERGENCE = LearningFigure(
     name="convergence",
     networks=lambda: [
-        *(shuffle_exchange_spec(task, recipe) for recipe in (*HISTORIC, "long") for task in SIMPLE),
-        *(_preprint_spec(task) for task in SIMPLE),
-        *(_first_steps_spec(shuffle_exchange_spec(task)) for task in SIMPLE if task not in MOVES),
-        *(_first_steps_spec(shuffle_exchange_spec(task, recipe)) for recipe in HISTORIC for task in MOVES),
-        *(_first_steps_spec(_preprint_spec(task)) for task in MOVES),
+        *(shuffle_exchange_spec(task) for task in SIMPLE),
+        *(_first_steps_spec(shuffle_exchange_spec(task)) for task in SIMPLE),
     ],
-    folders=("generalization", "convergence"),
+    folders=("convergence",),
     draw=_draw_convergence,
     claims=_claim_convergence,
     runs=GENERALIZATION.runs,
 )
 
 
-def _draw_multiplication(results: Sequence[Result]) -> Figure:
-    lines = [
-        Line(result["run"], over_steps([result]), paper.MULTIPLICATION, colour) for colour, result in enumerate(results)
+def _by_recipe(results: Sequence[Result], task: str) -> dict[str, list[Result]]:
+    """The runs of a task by recipe, the preprint's network last."""
+    groups = by_group(
+        run for run in results if run["group"].startswith(f"{task}, ") and FIRST_STEPS not in run["group"]
+    )
+    return {name.removeprefix(f"{task}, ").removeprefix(f"{OURS}, "): runs for name, runs in groups.items()}
+
+
+def _draw_recipes(results: Sequence[Result]) -> Figure:
+    """A panel for each task, a curve for each recipe."""
+    panels = []
+    for task in SIMPLE:
+        lines = [Line("paper's curve", _read(task), paper=True)]
+        for colour, (name, runs) in enumerate(_by_recipe(results, task).items()):
+            lines.append(Line(name, [each for each in over_length(runs) if 64 <= each.x <= 4096], colour))
+        panels.append(Panel(task, lines, low=0.5))
+    return lines_figure(title("symbols right over length by recipe, trained on lengths to 64", results), panels)
+
+
+def _read(task: str, kind: str = OURS) -> list[Point]:
+    """A curve of the paper."""
+    return [Point(length, y, y, y) for length, y in paper.GENERALIZATION[kind][task].items()]
+
+
+def _claim_recipes(results: Sequence[Result]) -> list[Claim]:
+    return [
+        Claim(
+            f"{task}, {name} at {length}", accuracies(runs, length), _read(task)[LENGTHS.index(length)].mean, "reached"
+        )
+        for task in TASKS
+        for name, runs in _by_recipe(results, task).items()
+        if name != "paper"
+        for length in (512, 4096)
     ]
-    return lines_figure(title("multiplication", results), {f"accuracy at length {PRODUCT_LENGTH}": lines})
+
+
+RECIPES = LearningFigure(
+    name="recipes",
+    networks=lambda: [
+        *(shuffle_exchange_spec(task, recipe) for recipe in HISTORIC for task in TASKS),
+        *(shuffle_exchange_spec(task, "long") for task in SIMPLE),
+        *(_preprint_spec(task) for task in SIMPLE),
+        *(_first_steps_spec(shuffle_exchange_spec(task, recipe)) for recipe in HISTORIC[1:] for task in MOVES),
+        *(_first_steps_spec(_preprint_spec(task)) for task in MOVES),
+    ],
+    folders=(),
+    draw=_draw_recipes,
+    claims=_claim_recipes,
+    runs=GENERALIZATION.runs,
+)
+
+
+def _draw_multiplication(results: Sequence[Result]) -> Figure:
+    lines = [Line(f"seed {run['seed']}", over_steps([run]), colour) for colour, run in enumerate(results)]
+    at = paper.MULTIPLICATION
+    lines.append(Line("paper", [Point(50_000, at, at, at)], paper=True))
+    panel = Panel(f"accuracy at length {PRODUCT_LENGTH}", lines, x="step", low=0.5, last=52_000)
+    return lines_figure(title("products, 384 maps, two blocks, by Muon", results), [panel])
 
 
 def _claim_multiplication(results: Sequence[Result]) -> list[Claim]:
-    statement = f"multiply: symbols right at {PRODUCT_LENGTH}, best run"
-    return [reaches(statement, paper.MULTIPLICATION, accuracies(results, PRODUCT_LENGTH), best=True)]
+    values = accuracies(results, PRODUCT_LENGTH)
+    return [Claim(f"products at {PRODUCT_LENGTH}, by Muon", values, paper.MULTIPLICATION, "reached")]
 
 
 MEASURE = accuracy_at(EvaluationSpec((8, 16, 32, 64, 128, 256), 1024))

@@ -7,12 +7,10 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from research.reproduce.charts import table_figure, title
-from research.reproduce.claims import Claim, count_runs
 from research.reproduce.figure import LearningFigure
 from research.reproduce.results import Result, by_group
 from research.reproduce.specs import RunSpec, shrink, with_model_fields
@@ -21,9 +19,6 @@ from riffle.config import DataConfig, ModelConfig, RunConfig, TrainConfig
 from riffle.recipes import with_model
 from riffle.train.objective import autocast
 from riffle.train.run import Run
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 PUBLISHED = {
     "Transformer": 36.4,
@@ -42,7 +37,6 @@ TEST_SET = 1
 ROWS = 50
 """Test examples that go through a model at once."""
 VARIANTS = ("gated", "residual", "transformer")
-GOAL = 0.5
 
 
 def score_test_set(run: Run, device: torch.device, examples: int = TEST_EXAMPLES) -> dict[str, Any]:
@@ -100,31 +94,10 @@ def table(results: Sequence[Result]) -> dict[str, float | None]:
     return {**PUBLISHED, **means}
 
 
-def _draw(results: Sequence[Result]) -> Figure:
-    columns = table(results)
-    return table_figure(
-        title("ListOps, right classes in percent", results), list(columns), {"listops": list(columns.values())}
-    )
-
-
-def _claims(results: Sequence[Result]) -> list[Claim]:
-    """Whether our networks are right half of the time, and the transformer as often as published."""
-    goals = {"gated": GOAL, "residual": GOAL, "transformer": PUBLISHED["Transformer"] / 100}
-    claims = []
-    for variant, goal in goals.items():
-        runs = scores(results, variant)
-        mean = statistics.mean(runs) if runs else None
-        holds = None if mean is None else mean >= goal
-        claims.append(Claim(f"listops, {variant}: right classes", holds, count_runs(len(runs)), goal, mean))
-    return claims
-
-
 LISTOPS = LearningFigure(
     name="listops",
     networks=lambda: [_spec(variant) for variant in VARIANTS],
     folders=("listops",),
-    draw=_draw,
-    claims=_claims,
     runs=3,
     shrink=_shrink,
 )

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from research.recipes import residual
-from research.reproduce.charts import Line, lines_figure, title
-from research.reproduce.claims import Claim, at_least_as_good
+from research.reproduce.charts import Line, Panel, lines_figure, title
 from research.reproduce.figure import LearningFigure
-from research.reproduce.results import Result, accuracies, by_group, over_length, select
+from research.reproduce.results import Result, by_group, over_length, select
 from research.reproduce.specs import EvaluationSpec, RunSpec, accuracy_at, with_model_fields, with_train
 
 if TYPE_CHECKING:
@@ -23,7 +22,6 @@ UNITS: dict[str, dict[str, str]] = {
 }
 """The units by the names of their groups."""
 STEPS = 3_000
-LENGTHS = (512, 4096)
 MEASURE = accuracy_at(EvaluationSpec((64, 128, 256, 512, 1024), 1024), EvaluationSpec((2048, 4096), 128))
 
 
@@ -36,33 +34,18 @@ def _spec(task: str, variant: str) -> RunSpec:
 
 def _draw(results: Sequence[Result]) -> Figure:
     """A panel for each task."""
-    panels = {
-        task: [
-            Line(group, over_length(runs), colour=colour)
-            for colour, (group, runs) in enumerate(by_group(select(results, task)).items())
-        ]
+    panels = [
+        Panel(
+            task,
+            [
+                Line(group.removeprefix(f"{task}, "), over_length(runs), colour)
+                for colour, (group, runs) in enumerate(by_group(select(results, task)).items())
+            ],
+            low=0.5,
+        )
         for task in TASKS
-    }
-    return lines_figure(title("accuracy over length by unit, trained on lengths to 64", results), panels, lengths=True)
-
-
-def _claims(results: Sequence[Result]) -> list[Claim]:
-    """Whether a residual network is right as often as the gated one."""
-    claims = []
-    for task in TASKS:
-        gated = select(results, task, **UNITS["gated"])
-        for variant, model in UNITS.items():
-            if variant != "gated":
-                runs = select(results, task, **model)
-                claims += [
-                    at_least_as_good(
-                        f"{task}: {variant} is right as often as gated at {length}",
-                        accuracies(runs, length),
-                        accuracies(gated, length),
-                    )
-                    for length in LENGTHS
-                ]
-    return claims
+    ]
+    return lines_figure(title("symbols right over length by unit, trained on lengths to 64", results), panels)
 
 
 RESIDUAL = LearningFigure(
@@ -70,6 +53,5 @@ RESIDUAL = LearningFigure(
     networks=lambda: [_spec(task, variant) for task in TASKS for variant in UNITS],
     folders=("residual",),
     draw=_draw,
-    claims=_claims,
     runs=3,
 )

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from research.reproduce import paper
-from research.reproduce.figures.generalization import CURVES
 from research.reproduce.specs import RunSpec
 from riffle.files import write_json
 
@@ -19,19 +18,20 @@ def paper_accuracy(spec: RunSpec, length: int) -> float:
     """The paper's accuracy where it has one; otherwise more maps and blocks are a little better."""
     config = spec.config
     if spec.folder in ("generalization", "convergence", "rivals"):
-        (curve,) = [curve for curve, kinds in CURVES.items() if config.model.kind in kinds]
+        curve = paper.NEURAL_GPU if config.model.kind == paper.NEURAL_GPU else paper.OURS
         return paper.GENERALIZATION[curve][config.task].get(length, 0.5)
     if spec.folder == "multiplication":
         return paper.MULTIPLICATION
-    if spec.folder in ("ablation", "sharing", "products"):
-        return paper.ABLATION[config.task][config.model.unit]
+    if spec.folder in ("ablation", "sharing", "products", "variants"):
+        worse = config.model.kind == "variant" and config.model.variant in ("one-reset", "two-relu")
+        return paper.ABLATION[config.task][config.model.unit] - 0.2 * worse
     return min(1.0, 0.5 + config.model.features * config.model.blocks / 1000)
 
 
 def synthetic_result(spec: RunSpec, accuracy: Accuracy) -> dict[str, Any]:
     """A result as a run would leave it, with its final accuracy from step 500 on."""
     train = spec.config.train
-    lengths = sorted({64, 128, 512, 1024, 4096, *train.evaluate_lengths})
+    lengths = sorted({64, 128, 256, 512, 1024, 4096, *train.evaluate_lengths})
     scores = [
         {
             "length": length,

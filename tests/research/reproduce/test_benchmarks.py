@@ -60,10 +60,10 @@ def test_a_quick_run(name: str, only: str, tmp_path: Path, monkeypatch: pytest.M
     assert shown["runs"] == [f"{only}-seed0"]
     result = json.loads((tmp_path / name / f"{only}-seed0.json").read_text())
     assert name == "residual" or 0 <= result["accuracy"]["score"] <= 1
-    assert (tmp_path / name / "figure.svg").exists()
+    assert (tmp_path / name / "figure.svg").exists() == (name == "residual")
 
 
-def test_claims_and_table() -> None:
+def test_the_table() -> None:
     specs = [*chomsky.CHOMSKY.specs(), *listops.LISTOPS.specs()]
     scored = {"lstm": 0.6, "transformer": 0.5, "gated": 0.95, "residual": 0.4}
     results = [
@@ -76,10 +76,3 @@ def test_claims_and_table() -> None:
     assert rows[-1][columns.index("transformer, alibi") :] == pytest.approx([50, 90, 52])
     assert [row[columns.index("gated, best")] for row in rows] == pytest.approx([97] * 15)
     assert rows[0][columns.index("lstm")] is None
-    verdicts = {claim.statement: claim.holds for claim in chomsky.CHOMSKY.claims(results)}
-    assert verdicts["gated: 8 tasks solved by the best run"] is True
-    assert verdicts["residual: mean score of the best runs above that of the Tape-RNN"] is False
-    assert verdicts["reverse-bits, lstm: within 10 points of the published score"] is True
-    assert verdicts["parity, lstm: within 10 points of the published score"] is False
-    assert [claim.holds for claim in listops.LISTOPS.claims(results)] == [True, False, True]
-    assert {claim.verdict for claim in chomsky.CHOMSKY.claims([])} == {"open"}

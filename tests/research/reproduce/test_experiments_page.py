@@ -53,4 +53,4 @@ def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     shown = succeed(*command, "--json").json
     assert set(shown["runs"]) == {f"reverse-dropout-{rate}-seed0" for rate in ("0", "0-1", "0-2")}
     assert (tmp_path / "dropout" / "figure.png").exists()
-    assert [claim["holds"] for claim in shown["claims"]] == [None]
+    assert [claim["verdict"] for claim in shown["claims"]] == ["not measured"]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from cli.riffle_command import riffle, succeed
 
 from research.reproduce import FIGURES, get_figure, runner
-from research.reproduce.figures.lambada import LAMBADA_UNITS, increasing, passage_accuracies, similar
+from research.reproduce.figures.lambada import BASELINE, LAMBADA_UNITS, accuracy
+from research.reproduce.verdicts import judge
 
 from .test_figures import run_in_this_process
 
@@ -27,7 +27,7 @@ def test_a_quick_run_leaves_results_and_a_figure(name: str, tmp_path: Path, monk
     only = ",".join(spec.name for spec in specs)
     shown = succeed("reproduce", name, "--quick", "--device", "cpu", "--only", only, "--json").json
     assert set(shown["runs"]) == {spec.name for spec in specs}
-    assert all(claim["statement"] and claim["evidence"] for claim in shown["claims"])
+    assert all(claim["statement"] and claim["found"] for claim in shown["claims"])
     results = figure.read(Path("runs/quick"))
     for result in results:
         assert {"command", "commit", "hardware", "versions", "config", "parameters"} <= result.keys()
@@ -41,25 +41,17 @@ def test_a_quick_run_leaves_results_and_a_figure(name: str, tmp_path: Path, monk
     assert drawing.read_bytes() == before
 
 
-def results_of(**accuracy: float) -> list[dict[str, Any]]:
-    return [{"group": name, "accuracy": {"all": {"position": share}}} for name, share in accuracy.items()]
-
-
-def test_claims_say_what_holds_what_does_not_and_what_is_open() -> None:
-    results = results_of(a=0.4, b=0.5, c=0.51)
-    assert passage_accuracies(results, "b") == [0.5]
-    assert [claim.holds for claim in increasing(results, ["a", "b", "c"])] == [True, True]
-    assert [claim.holds for claim in increasing(results, ["b", "a"])] == [False]
-    assert [claim.holds for claim in increasing(results, ["a", "d"])] == [None]
-    assert similar(results, ["b", "c"], 2).holds
-    assert similar(results, ["a", "c"], 2).holds is False
-    assert similar(results, ["a", "d"], 2).holds is None
-    assert LAMBADA_UNITS.claims(results)[0].holds is None
-    results = [*results_of(a=0.40, b=0.415), *results_of(a=0.42, b=0.435), *results_of(a=0.41, c=0.5)]
-    claim = similar(results, ["a", "b"], 4)
-    assert (claim.verdict, claim.evidence) == ("2 runs: holds", "1.50 points from 41.00% to 42.50%")
-    assert similar(results, ["a", "b"], 1).verdict == "2 runs: within noise", "seeds are further apart than the limit"
-    assert similar(results, ["a", "c"], 4).verdict == "one run"
+def test_claims_are_about_networks_and_their_baseline() -> None:
+    assert {claim.statement for claim in LAMBADA_UNITS.claims([])} >= {
+        "LAMBADA: no-swap beside 192 maps, 2 blocks",
+        "LAMBADA: 192 maps, 2 blocks beside two-fc",
+    }
+    results = [{"group": group, "accuracy": {"all": {"position": 0.5}}} for group in (BASELINE, "no-swap") * 3]
+    assert accuracy(results, "no-swap") == (0.5,) * 3
+    measured = [claim for claim in LAMBADA_UNITS.claims(results) if claim.runs]
+    assert [(claim.statement, judge([claim])[0].word) for claim in measured] == [
+        ("LAMBADA: no-swap beside 192 maps, 2 blocks", "equal")
+    ]
 
 
 def test_a_network_of_two_comparisons_is_trained_once() -> None:
