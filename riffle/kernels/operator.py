@@ -48,6 +48,8 @@ SECOND_DERIVATIVES = b'the fused kernels have no second derivatives: build the n
 SCHEMA = 3
 """A number that changes with the operators' arguments and results, and is one of them: compilers keep code on disk, and
 would otherwise find what they made for others."""
+PLAIN = frozenset((Tensor, torch.nn.Parameter))
+"""Tensors of any other type see the operators."""
 _KEEP = {True: KEEP_INPUTS, False: KEEP_GATES, None: KEEP_WHAT_FITS}
 
 
@@ -118,7 +120,7 @@ def _wants_operators(xs_BND: Sequence[Tensor], parameters: Sequence[Tensor]) -> 
         return True
     if torch._C._len_torch_dispatch_stack() or torch._C._functorch.maybe_current_level() is not None:
         return True
-    return any(type(tensor) not in (Tensor, torch.nn.Parameter) for tensor in (*xs_BND, *parameters))
+    return not PLAIN.issuperset(map(type, (*xs_BND, *parameters)))
 
 
 class _Network(torch.autograd.Function):

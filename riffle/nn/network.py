@@ -339,12 +339,18 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
 
     def check_cells(self, x_BND: Tensor) -> None:
         """Refuse cells that are not of this network's shape or dtype, on whatever device."""
-        check_cells(x_BND, self.features, next(self.parameters()).dtype)
+        check_cells(x_BND, self.features, self._weight.dtype)
 
     def check_input(self, x_BND: Tensor) -> None:
         """Refuse cells that :meth:`forward` cannot take."""
-        self.check_cells(x_BND)
-        check_device(x_BND, next(self.parameters()).device)
+        weight = self._weight
+        check_cells(x_BND, self.features, weight.dtype)
+        check_device(x_BND, weight.device)
+
+    @property
+    def _weight(self) -> Tensor:
+        """One of the parameters; to look for the first one in the whole network takes a short call's host too long."""
+        return next(self["last"].parameters())
 
     def check_pairwise(self, how: str) -> None:
         """Refuse to take the pairs of a sequence apart where a unit needs all of them."""
