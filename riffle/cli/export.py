@@ -13,9 +13,9 @@ from riffle.files import check_exported, check_writable, replacing_files
 
 ENDINGS = {"onnx": ".onnx", "torch": ".pt2", "hub": ""}
 LOADERS = {
-    "onnx": "onnxruntime.InferenceSession({!r})",
-    "torch": "torch.export.load({!r}).module()",
-    "hub": "riffle.SequenceModel.from_pretrained({!r})",
+    "onnx": "onnxruntime.InferenceSession({path!r})",
+    "torch": "torch.export.load({path!r}).module()",
+    "hub": "{kind}.from_pretrained({path!r})",
 }
 """How each format is loaded in Python."""
 HUB_FILES = ("README.md", "config.json", "model.safetensors")
@@ -47,6 +47,7 @@ def export(
 
     from riffle.models.export import write_program
     from riffle.models.sequence import SequenceModel
+    from riffle.nn.hub import package_of
     from riffle.train.run import OWNED_FILES, Run
 
     if format not in ENDINGS:
@@ -83,4 +84,5 @@ def export(
         print_json(record)
     else:
         errors.print(f"wrote {path}{served}", markup=False, soft_wrap=True)
-        print_next(f"load it in Python: {LOADERS[format].format(str(path))}")
+        kind = f"{package_of(type(model))}.{type(model).__name__}"
+        print_next(f"load it in Python: {LOADERS[format].format(path=str(path), kind=kind)}")

@@ -14,7 +14,7 @@ MODEL_CARD = """---
 A neural shuffle-exchange network ([the paper]({{ paper_url }})), for the PyTorch library riffle. After
 `pip install riffle-nn`:
 
-    from riffle import {{ kind }}
+    from {{ package }} import {{ kind }}
     model = {{ kind }}.from_pretrained("this repository's name")
 """
 
@@ -87,6 +87,13 @@ class HubMixin:
         raise ValueError(f"{model_file} is a pickle, which could run any code: only safetensors are loaded")
 
 
+def package_of(kind: type) -> str:
+    """From where a class is imported: ``riffle``, where that has it, or else its own module."""
+    import riffle
+
+    return "riffle" if getattr(riffle, kind.__name__, None) is kind else kind.__module__
+
+
 @functools.cache
 def _hub_class(ours: Any) -> Any:
     """A class of ours with the methods of huggingface_hub before its own."""
@@ -98,6 +105,6 @@ def _hub_class(ours: Any) -> Any:
         _load_as_pickle = ours._load_as_pickle
 
         def generate_model_card(self, *args: Any, **kwargs: Any) -> Any:
-            return super().generate_model_card(*args, **kwargs, kind=ours.__name__)
+            return super().generate_model_card(*args, **kwargs, kind=ours.__name__, package=package_of(ours))
 
     return Hub

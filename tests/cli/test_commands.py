@@ -206,6 +206,10 @@ def test_export_to_torch(run: Path) -> None:
 
 
 def test_export_to_the_hub_format(run: Path) -> None:
+    assert (
+        "riffle.SequenceModel.from_pretrained('first')"
+        in succeed("export", run, "--format", "hub", "--out", "first").err
+    )
     path = succeed("export", run, "--format", "hub", "--out", "hub", "--json").json["path"]
     loaded, model = SequenceModel.from_pretrained(path), Run(run).model()
     inputs_BN = some_symbols(3, 21)

@@ -106,6 +106,10 @@ def test_evaluation_is_deterministic_and_dropout_is_not(kind: str) -> None:
 def test_hub_folder_round_trip(kind: str, tmp_path: Path) -> None:
     model = make(kind)
     model.save_pretrained(tmp_path)
+    loading = next(line for line in (tmp_path / "README.md").read_text().splitlines() if "import" in line)
+    names: dict[str, Any] = {}
+    exec(loading.strip(), names)
+    assert names[type(model).__name__] is type(model), "the card's way to load it"
     files = {path.name for path in tmp_path.iterdir()}
     assert {"config.json", "model.safetensors"} <= files <= {"config.json", "model.safetensors", "README.md"}
     loaded = type(model).from_pretrained(tmp_path)
