@@ -18,8 +18,10 @@ def write(
         Path | None, typer.Option(help="The trained run.", show_default="the newest of riffle train text in runs")
     ] = None,
     count: Annotated[int, typer.Option(help="How many bytes to write.", min=1, max=1_000_000)] = 500,
-    temperature: Annotated[float, typer.Option(help="Below 1 likelier, above 1 bolder; 0 the likeliest.")] = 0.8,
-    top_p: Annotated[float, typer.Option(help="Draw from the likeliest bytes with this probability together.")] = 0.95,
+    temperature: Annotated[float, typer.Option(help="Below 1 likelier, above 1 bolder; 0 the likeliest.", min=0)] = 0.8,
+    top_p: Annotated[
+        float, typer.Option(help="Draw from the likeliest bytes with this probability together.", min=1e-6, max=1)
+    ] = 0.95,
     seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 0,
     device: Device = "cpu",
     json: Json = False,

@@ -135,7 +135,8 @@ class SequenceSharding:
             raise ValueError('sharded rows of several lengths run at powers of two: build the network with pad="power"')
         if lengths is None:
             return self._run_spread(network, x_BND)
-        return self._run_rows(network, x_BND, checked_lengths(lengths, x_BND.shape[0], x_BND.shape[1] * self.ranks))
+        sizes = checked_lengths(lengths, x_BND.shape[0], x_BND.shape[1] * self.ranks)
+        return self._run_rows(network, x_BND, sizes) if sizes else self._run_spread(network, x_BND)
 
     def _run_rows(self, network: ShuffleExchange, x_BND: Tensor, sizes: list[int]) -> Tensor:
         """Every row at its own power of two: redistributed to where it runs, run, and brought back.

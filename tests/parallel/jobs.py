@@ -146,6 +146,7 @@ def mistake(group: dist.ProcessGroup, what: str) -> str:
             case "input gradients" if odd:
                 x_BND.requires_grad_()
         net(x_BND, lengths=lengths, key_padding_mask=mask_BN)
+        assert net(x_BND[:0], lengths=[]).shape == x_BND[:0].shape
     except ValueError as error:
         return str(error)
     return "no complaint"

@@ -13,7 +13,7 @@ from . import jobs
 from .alone import SPREAD, check
 from .ranks import Ranks
 
-MIXED = [256, 1, 17, 0, 63, 64, 65, 130, 2, 31]
+MIXED = [256, 1, 17, 63, 64, 65, 130, 2, 31, 0]
 """Of 256 cells at most: spread over all ranks, and whole on one where a power has fewer than ranks squared."""
 
 
