@@ -17,7 +17,7 @@ from research.reproduce.figures.generalization import HISTORIC, PREPRINT
 from research.reproduce.paper import GENERALIZATION, LENGTHS, SIMPLE, format_paper
 from research.reproduce.results import accuracies, by_group, over_length, read_results, select
 from research.ship.card import format_accuracy, summarize
-from research.tables.common import RESULTS, row_of, table
+from research.tables.common import MEASURED, RESULTS, row_of, table
 from riffle.config import RunConfig
 from riffle.files import read_json
 from riffle.quantities import DASH, format_percent
@@ -163,6 +163,15 @@ def residual() -> str:
 
 def _percent(value: float | None) -> str:
     return DASH if value is None else f"{value:.1f}"
+
+
+def input_scale(path: Path = MEASURED / "input-scale.json") -> str:
+    """Symbols right by the scale of the inputs before training: the mean of the seeds, the lowest and the highest."""
+    runs = read_json(path)["runs"]
+    scales = list(runs[0]["accuracy"])
+    cells = [row_of(run["accuracy"], scales, _mean_and_spread) for run in runs]
+    rows = [[f"{run['task']}, {run['unit']}", *row] for run, row in zip(runs, cells, strict=True)]
+    return table(["", *scales], rows)
 
 
 def rivals(folder: Path = RESULTS / "rivals") -> str:

@@ -58,14 +58,13 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     },
     "docs/speed.md": {
         "speed": speed.speed,
-        "one-launch": speed.one_launch,
         "beside-attention": speed.beside_attention,
         "own-loop": speed.own_loop,
-        "cpu": speed.cpu,
     },
     "docs/lambada.md": {"lambada": lambada.lambada},
     "docs/scaling.md": {"resident": speed.resident},
-    "docs/when-to-use.md": {"fast": speed.attention},
+    "docs/when-to-use.md": {"cpu": speed.cpu},
+    "docs/choosing.md": {"input-scale": learning.input_scale},
     "research/accuracy.md": {
         "generalization": learning.generalization,
         "seeds": learning.seeds,

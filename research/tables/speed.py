@@ -19,33 +19,37 @@ OWN_LOOP = MEASURED / "own-loop.json"
 
 
 def cpu() -> str:
-    """The reference path on a CPU."""
-    result = read_json(MEASURED / "cpu.json")
-    rows = [
-        [str(row["length"]), f"{row['milliseconds']:.0f} ms", f"{row['fraction'] * 100:.0f}%"]
-        for row in result["speed"]["rows"]
-    ]
-    rates, memory = table(["length", "time", "of the product's rate"], rows, text_columns=0), result["memory"]
-    peak = f"Peak memory of one inference at {memory['length']} cells: {memory['times_input']} times the input."
-    return f"{rates}\n\n{peak}"
+    """The fastest call of layers of as many weights on one thread of a CPU."""
+    times: dict[str, dict[tuple[bool, int], float]] = {}
+    for row in read_json(MEASURED / "cpu.json")["rows"]:
+        odd, even = row["length"] % 2 == 1, row["layer"].endswith('pad="even"')  # at powers of two the same computation
+        if row["threads"] == 1 and not (odd and (even or row["training"])):
+            layer = times.setdefault(row["layer"].removesuffix(', pad="even"'), {})
+            at = row["training"], row["length"]
+            layer[at] = min(row["fastest"], layer.get(at, row["fastest"]))
+    columns = next(iter(times.values()))
+    heads = [f"{length:,}{', both passes' * training}" for training, length in columns]
+    return table(["cells", *heads], [[name, *map(format_milliseconds, row.values())] for name, row in times.items()])
 
 
-def speed(path: Path = H200) -> str:
-    """A GPU's speed as ``riffle bench`` measured it."""
-    record = read_json(path)
-    rates = record["runs"][0]["ceilings"]
-    parts = [
-        f"{where(record)}, {commands(record)}; a matrix product reached {rates['product'] / 1e12:.0f} TFLOP/s, a "
-        f"copy {rates['copy'] / 1e12:.1f} TB/s. The floor is the time that a row's FLOPs take at the product's rate. "
-        "The training step, and fused all rows up to 1K cells, are replayed as CUDA graphs. Before a row was timed, "
-        "its results were compared with the reference in float32; a wrong one has no time "
-        f"([{path.name}](research/bench/results/{path.name}), [kernels](docs/kernels.md)).",
-        table(
-            ["work", "eager, float32", "compiled, bfloat16", "fused", "fused, gates kept", "floor", "reached"],
-            map(_speed_row, record["rows"].values()),
-        ),
-    ]
-    return "\n\n".join(parts)
+def speed(path: Path = ONE_LAUNCH, before: Path = H200) -> str:
+    """Single calls as ``riffle bench`` measured them: plain PyTorch in the run ``before`` the layer was one launch."""
+    record, earlier = read_json(path), read_json(before)
+    rows = []
+    for name, row in sorted(record["rows"].items(), key=lambda item: item[1]["title"].startswith("forward")):
+        forms = earlier["rows"][name]["forms"] if name in earlier["rows"] else {}
+        row["forms"] |= {form: forms[form] for form in ("eager", "compiled") if form in forms}
+        rows.append(_speed_row(row))
+    files = ", ".join(f"[{file.name}](research/bench/results/{file.name})" for file in (path, before))
+    about = (
+        f"One {record['device']}, torch {record['versions']['torch']}, {commands(record)}, eager and compiled by "
+        f"{commands(earlier)} ({files}). The floor is the time that a row's FLOPs take at the rate of a short matrix "
+        f"product, {record['runs'][0]['ceilings']['product'] / 1e12:.0f} TFLOP/s. The training step, and fused all "
+        "rows up to 1K cells, are replayed as CUDA graphs. Before a row was timed, its results were compared with the "
+        "reference in float32; a wrong one has no time."
+    )
+    heads = ["work", "eager, float32", "compiled, bfloat16", "fused", "fused, gates kept", "floor", "reached"]
+    return f"{about}\n\n{table(heads, rows)}"
 
 
 def beside_attention(path: Path = ATTENTION) -> str:
@@ -53,26 +57,6 @@ def beside_attention(path: Path = ATTENTION) -> str:
     record = read_json(path)
     about = f"{where(record)}, {commands(record)} ([{path.name}](research/bench/results/{path.name})):"
     return "\n\n".join([about, attention(path), f"![Time over length](research/bench/results/{path.stem}.png)"])
-
-
-def one_launch(path: Path = ONE_LAUNCH) -> str:
-    """Rows that were measured again with the layer as one launch, each with the run that it is of."""
-    record = read_json(path)
-    rows = []
-    for row in sorted(record["rows"].values(), key=lambda row: row["title"].startswith("forward")):
-        title, *_, fused, kept, floor, reached = _speed_row(row)
-        number = max(entry["run"] for entry in row["forms"].values())
-        rows.append([title, str(number + 1), fused, kept, floor, reached])
-    runs = [
-        f"{number}. `{run['command']}`: {run['ceilings']['product'] / 1e12:.0f} TFLOP/s."
-        for number, run in enumerate(record["runs"], start=1)
-    ]
-    about = (
-        f"One {record['device']}, torch {record['versions']['torch']}. The floor is by the short matrix product of a "
-        f"row's own run ([{path.name}](research/bench/results/{path.name})):"
-    )
-    heads = ["work", "run", "fused", "fused, gates kept", "floor", "reached"]
-    return "\n\n".join([about, "\n".join(runs), table(heads, rows)])
 
 
 def _speed_row(row: dict[str, Any]) -> list[str]:

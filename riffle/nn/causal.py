@@ -83,7 +83,7 @@ class CausalShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"
 
     Shape:
         - Input and output: :math:`(B, N, D)` with any :math:`N \ge 1`, without padding, and :math:`D` = ``features``.
-          For the gated unit values should lie in [-1, 1]; outputs then do, too. Normalise those of the residual one.
+          Where values lie in [-1, 1], outputs of the gated unit do, too. Normalise those of the residual one.
 
     Examples::
 

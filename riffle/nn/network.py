@@ -91,8 +91,8 @@ class ShuffleExchange(nn.Module, HubMixin, tags=["neural-shuffle-exchange"], lic
 
     Shape:
         - Input and output: :math:`(B, N, D)` with any :math:`N \ge 1` and :math:`D` = ``features``. Other lengths than
-          ``pad`` says are padded with zero cells inside and cropped back. Values should lie in [-1, 1], since every
-          layer mixes a tanh with its input; outputs then do, too.
+          ``pad`` says are padded with zero cells inside and cropped back. Values should be about 1 in size, see
+          ``docs/choosing.md``. Where they lie in [-1, 1], outputs of a gated unit do, too: layers mix them with tanhs.
 
     Examples::
 
