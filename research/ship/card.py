@@ -17,7 +17,7 @@ from riffle.quantities import DASH, format_percent
 from riffle.recipes import paper
 from riffle.shuffle import bits
 from riffle.tasks import Task, get_task
-from riffle.tasks.families import FAR
+from riffle.tasks.families import FAR, LIKE_TRAINING
 from riffle.train.checkpoint import read_checkpoint
 from riffle.train.evaluate import FACTORS, Score, evaluate, least_accurate, read_scores, tested_between, with_between
 from riffle.train.run import Run
@@ -144,7 +144,7 @@ def model_card(run: Run) -> str:
         lines += [f"Command: `{shlex.join(about['command'])}`."]
         lines += [about["note"]] if "note" in about else []
     scores = read_scores(run)
-    parts = (_over_length(scores), _asked(scores), _structured(scores, longest))
+    parts = (_over_length(scores), _asked(scores), _structured(scores, longest, bool(config.data.structure)))
     return "\n".join([*lines, *(line for part in parts for line in part)]) + "\n"
 
 
@@ -197,7 +197,7 @@ def _asked(scores: Sequence[Score]) -> list[str]:
     return ["", about, "", *markdown_table(heads, rows)]
 
 
-def _structured(scores: Sequence[Score], longest: int) -> list[str]:
+def _structured(scores: Sequence[Score], longest: int, marked: bool) -> list[str]:
     """Accuracy of worst cases and families, a row for each and one for the worst."""
     by_place = {(score.split, score.length): score for score in scores if score.split != "uniform"}
     kinds, lengths = (list(dict.fromkeys(part)) for part in zip(*by_place, strict=True)) if by_place else ([], [])
@@ -206,13 +206,17 @@ def _structured(scores: Sequence[Score], longest: int) -> list[str]:
     tested = [longest * factor for factor in FACTORS if longest * factor in lengths]
     counted = any(score.held_out is not None for score in by_place.values())
     rows = [
-        [kind, *([_inputs(by_place.get((kind, longest)))] if counted else [])]
+        [
+            f"{kind} \\*" if marked and kind in LIKE_TRAINING else kind,
+            *([_inputs(by_place.get((kind, longest)))] if counted else []),
+        ]
         + [" / ".join(_percents(by_place[kind, n])) if (kind, n) in by_place else DASH for n in tested]
         for kind in kinds
     ]
     worst = least_accurate([by_place[place] for place in by_place if place[1] == longest])
     how = f"the worst at {longest} is {worst.split}" if worst.sequence_accuracy < 1 else f"all right at {longest}"
     about = f"Structured inputs, symbols / sequences; {how}"
+    about += ". \\* training makes inputs of this kind, too" if marked else ""
     about += f". Carries of {FAR} pass more than 31 columns" if any(kind.startswith(FAR) for kind in kinds) else ""
     return [
         "",

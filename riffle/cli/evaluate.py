@@ -81,6 +81,7 @@ def evaluate(
 
     from riffle.environment import environment
     from riffle.files import check_writable, write_json
+    from riffle.tasks.families import LIKE_TRAINING
     from riffle.train.evaluate import FACTORS, estimate_seconds, with_between
     from riffle.train.evaluate import evaluate as score
     from riffle.train.objective import in_precision
@@ -123,12 +124,14 @@ def evaluate(
                 fill=trained.padded if filled else None,
                 on_progress=partial(bar.advance, job),
             )
+    like = sorted(LIKE_TRAINING & work.keys()) if trained.config.data.structure else []
     result = {
         "task": task.name,
         "run": str(run),
         "step": trained.saved_step(),
         "trained_length": longest,
         "precision": used,
+        "like_training": like,
         "scores": [asdict(each) for each in scores],
         "environment": environment(torch.device(device)),
     }
@@ -142,7 +145,8 @@ def evaluate(
     if worst_case and task.splits and not structured:
         output.print(_worst_table([each for each in scores if each.split in task.splits]))
     if structured:
-        output.print(_structured_table([each for each in scores if each.split != "uniform" and each.length in factors]))
+        tested = [each for each in scores if each.split != "uniform" and each.length in factors]
+        output.print(_structured_table(tested, like))
     drawn = f"plot: {picture}   " if picture else ""
     errors.print(f"{drawn}numbers: {numbers}", markup=False, soft_wrap=True)
     print_outcome(*describe(trained, scores, program()), f"look inside: {program()} inspect {run}")
@@ -204,7 +208,7 @@ def _worst_table(scores: Sequence[Score]) -> Table:
     return table
 
 
-def _structured_table(scores: Sequence[Score]) -> Table:
+def _structured_table(scores: Sequence[Score], like: Sequence[str]) -> Table:
     """Accuracy of worst cases and families, a row for every one with its inputs, and one for the least accurate."""
     from riffle.train.evaluate import least_accurate
 
@@ -214,10 +218,11 @@ def _structured_table(scores: Sequence[Score]) -> Table:
     for kind in dict.fromkeys(score.split for score in scores):
         own = [score for score in scores if score.split == kind]
         cells = (" / ".join(_percents(score)) for score in own)
-        table.add_row(kind, str(own[0].examples), str(own[0].held_out), *cells)
+        table.add_row(f"{kind} *" if kind in like else kind, str(own[0].examples), str(own[0].held_out), *cells)
     worst = [least_accurate([score for score in scores if score.length == length]) for length in lengths]
     table.add_row("the worst", "", "", *(score.split for score in worst))
     table.caption = f"inputs and those that training never drew: at {lengths[0]}; longer ones are held out"
+    table.caption += "; * training makes inputs of this kind" if like else ""
     return table
 
 

@@ -25,6 +25,17 @@ FAR = "far-"
 """Begins the name of a family with carries or runs over more than 31 positions, the most that 64 cells have."""
 
 
+LIKE_TRAINING = frozenset({
+    *("all-equal", "sorted", "reversed", "two-values", "rare-values", "one-odd", "geometric"),
+    *("periodic", "halves", "falling", "swapped"),
+    *("all-zero", "all-one", "alternating", "alternating-carries", "longest-carry", "carry", "complement"),
+    *("complement-plus-one", "mostly-passing", "mostly-making", "mostly-absorbing", "mostly-zero"),
+    *("mostly-highest", "plus-zero", "plus-highest", "times-zero", "short-and-long", "one-digit-plus-zero", "repeated"),
+})  # fmt: skip
+"""Worst cases and families of whose kind training makes inputs where ``data.structure`` asks for structure.
+
+It draws them with parameters of its own; nothing like the other families is drawn but by chance.
+"""
 SYMBOL_SPLITS: dict[str, Split] = {
     "all-equal": lambda rows_BN, generator: torch.where(rows_BN == BLANK, BLANK, rows_BN[:, :1]),
     "sorted": lambda rows_BN, generator: sort_rows(rows_BN),

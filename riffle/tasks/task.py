@@ -108,7 +108,7 @@ class Task(ABC):
         )
 
     def families(self) -> dict[str, Split]:
-        """Families of structured inputs, by name; ``riffle eval --families`` tests them, training never draws them.
+        """Families of structured inputs, by name; ``riffle eval --families`` tests them, training draws none as such.
 
         >>> from riffle.tasks import TASKS
         >>> list(TASKS["sort"].families())[:3]

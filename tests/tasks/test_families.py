@@ -7,7 +7,7 @@ import torch
 
 from riffle.tasks import BLANK, TASKS, Task
 from riffle.tasks.digits import operands
-from riffle.tasks.families import FAR
+from riffle.tasks.families import FAR, LIKE_TRAINING
 from riffle.tasks.rows import columns, last_column_so_far
 
 from . import contract
@@ -74,3 +74,7 @@ def test_families_on_a_gpu(task: Task) -> None:
         new_BN = split(inputs_BN, generator)
         assert new_BN.device == inputs_BN.device, name
         contract.check_answers(task, new_BN.cpu(), task.answer(new_BN).cpu())
+
+
+def test_what_is_like_training_exists() -> None:
+    assert not LIKE_TRAINING.difference(*((*task.splits, *task.families()) for task in TASKS.values()))

@@ -49,6 +49,11 @@ def test_a_card_has_every_score(run: Run) -> None:
     assert {str(length) for length in ASKED} <= shown, "lengths as riffle solve asks them"
     assert {"8", "16", "64", "128", "256"} <= shown
     assert model_card(run) == text
+    marked = "\n".join(card._structured(scores, max(TINY.data.bins), marked=True))
+    assert "\\*" not in text, "it was trained on uniform inputs only"
+    assert {"| complement \\* |", "| plus-one |"} <= {
+        f"|{line.split('|')[1]}|" for line in marked.split("\n") if "|" in line
+    }
 
 
 def test_a_summary_is_the_mean_of_runs_and_the_worst_of_all_kinds() -> None:
