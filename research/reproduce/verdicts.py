@@ -9,11 +9,12 @@ differences of the figure. Otherwise *undecided*. Below :data:`FEWEST` runs ther
 from __future__ import annotations
 
 import math
-import random
 import statistics
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple
+
+import torch
 
 from riffle.quantities import format_percent
 
@@ -49,6 +50,9 @@ class Claim(NamedTuple):
     """Of a fact: whether it holds, None where it was not measured."""
     evidence: str = ""
     """Of a fact: what was measured."""
+
+    right: tuple[Sequence[float], Sequence[float]] | None = None
+    """On LAMBADA the share of runs of each side that answer a passage right, where results have their answers."""
 
     @property
     def is_fact(self) -> bool:
@@ -95,9 +99,15 @@ class Verdict(NamedTuple):
 
 def judge(claims: Sequence[Claim]) -> list[Verdict]:
     """The verdicts on the claims of a figure; Holm's correction is for all of its comparisons."""
-    differences = [compare(claim.ours, claim.other) if claim.runs >= FEWEST else None for claim in claims]
+    differences = [_difference(claim) if claim.runs >= FEWEST else None for claim in claims]
     found = holm([None if difference is None else difference.p for difference in differences])
     return [_verdict(*each) for each in zip(claims, differences, found, strict=True)]
+
+
+def _difference(claim: Claim) -> Difference:
+    if claim.right and all(claim.right):
+        return paired_bootstrap(*claim.right)
+    return compare(claim.ours, claim.other)
 
 
 def _verdict(claim: Claim, difference: Difference | None, found: bool) -> Verdict:
@@ -180,11 +190,11 @@ def holm(ps: Sequence[float | None], level: float = LEVEL) -> list[bool]:
     return found
 
 
-def paired_bootstrap(right: Sequence[bool], other: Sequence[bool], draws: int = 2000, seed: int = 0) -> Difference:
+def paired_bootstrap(right: Sequence[float], other: Sequence[float], draws: int = 1000) -> Difference:
     """The difference of two shares of right answers to the same passages, which are drawn again."""
-    differences = [float(a) - float(b) for a, b in zip(right, other, strict=True)]
-    generator = random.Random(seed)
-    means = sorted(statistics.fmean(generator.choices(differences, k=len(differences))) for _ in range(draws))
-    low, high = means[int(draws * LEVEL / 2)], means[-1 - int(draws * LEVEL / 2)]
-    p = 2 * min(sum(mean <= 0 for mean in means), sum(mean >= 0 for mean in means)) / draws
-    return Difference(statistics.fmean(differences), low, high, min(p, 1.0))
+    differences_E = torch.tensor(right, dtype=torch.float) - torch.tensor(other, dtype=torch.float)
+    drawn_DE = torch.randint(len(right), (draws, len(right)), generator=torch.Generator().manual_seed(0))
+    means_D = differences_E[drawn_DE].mean(dim=1)
+    low, high = means_D.quantile(torch.tensor([LEVEL / 2, 1 - LEVEL / 2])).tolist()
+    p = 2 * min((means_D <= 0).float().mean().item(), (means_D >= 0).float().mean().item())
+    return Difference(differences_E.mean().item(), low, high, min(p, 1.0))

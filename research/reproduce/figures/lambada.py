@@ -18,9 +18,10 @@ from research.reproduce.figure import LearningFigure, comparison
 from research.reproduce.results import Result, by_group
 from research.reproduce.specs import RunSpec, with_model_fields, with_train
 from research.reproduce.synthetic import prepare_synthetic_corpus
-from research.reproduce.verdicts import Wanted
+from research.reproduce.verdicts import Claim, Wanted
 from riffle.config import PassageDataConfig, TrainConfig
 from riffle.lambada.evaluate import TrainedReader, read_splits
+from riffle.lambada.pointing import predict_answers
 from riffle.recipes import paper_reader
 from riffle.train.run import Run
 
@@ -29,11 +30,16 @@ QUICK_FOLDER = Path("runs/quick/synthetic")
 
 
 def measure_passages(run: Run, device: torch.device) -> dict[str, Any]:
-    """Parameters, and accuracy on the development set."""
+    """Parameters, accuracy on the development set, and which passages are answered right, by position: 0 or 1 each."""
     reader = TrainedReader(run, device)
-    passages = read_splits([SPLIT], Path(reader.objective.config.data.corpus))[SPLIT]
+    dataset = reader.objective.dataset_from_tokens(
+        read_splits([SPLIT], Path(reader.objective.config.data.corpus))[SPLIT]
+    )
+    predictions = predict_answers(reader.model, dataset, reader.objective.predict_rows)
+    all_of_them = {"passages": len(predictions.answers), **predictions.accuracy}
+    right = "".join(map(str, (predictions.by_position == predictions.answers).int().tolist()))
     parameters = sum(parameter.numel() for parameter in reader.model.parameters())
-    return {"parameters": parameters, "accuracy": reader.evaluate(passages)["passages"]}
+    return {"parameters": parameters, "accuracy": {"all": all_of_them}, "right": right}
 
 
 def _spec(folder: str, group: str, *, data: Mapping[str, Any], train: Mapping[str, Any], **model: Any) -> RunSpec:
@@ -69,7 +75,16 @@ def _figure(
     name: str, networks: Callable[[], Sequence[RunSpec]], pairs: Sequence[tuple[str, str, Wanted]]
 ) -> LearningFigure:
     """A figure with the networks of one comparison; the paper's panel of it is in a figure with those on symbols."""
-    return comparison(
+
+    def claims(results: Sequence[Result]) -> list[Claim]:
+        groups = by_group(results)
+        right = {group: _right(runs) for group, runs in groups.items()}
+        return [
+            claim._replace(right=(right.get(one, []), right.get(other, [])))
+            for claim, (one, other, _) in zip(figure.claims(results), pairs, strict=True)
+        ]
+
+    figure = comparison(
         name=name,
         heading=f"{name}, development set",
         networks=networks,
@@ -79,6 +94,14 @@ def _figure(
         runs=SEEDS,
         shrink=_shrink,
     )
+    return replace(figure, claims=claims)
+
+
+def _right(runs: Sequence[Result]) -> list[float]:
+    """The share of runs that answer each passage right; nothing where a run has not kept its answers."""
+    if not all("right" in run for run in runs):
+        return []
+    return [sum(answers) / len(runs) for answers in zip(*(map(int, run["right"]) for run in runs), strict=True)]
 
 
 SEEDS = 5

@@ -31,7 +31,8 @@ def test_a_quick_run_leaves_results_and_a_figure(name: str, tmp_path: Path, monk
     results = figure.read(Path("runs/quick"))
     for result in results:
         assert {"command", "commit", "hardware", "versions", "config", "parameters"} <= result.keys()
-        assert result["accuracy"]["all"]["passages"] == 100
+        assert result["accuracy"]["all"]["passages"] == len(result["right"]) == 100
+        assert result["accuracy"]["all"]["position"] == pytest.approx(result["right"].count("1") / 100)
         curve = {line["step"]: line["accuracy/development"] for line in result["metrics"] if "loss" not in line}
         assert sorted(curve) == [2, 4]
         assert curve[4] == pytest.approx(result["accuracy"]["all"]["position"])

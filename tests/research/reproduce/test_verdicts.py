@@ -117,6 +117,9 @@ def test_passages_are_drawn_in_pairs() -> None:
     assert 0 < found.low < found.mean < found.high < 0.08
     assert found.p < 0.01
     assert paired_bootstrap(easy, easy)[:3] == (0, 0, 0)
+    claim = Claim("", WIDE, WIDE, "higher", right=(better, easy))
+    assert judge([claim])[0].difference == found, "in place of the interval over seeds"
+    assert judge([claim._replace(right=(better, []))])[0].word == "undecided"
 
 
 def test_the_last_evaluation_up_to_a_step_counts() -> None:
