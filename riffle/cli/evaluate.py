@@ -145,8 +145,8 @@ def evaluate(
     if worst_case and task.splits and not structured:
         output.print(_worst_table([each for each in scores if each.split in task.splits]))
     if structured:
-        tested = [each for each in scores if each.split != "uniform" and each.length in factors]
-        output.print(_structured_table(tested, like))
+        shown = [each for each in scores if each.split != "uniform" and each.length in factors]
+        output.print(_structured_table(shown, like))
     drawn = f"plot: {picture}   " if picture else ""
     errors.print(f"{drawn}numbers: {numbers}", markup=False, soft_wrap=True)
     print_outcome(*describe(trained, scores, program()), f"look inside: {program()} inspect {run}")
@@ -218,7 +218,7 @@ def _structured_table(scores: Sequence[Score], like: Sequence[str]) -> Table:
     for kind in dict.fromkeys(score.split for score in scores):
         own = [score for score in scores if score.split == kind]
         cells = (" / ".join(_percents(score)) for score in own)
-        table.add_row(f"{kind} *" if kind in like else kind, str(own[0].examples), str(own[0].held_out), *cells)
+        table.add_row(f"* {kind}" if kind in like else kind, str(own[0].examples), str(own[0].held_out), *cells)
     worst = [least_accurate([score for score in scores if score.length == length]) for length in lengths]
     table.add_row("the worst", "", "", *(score.split for score in worst))
     table.caption = f"inputs and those that training never drew: at {lengths[0]}; longer ones are held out"
