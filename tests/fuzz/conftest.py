@@ -14,7 +14,7 @@ from cli.riffle_command import TINY, succeed
 
 from research.reproduce.synthetic import prepare_synthetic_corpus
 
-from .workspace import CORPUS, READER, RESULTS, RUN
+from .workspace import CORPUS, READER, RESULTS, RUN, WRITER
 
 COMMITTED = Path(__file__).parents[2] / "research" / "results"
 
@@ -31,6 +31,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
         small = ("--features", 8, "--precision", "fp32", "--device", "cpu", "--set", "model.blocks=1")
         sizes = ("--set", "data.bins=32", "--set", "data.batch=4", "--set", "train.evaluate_every=0", "--steps", 2)
         succeed("lambada", "train", "--corpus", CORPUS, *small, *sizes, "--out", READER)
+        succeed("train", "text", "--data", "data/few.txt", *small, *sizes, "--out", WRITER)
         succeed("eval", RUN, "--lengths", 4, "--examples", 1, "--device", "cpu")
         succeed("lambada", "eval", "--run", READER, "--split", "development")
     for name in ("sharing", "timing-addition"):

@@ -10,13 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from .damage import damaged
-from .workspace import CORPUS, READER, RESULTS, RUN, contents, copy_of, invoke, some, unfinished
+from .workspace import CORPUS, READER, RESULTS, RUN, WRITER, contents, copy_of, invoke, some, unfinished
 
 SOLVE = ("solve", "reverse", "3", "1", "--run", RUN)
 RESUME = ("train", "reverse", "--resume", "--out", RUN, "--device", "cpu")
 SHIP = ("export", RUN, "--format", "hub", "--out", "shipped")
 EVALUATE = ("eval", RUN, "--lengths", "4", "--examples", "1", "--no-worst-case", "--device", "cpu")
 INSPECT = ("inspect", RUN, "--lengths", "4", "--examples", "1", "--probes", "1")
+WRITE = ("write", "the guard", "--count", "4", "--run", WRITER, "--device", "cpu")
+LEARN_TEXT = ("train", "text", "--resume", "--out", WRITER, "--device", "cpu")
 READ = ("lambada", "solve", "the guard was otto and the king waved to", "--run", READER, "--device", "cpu")
 READ_ALL = ("lambada", "eval", "--run", READER, "--corpus", CORPUS, "--split", "development", "--device", "cpu")
 READ_SMALL = ("--features", "8", "--set", "data.bins=32", "--set", "data.batch=4", "--set", "model.blocks=1")
@@ -31,6 +33,8 @@ COMMANDS = {
     f"{READER}/config.json": (READ, READ_ALL),
     f"{READER}/checkpoint.safetensors": (READ,),
     f"{READER}/words.safetensors": (READ, ("lambada", "ship", READER, "shipped")),
+    f"{WRITER}/config.json": (WRITE, LEARN_TEXT),
+    f"{WRITER}/checkpoint.safetensors": (WRITE, LEARN_TEXT),
     f"{CORPUS}/corpus.json": (READ_ALL, LEARN),
     f"{CORPUS}/tokens.npy": (READ_ALL, LEARN),
     f"{CORPUS}/words.txt": (READ_ALL, LEARN),
@@ -43,6 +47,7 @@ COMMANDS = {
         (*PREPARE, "--novels", "data/few.txt"),
         (*PREPARE, "--passages", "data/few.txt", "--anywhere", "--any-word"),
         ("lambada", "eval", "--run", READER, "--split", "data/few.txt", "--device", "cpu"),
+        ("train", "text", "--data", "data/few.txt", *READ_SMALL, "--steps", "1", "--out", "new", "--device", "cpu"),
     ),
     "data/vectors.txt": ((*PREPARE, "--novels", "data/few.txt", "--vectors", "data/vectors.txt"),),
     "data/vectors.npz": ((*PREPARE, "--novels", "data/few.txt", "--vectors", "data/vectors.npz"),),
@@ -90,6 +95,6 @@ def test_the_commands_work(workspace: Path) -> None:
 def test_the_list_has_every_file(workspace: Path) -> None:
     """A file that a new version writes to a run or a corpus is edited here as well, or is one that nothing reads."""
     unread = ("validation.npy", "within.npy", "accuracy.png", "tfevents")
-    for folder in (RUN, READER, CORPUS):
+    for folder in (RUN, READER, WRITER, CORPUS):
         for path in contents(workspace / folder):
             assert f"{folder}/{path}" in COMMANDS or any(part in path for part in (*unread, *WRITTEN)), path

@@ -11,7 +11,7 @@ from cli.test_help import EVERY as COMMANDS
 from hypothesis import given
 from hypothesis import strategies as st
 
-from .workspace import CORPUS, READER, RESULTS, RUN, contents, copy_of, invoke, some, unfinished
+from .workspace import CORPUS, READER, RESULTS, RUN, WRITER, contents, copy_of, invoke, some, unfinished
 
 SMALL = (
     *("--set", "data.bins=4", "--set", "train.evaluate_lengths=4"),
@@ -21,6 +21,7 @@ BASES: dict[str, tuple[str, ...]] = {
     "info": (),
     "tasks": (),
     "solve": ("reverse", "3", "1", "--run", RUN),
+    "write": ("the guard", "--count", "4", "--run", WRITER, "--device", "cpu"),
     "export": (RUN, "--format", "hub"),
     "train": ("reverse", "--recipe", "small", *SMALL, "--set", "data.longest=0", "--out", "new"),
     "eval": (RUN, "--lengths", "4", "--examples", "1", "--no-worst-case", "--device", "cpu"),
@@ -43,7 +44,7 @@ QUANTITIES = ("8,x", "8,8", "1,0", "1 0", "2^3", "2^999", "400Gb", "0Gb", "5us")
 CHANGES = ("model.blocks=2", "model.features=-1", "train.steps=1e9", "data.bins=", "train.seed=" + "9" * 24)
 TEXTS = ("", " ", "\x1b[31m", "a" * 5000, "ä\u202e", "a\tb", "md5:" + "0" * 32)
 OUTSIDE = (".", "/", "..", "-", "nowhere", "nowhere/x", "out.png", "out.svg", "out.xyz", "/dev/null")
-INSIDE = (RUN, READER, CORPUS, "runs", "data", f"{RUN}/config.json", "data/few.txt", "data/vectors.npz")
+INSIDE = (RUN, READER, WRITER, CORPUS, "runs", "data", f"{RUN}/config.json", "data/few.txt", "data/vectors.npz")
 POOLS = (NUMBERS, NAMES, QUANTITIES, CHANGES, TEXTS, OUTSIDE, INSIDE)
 VALUES = st.one_of(*map(st.sampled_from, POOLS), st.text(max_size=6))
 

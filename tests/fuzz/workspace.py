@@ -19,7 +19,8 @@ SECONDS_TO_INTERRUPT, SECONDS_TO_HANG = 1.0, 10.0
 """When a command that works for long gets a Ctrl-C, and when it must have ended."""
 MEMORY = 3 << 30
 """Bytes that a command may take beyond what the process has."""
-RUN, READER, CORPUS, RESULTS = "runs/reverse", "runs/lambada", "data/corpus", "research/results"
+RUN, READER, WRITER = "runs/reverse", "runs/lambada", "runs/text"
+CORPUS, RESULTS = "data/corpus", "research/results"
 
 
 def some(share: int) -> settings:
