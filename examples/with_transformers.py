@@ -3,9 +3,8 @@
     pip install transformers accelerate
     python examples/with_transformers.py
 
-`post_init()` draws the layers of a `PreTrainedModel` anew and leaves the network's own initialisation alone. Rows of
-one length are batched together, and the collator gives lengths. The task: tag the tokens of a row that equal its
-first one.
+Rows of similar length are batched together, and the collator gives lengths. The task: tag the tokens of a row that
+equal its first one.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import tempfile
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PretrainedConfig, PreTrainedModel, Trainer, TrainingArguments
 
@@ -40,6 +39,8 @@ class Tagger(PreTrainedModel):
         super().__init__(config)
         self.encoder = Encoder(config.features, symbols=config.tokens, outputs=config.tags)
         self.post_init()
+
+    def _init_weights(self, module: nn.Module) -> None: ...  # where post_init() would draw them otherwise
 
     def forward(self, input_ids: Tensor, lengths: Tensor, labels: Tensor | None = None) -> dict[str, Tensor]:
         """Scores of every token, and the loss where labels are given."""
@@ -68,8 +69,7 @@ def main(steps: int = 400) -> float:
         options |= {"per_device_train_batch_size": 32, "save_strategy": "no", "dataloader_pin_memory": False}
         options |= {"train_sampling_strategy": "group_by_length"}
         arguments = TrainingArguments(folder, **options, use_cpu=True, disable_tqdm=True)
-        rows = {"train_dataset": sample(32 * steps), "eval_dataset": sample(200)}
-        trainer = Trainer(Tagger(TaggerConfig()), arguments, data_collator=pad, **rows)
+        trainer = Trainer(Tagger(TaggerConfig()), arguments, pad, sample(32 * steps), sample(200))
         trainer.train()
         loss = float(trainer.evaluate()["eval_loss"])
     print(f"loss on new rows: {loss:.4f}")

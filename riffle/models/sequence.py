@@ -28,7 +28,7 @@ from riffle.tasks.task import BLANK
 Pool = Literal["first", "mean", "attention"]
 EMBEDDING_RANGE = 0.01
 EMBEDDING_SCALE = 30.0
-"""A symbol enters the network as tanh(30 e): vectors that start within ±0.3 and stay within ±1."""
+"""A task's symbol enters the network as tanh(30 e): vectors that start within ±0.3 and stay within ±1."""
 SMALL_TABLE = 64
 """Symbols up to which a product with one-hot rows is the faster lookup in training."""
 
@@ -39,9 +39,10 @@ class Encoder(CellModel, HubMixin, license="mit", tags=["neural-shuffle-exchange
     Args:
         features: Feature maps per cell.
         blocks: Beneš blocks.
-        symbols: Size of the alphabet, where the inputs are symbols. In the network they are within ±1.
+        symbols: Size of the alphabet, where the inputs are symbols.
         inputs: Features of an input, where these are numbers, of whatever scale: they are standardised by the mean and
-            the deviation of all cells that training has seen, mapped to ``features`` and, by a tanh, to ±1.
+            the deviation of all cells that training has seen, and mapped to ``features``. Cells begin with a standard
+            deviation of 1, as those of symbols do.
         outputs: Numbers of an answer: classes, tags, predicted values. None for the cells themselves.
         pool: None for an answer of each cell. For one of each sequence, what it is made of: the "first" cell, which
             sees all others, the "mean" of all, or their mean by learned weights ("attention").
@@ -103,8 +104,9 @@ class Encoder(CellModel, HubMixin, license="mit", tags=["neural-shuffle-exchange
         self._reset_own_parameters()
 
     def _reset_own_parameters(self) -> None:
-        if isinstance(self.embedding, nn.Embedding):
-            nn.init.uniform_(self.embedding.weight, -EMBEDDING_RANGE, EMBEDDING_RANGE)
+        if isinstance(self.embedding, nn.Linear):  # cells then have a standard deviation of 1, as those of symbols
+            nn.init.normal_(self.embedding.weight, std=self.embedding.in_features**-0.5)
+            nn.init.zeros_(self.embedding.bias)
         if isinstance(self.output, nn.Linear):
             nn.init.xavier_uniform_(self.output.weight)
             nn.init.zeros_(self.output.bias)
@@ -156,18 +158,18 @@ class Encoder(CellModel, HubMixin, license="mit", tags=["neural-shuffle-exchange
                 f"the input is {x_BN.dtype}, the model {self.embedding.weight.dtype}: convert one by .to()"
             )
 
-    def cells(self) -> Tensor:
-        """The cell of every symbol, ``[V, D]``; the tanh of this table costs less than that of all positions."""
-        return torch.tanh(EMBEDDING_SCALE * self.embedding.weight)
+    def cells(self, symbols: int | slice = slice(None)) -> Tensor:
+        """The cells of symbols, by default ``[V, D]`` of all."""
+        return self.embedding.weight[symbols]
 
     def padding(self) -> Tensor | None:
         """The cell that fills rows up, None for zeros."""
-        return None if self.blank is None else torch.tanh(EMBEDDING_SCALE * self.embedding.weight[self.blank])
+        return None if self.blank is None else self.cells(self.blank)
 
     def embed(self, x_BN: Tensor, inside_BN: Tensor | None = None) -> Tensor:
         """The cells of a batch."""
         if isinstance(self.embedding, nn.Linear):
-            return torch.tanh(self.embedding(self.standardise(x_BN, inside_BN)))
+            return self.embedding(self.standardise(x_BN, inside_BN))
         return look_up(self.cells(), x_BN.flatten()).unflatten(0, x_BN.shape)
 
     def pooled(self, y_BND: Tensor, inside_BN: Tensor | None) -> Tensor:
@@ -210,6 +212,14 @@ class SequenceModel(Encoder):
 
     def __init__(self, symbols: int, classes: int, features: int, blocks: int = 1, **network: Any) -> None:
         super().__init__(features, blocks, symbols=symbols, outputs=classes, blank=BLANK, **network)
+
+    def _reset_own_parameters(self) -> None:
+        super()._reset_own_parameters()
+        nn.init.uniform_(self.embedding.weight, -EMBEDDING_RANGE, EMBEDDING_RANGE)
+
+    def cells(self, symbols: int | slice = slice(None)) -> Tensor:
+        """The cells of symbols, by default ``[V, D]`` of all; this tanh costs less than that of all positions."""
+        return torch.tanh(EMBEDDING_SCALE * super().cells(symbols))
 
     def forward_batches(self, batches: Sequence[Tensor]) -> list[Tensor]:
         """Score several batches; embedding, output layer and merged switch layers are one call for all."""
