@@ -161,46 +161,34 @@ def _split(text: str | None) -> tuple[str, ...]:
 def _show_learning(figure: LearningFigure, root: Path, *, json: bool) -> None:
     """Draw the figure from the results so far, and print the claims."""
     results = figure.read(root)
-    claims = figure.claims(results)
-    if json:
-        runs = [result["run"] for result in results]
-        print_json({"experiment": figure.name, "runs": runs, "claims": _verdicts(claims)})
-    elif results:
-        _print_claims(claims)
     names = dict.fromkeys([*figure.folders, *(spec.folder for spec in figure.base_specs)])
-    folders = ", ".join(str(root / name) for name in names)
-    drawn = f"figure: {', '.join(map(str, figure.save(root)))}" if results else "nothing to draw"
-    errors.print(f"numbers of {len(results)} runs: {folders}   {drawn}", markup=False, soft_wrap=True)
-    print_next("python -m research reproduce --report writes all results beside the paper's")
+    drawn = figure.save(root) if results else ()
+    shown = {"experiment": figure.name, "runs": [result["run"] for result in results]}
+    where = f"numbers of {len(results)} runs: {', '.join(str(root / name) for name in names)}"
+    _show(shown, figure.claims(results) if json or results else [], where, drawn, json=json)
 
 
 def _show_timing(figure: TimingFigure, path: Path, *, json: bool) -> None:
-    """Draw the figure of a result file, and print its table and the claims."""
+    """Draw the figure of a result file, and print the claims."""
     from research.reproduce.figure import read_timing
 
     results = read_timing(path)
-    claims = figure.claims(results)
-    drawn = ", ".join(map(str, figure.save(path)))
+    _show(results, figure.claims(results), f"numbers: {path}", figure.save(path), json=json)
+
+
+def _show(shown: dict[str, Any], claims: Sequence[Claim], where: str, drawn: Sequence[Path], *, json: bool) -> None:
+    """Print the verdict on each of the paper's claims, and what was found, or all as JSON."""
+    from research.reproduce.verdicts import judge
+
+    judged = list(zip(claims, judge(claims), strict=True))
     if json:
-        print_json({**results, "claims": _verdicts(claims)})
+        said = [claim._asdict() | {"verdict": verdict.word, "found": claim.found} for claim, verdict in judged]
+        print_json({**shown, "claims": said})
     else:
-        _print_claims(claims)
-    errors.print(f"numbers: {path}   figure: {drawn}", markup=False, soft_wrap=True)
+        colours = {True: "green", False: "red", None: "yellow"}
+        for claim, verdict in judged:
+            text = f"[{colours[verdict.agrees]}]{verdict.word}[/]: {escape(claim.statement)}: {escape(claim.found)}"
+            output.print(text, highlight=False, soft_wrap=True)
+    pictures = f"figure: {', '.join(map(str, drawn))}" if drawn else "nothing to draw"
+    errors.print(f"{where}   {pictures}", markup=False, soft_wrap=True)
     print_next("python -m research reproduce --report writes all results beside the paper's")
-
-
-def _verdicts(claims: Sequence[Claim]) -> list[dict[str, Any]]:
-    from research.reproduce.verdicts import judge
-
-    judged = zip(claims, judge(claims), strict=True)
-    return [claim._asdict() | {"verdict": verdict.word, "found": claim.found} for claim, verdict in judged]
-
-
-def _print_claims(claims: Sequence[Claim]) -> None:
-    """Print the verdict on each of the paper's claims, and what was found."""
-    from research.reproduce.verdicts import judge
-
-    colours = {True: "green", False: "red", None: "yellow"}
-    for claim, verdict in zip(claims, judge(claims), strict=True):
-        said = f"[{colours[verdict.agrees]}]{verdict.word}[/]"
-        output.print(f"{said}: {escape(claim.statement)}: {escape(claim.found)}", highlight=False, soft_wrap=True)

@@ -4,22 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from research.recipes import long
 from research.reproduce import paper
 from research.reproduce.charts import Line, Panel, lines_figure, title
 from research.reproduce.figure import LearningFigure
 from research.reproduce.paper import LENGTHS, NEURAL_GPU, OURS, SIMPLE
-from research.reproduce.results import (
-    Point,
-    Result,
-    accuracies,
-    accuracies_by,
-    by_group,
-    over_length,
-    over_steps,
-)
+from research.reproduce.results import Point, Result, accuracies, accuracies_by, by_group, over_length, over_steps
 from research.reproduce.specs import PAPER_LENGTHS, EvaluationSpec, RunSpec, accuracy_at, with_model_fields, with_train
 from research.reproduce.verdicts import Claim, Wanted
 from riffle.config import DataConfig
@@ -92,15 +84,25 @@ def _group(results: Sequence[Result], task: str, curve: str) -> list[Result]:
     return by_group(results).get(named[curve], [])
 
 
+def _paper(task: str, kind: str = OURS) -> dict[str, Any]:
+    """A curve of the paper, as a line has it."""
+    read = [Point(length, y, y, y) for length, y in paper.GENERALIZATION[kind][task].items()]
+    return {"points": read, "paper": True}
+
+
+def _ours(runs: Sequence[Result]) -> list[Point]:
+    """Accuracy at the paper's lengths."""
+    return [point for point in over_length(runs) if point.x in LENGTHS]
+
+
 def _draw_generalization(results: Sequence[Result]) -> Figure:
     """A panel for each network, as in the paper, with a curve for each task."""
     panels = []
     for kind, name in ((OURS, "Shuffle-Exchange"), (NEURAL_GPU, "Neural GPU (DNGPU)")):
         lines = []
         for colour, task in enumerate(TASKS):
-            curve = over_length(_group(results, task, kind))
-            lines.append(Line(task, [point for point in curve if 64 <= point.x <= 4096], colour))
-            lines.append(Line(f"{task}, paper", _read(task, kind), paper=True))
+            lines.append(Line(task, _ours(_group(results, task, kind)), colour))
+            lines.append(Line(f"{task}, paper", **_paper(task, kind)))
         panels.append(Panel(name, lines, low=0.25))
     return lines_figure(title("symbols right over length, trained on lengths to 64", results), panels, height=4)
 
@@ -165,10 +167,9 @@ def _claim_convergence(results: Sequence[Result]) -> list[Claim]:
     claims, groups = [], by_group(results)
     for task, level, step in paper.CONVERGED_BY:
         runs = groups.get(f"{task}, {OURS}, paper" + (f", {FIRST_STEPS}" if step <= 800 else ""), [])
-        values, when = accuracies_by(runs, step, CONVERGENCE_LENGTH), f"after {step:,} steps"
-        claims.append(
-            Claim(f"{task} at {CONVERGENCE_LENGTH} {when if step < 40_000 else 'in the end'}", values, level, "reached")
-        )
+        when = f"after {step:,} steps" if step < 40_000 else "in the end"
+        values = accuracies_by(runs, step, CONVERGENCE_LENGTH)
+        claims.append(Claim(f"{task} at {CONVERGENCE_LENGTH} {when}", values, level, "reached"))
     return claims
 
 
@@ -197,22 +198,16 @@ def _draw_recipes(results: Sequence[Result]) -> Figure:
     """A panel for each task, a curve for each recipe."""
     panels = []
     for task in SIMPLE:
-        lines = [Line("paper's curve", _read(task), paper=True)]
-        for colour, (name, runs) in enumerate(_by_recipe(results, task).items()):
-            lines.append(Line(name, [each for each in over_length(runs) if 64 <= each.x <= 4096], colour))
-        panels.append(Panel(task, lines, low=0.5))
+        recipes = enumerate(_by_recipe(results, task).items())
+        lines = [Line(name, _ours(runs), colour) for colour, (name, runs) in recipes]
+        panels.append(Panel(task, [Line("paper's curve", **_paper(task)), *lines], low=0.5))
     return lines_figure(title("symbols right over length by recipe, trained on lengths to 64", results), panels)
-
-
-def _read(task: str, kind: str = OURS) -> list[Point]:
-    """A curve of the paper."""
-    return [Point(length, y, y, y) for length, y in paper.GENERALIZATION[kind][task].items()]
 
 
 def _claim_recipes(results: Sequence[Result]) -> list[Claim]:
     return [
         Claim(
-            f"{task}, {name} at {length}", accuracies(runs, length), _read(task)[LENGTHS.index(length)].mean, "reached"
+            f"{task}, {name} at {length}", accuracies(runs, length), paper.GENERALIZATION[OURS][task][length], "reached"
         )
         for task in TASKS
         for name, runs in _by_recipe(results, task).items()
@@ -239,8 +234,7 @@ RECIPES = LearningFigure(
 
 def _draw_multiplication(results: Sequence[Result]) -> Figure:
     lines = [Line(f"seed {run['seed']}", over_steps([run]), colour) for colour, run in enumerate(results)]
-    at = paper.MULTIPLICATION
-    lines.append(Line("paper", [Point(50_000, at, at, at)], paper=True))
+    lines.append(Line("paper", [Point(50_000, *[paper.MULTIPLICATION] * 3)], paper=True))
     panel = Panel(f"accuracy at length {PRODUCT_LENGTH}", lines, x="step", low=0.5, last=52_000)
     return lines_figure(title("products, 384 maps, two blocks, by Muon", results), [panel])
 
@@ -250,17 +244,15 @@ def _claim_multiplication(results: Sequence[Result]) -> list[Claim]:
     return [Claim(f"products at {PRODUCT_LENGTH}, by Muon", values, paper.MULTIPLICATION, "reached")]
 
 
-MEASURE = accuracy_at(EvaluationSpec((8, 16, 32, 64, 128, 256), 1024))
+def _products() -> list[RunSpec]:
+    config, measure = with_train(long("multiply"), precision="fp32"), accuracy_at(EvaluationSpec(TESTED, 1024))
+    return [RunSpec(folder="multiplication", group="multiply", config=config, measure=measure)]
+
+
+TESTED = (8, 16, 32, 64, 128, 256)
 MULTIPLICATION = LearningFigure(
     name="multiplication",
-    networks=lambda: [
-        RunSpec(
-            folder="multiplication",
-            group="multiply",
-            config=with_train(long("multiply"), precision="fp32"),
-            measure=MEASURE,
-        )
-    ],
+    networks=_products,
     folders=("multiplication",),
     draw=_draw_multiplication,
     claims=_claim_multiplication,
