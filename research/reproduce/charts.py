@@ -211,7 +211,9 @@ def timing_figure(
                             label=f"the paper, {model}",
                         )  # fmt: skip
                 else:
-                    axes.axhline(results["memory"] or 11, color=WIRE, linewidth=1, linestyle=":")
+                    limit = results["memory"] or 11
+                    axes.axhline(limit, color=WIRE, linewidth=1, linestyle=":")
+                    axes.text(64, 1.1 * limit, f"{limit:g} GB", color=WIRE, fontsize=FONT - 1)
                 axes.xaxis.set_major_formatter(_count)
                 axes.set(title=f"{work}: {what}", xlabel="length")
                 style_axes(axes)

@@ -24,7 +24,8 @@ PRODUCT_LENGTHS = (64, 32)
 a constant learning rate and averaged weights, whose results are shown beside it."""
 TASKS = ("add", "sort")
 COMPARED_LENGTH = 512
-"""The length at which sums and sorted sequences are compared."""
+AT = {task: f"{task} at {COMPARED_LENGTH}" for task in TASKS}
+"""The length at which sums and sorted sequences are compared, and what panels of it are called."""
 BASELINE = "gated"
 
 
@@ -94,7 +95,7 @@ def _by_unit(results: Sequence[Result]) -> Values:
     first, second = ({unit: products(results, length, unit=unit) for unit in UNITS} for length in PRODUCT_LENGTHS)
     passages = {unit: lambada.accuracy(results, lambada.BASELINE if unit == BASELINE else unit) for unit in UNITS}
     symbols = {
-        task: {unit: accuracies(select(results, task, unit=unit), COMPARED_LENGTH) for unit in paper.ABLATION[task]}
+        AT[task]: {unit: accuracies(select(results, task, unit=unit), COMPARED_LENGTH) for unit in paper.ABLATION[task]}
         for task in TASKS
     }
     return {"products at 64": first, "LAMBADA": passages, **symbols, "products at 32": second}
@@ -113,9 +114,9 @@ ABLATION = comparison(
     values=_by_unit,
     pairs=[
         *((f"products at {length}", BASELINE, unit, "higher") for length in PRODUCT_LENGTHS for unit in OTHER_UNITS),
-        *((task, BASELINE, unit, "higher") for task in TASKS for unit in paper.ABLATION[task] if unit != BASELINE),
+        *((AT[task], BASELINE, unit, "higher") for task in TASKS for unit in paper.ABLATION[task] if unit != BASELINE),
     ],
-    judged={task: paper.ABLATION[task] for task in TASKS},
+    judged={AT[task]: paper.ABLATION[task] for task in TASKS},
     drawn={
         "LAMBADA": paper.ABLATION["lambada"],
         **dict.fromkeys(("products at 64", "products at 32"), paper.ABLATION["multiply"]),
@@ -136,7 +137,7 @@ def _sharing_spec(task: str, sharing: str) -> RunSpec:
 def _by_sharing(results: Sequence[Result]) -> Values:
     passages = {"block": lambada.BASELINE, "minimal": "minimal", "full": "full"}
     symbols = {
-        task: {
+        AT[task]: {
             sharing: accuracies(select(results, task, unit=BASELINE, sharing=sharing), COMPARED_LENGTH)
             for sharing in ("block", "minimal")
         }
@@ -152,7 +153,7 @@ SHARING = comparison(
     folders=("sharing",),
     beside=("lambada-maps", "lambada-sharing"),
     values=_by_sharing,
-    pairs=[(task, "minimal", "block", "equal") for task in TASKS],
+    pairs=[(AT[task], "minimal", "block", "equal") for task in TASKS],
     runs=3,
 )
 
@@ -214,7 +215,7 @@ VARIANT_PAIRS: list[Pair] = [
 ]
 VARIANTS = comparison(
     name="variants",
-    heading="what the paper says without a figure",
+    heading="what the paper says without a figure: sorting at 512, with 48 maps at 256",
     networks=_variants,
     folders=("variants",),
     values=_by_variant,

@@ -72,7 +72,7 @@ def test_a_page_of_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert [line for line in lines if "![" in line] == ["![multiplication](multiplication/figure.png)"]
     found = "98.00% (96.00% to 100%) of 3; the paper 100% | -2.0 [-8.3, +4.3] | undecided |"
     assert f"| products at 128, by Muon | {found}" in lines
-    assert f"| sort: gated | 94.20% of 1; the paper 97.6% | {DASH} | too few seeds |" in lines
+    assert f"| sort at 512: gated | 94.20% of 1; the paper 97.6% | {DASH} | too few seeds |" in lines
     counted = [line for line in lines if line.startswith(f"{len(sentences())} sentences: ")]
     assert len(counted) == 1
 
