@@ -13,21 +13,9 @@ from research.reproduce.figure import LearningFigure, read_timing
 from research.reproduce.verdicts import Claim, Difference, Verdict, judge
 from riffle.quantities import DASH
 
-HEAD = """# What of the paper is reproduced
-
-Written by `python -m research reproduce --report` from the files of this folder; do not edit.
-
-**Equal**: the 95% interval of the difference of two means (Welch) lies within a percentage point of zero. **Differs**:
-it excludes zero, and still does by Holm's correction for all comparisons of its figure. Otherwise **undecided**, which
-is no sign that two networks are alike: the interval says how much is known. Fewer than three runs of a side are **too
-few seeds**. A number of the paper is read off its figures to a point and taken for a mean of five runs with the spread
-of ours; it differs where the interval lies more than that point away. What can be counted or timed **holds** or **does
-not hold**. A sentence of the paper holds where all that tests it with enough seeds agrees, and does not where any of it
-contradicts; what the paper could not compare with is in *italics* and not counted. Differences and intervals are in
-percentage points; behind a mean are the lowest and the highest run, and how many there are.
-[How to run and add figures](../experiments.md), [what differs, and why](../deviations.md).
-"""
-SENTENCES = Path(__file__).with_name("sentences.toml")
+SENTENCES: dict[str, Any] = tomllib.loads(Path(__file__).with_name("sentences.toml").read_text())
+HEAD: str = SENTENCES["head"]
+"""What the page begins with."""
 MAX_COMMANDS = 3
 """A longer list of commands is folded away."""
 Judged = tuple[Claim, Verdict]
@@ -48,12 +36,6 @@ def report(root: Path) -> str:
     return "\n".join([HEAD, *_sentences(claims), "\n# The figures\n", *sections])
 
 
-def sentences() -> list[dict[str, Any]]:
-    """The sentences of the paper: part, quote, claims, also, source."""
-    read: list[dict[str, Any]] = tomllib.loads(SENTENCES.read_text())["sentence"]
-    return read
-
-
 def _judge(claims: Sequence[Claim]) -> list[Judged]:
     return list(zip(claims, judge(claims), strict=True))
 
@@ -61,7 +43,7 @@ def _judge(claims: Sequence[Claim]) -> list[Judged]:
 def _sentences(claims: Mapping[str, Judged]) -> list[str]:
     rows, part = [], None
     count = dict.fromkeys(("holds", "does not hold", "undecided", "not measured"), 0)
-    for sentence in sentences():
+    for sentence in SENTENCES["sentence"]:
         if sentence["part"] != part:
             part = sentence["part"]
             rows += [f"\n## {part}\n", "| the paper | what was found | 95% | verdict | file |", "|---|---|---|---|---|"]

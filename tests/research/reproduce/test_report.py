@@ -9,7 +9,7 @@ from cli.riffle_command import riffle, succeed
 
 from research.reproduce import facts, get_figure
 from research.reproduce.figure import LearningFigure, read_timing
-from research.reproduce.report import report, reported, sentences
+from research.reproduce.report import SENTENCES, report, reported
 from riffle.quantities import DASH
 
 from .synthetic import paper_accuracy, write_results
@@ -38,7 +38,7 @@ def test_every_sentence_has_a_source_and_a_claim_that_there_is() -> None:
             else map(read_timing, (root / name).glob("r*.json"))
         )
         claims |= {f"{name}: {claim.statement}" for results in given for claim in figure.claims(results)}
-    for sentence in sentences():
+    for sentence in SENTENCES["sentence"]:
         assert set(sentence.get("claims", [])) | set(sentence.get("also", [])) <= claims | NOT_MEASURED, sentence[
             "quote"
         ]
@@ -73,7 +73,7 @@ def test_a_page_of_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     found = "98.00% (96.00% to 100%) of 3; the paper 100% | -2.0 [-8.3, +4.3] | undecided |"
     assert f"| products at 128, by Muon | {found}" in lines
     assert f"| sort at 512: gated | 94.20% of 1; the paper 97.6% | {DASH} | too few seeds |" in lines
-    counted = [line for line in lines if line.startswith(f"{len(sentences())} sentences: ")]
+    counted = [line for line in lines if line.startswith(f"{len(SENTENCES['sentence'])} sentences: ")]
     assert len(counted) == 1
 
 
