@@ -59,15 +59,12 @@ def _ended_by_signals() -> Iterator[None]:
     def end(number: int, frame: object) -> None:
         sys.exit(128 + number)
 
-    before = {}
-    if threading.current_thread() is threading.main_thread():
-        ends = {signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)}  # Windows has one of them
-        before = {each: signal.signal(each, end) for each in ends if signal.getsignal(each) is signal.SIG_DFL}
-    try:
+    with contextlib.ExitStack() as restore:
+        if threading.current_thread() is threading.main_thread():
+            for each in {signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)}:  # Windows has one of them
+                if signal.getsignal(each) is signal.SIG_DFL:
+                    restore.callback(signal.signal, each, signal.signal(each, end))
         yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
 
 
 def check_replaceable(out: Path, overwrite: bool) -> None:
