@@ -18,6 +18,7 @@ from research.reproduce.results import accuracies, by_group, read_results
 from research.reproduce.verdicts import Claim
 from research.ship.reader import PUBLISHED
 from riffle.files import read_json
+from riffle.models.build import WithoutValues
 from riffle.nn.network import ShuffleExchange
 from riffle.quantities import format_length, format_percent
 from riffle.routing import permutation_of, route
@@ -62,7 +63,7 @@ def _wiring() -> list[Claim]:
 
 def _sizes() -> list[Claim]:
     """Parameters, counted in networks without values."""
-    with torch.device("meta"):
+    with torch.device("meta"), WithoutValues():
         nets = ShuffleExchange(384, 2), UniversalReader(WORDS + 1, 1024, heads=16), ShuffleExchange(192, 2)
         network, theirs, block, minimal = (
             sum(parameter.numel() for parameter in net.parameters()) / 1e6
