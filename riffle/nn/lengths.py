@@ -122,7 +122,8 @@ def _at_every_length(run: RunBatches, x_BND: Tensor, lengths_B: Tensor, pad: Pad
     longest = x_BND.shape[1]
     widths = [2**bit for bit in range(1, bits(longest) + 1)]
     # Each length is looked up among the possible ones: what is none of them is an error in every runtime.
-    ends_B1 = torch.arange(longest + 1, device=x_BND.device).index_select(0, lengths_B).unsqueeze(1)
+    possible = torch.arange(longest + 1, device=x_BND.device)
+    ends_B1 = possible.index_select(0, torch.where(lengths_B < 0, longest + 1, lengths_B)).unsqueeze(1)
     padding = 0.0 if padding_D is None else padding_D.to(x_BND.dtype)
     wide_BND = _widened(x_BND, widths[-1])
     xs_BND = [pad_to(wide_BND, width) for width in widths]

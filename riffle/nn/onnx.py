@@ -107,7 +107,10 @@ def network_node(
         raise ValueError('a network of a class of its own, or with sharing="none", is exported by torch.onnx.export')
     if network not in exported:
         exported.append(network)
-    lengths_B = torch.full(x_BND.shape[:1], x_BND.shape[1]) if lengths is None else torch.as_tensor(lengths).long()
+    batch, longest = x_BND.shape[:2]
+    if lengths is None:
+        lengths = torch.full((batch,), longest, device=x_BND.device)
+    lengths_B = torch.as_tensor(lengths, device=x_BND.device).long()
     padding_D = x_BND.new_zeros(network.features) if padding_D is None else padding_D.to(x_BND.dtype)
     x_BND = network.relabel(x_BND)
     return network.relabel(
@@ -184,12 +187,8 @@ def _network_function(network: ShuffleExchange, name: str, units: dict[str, str]
     text = []
     for half, start in enumerate(range(0, len(layers) - 1, levels)):
         first, later = layers[start : start + 2]
-        body, outputs, results, skip = (
-            ["still = Identity(go)"],
-            f"bool still, {cells} next",
-            f"state_{half + 1}",
-            "nothing",
-        )
+        body, skip = ["still = Identity(go)"], "nothing"
+        outputs, results = f"bool still, {cells} next", f"state_{half + 1}"
         if any(layer.skip == start for layer in layers[:-1]):
             body.append("kept = Identity(state)")
             outputs, results = f"{outputs}, {cells} kept", f"{results}, kept_{half}"
@@ -248,7 +247,11 @@ _WIRING = """<opset_import: ["" : {opset}, "riffle" : 1], domain: "riffle">
     lengths_1 = Unsqueeze(length, zeros)
     beyond = Add(length, one)
     possible = Range(zero, beyond, one)
-    end_B = Gather(possible, lengths)
+    batch = Shape <start = 0, end = 1> (x)
+    given_B = Reshape(lengths, batch)
+    negative_B = Less(given_B, zero)
+    checked_B = Where(negative_B, beyond, given_B)
+    end_B = Gather(possible, checked_B)
     size_B = Max(end_B, one)
     size_B1 = Unsqueeze(size_B, ones)
     below_BK = Less(powers, size_B1)

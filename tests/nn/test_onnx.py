@@ -47,8 +47,11 @@ def test_one_program_for_all_lengths(options: dict[str, Any], tmp_path: Path) ->
         for lengths in ([length] * 2, [length, 0, length // 2, 1]):
             x_BND = cells(len(lengths), length, 4)
             torch.testing.assert_close(run(path, x_BND, torch.tensor(lengths)), net(x_BND, lengths), rtol=0, atol=1e-5)
-    with pytest.raises(Exception, match="out of data bounds"):
-        run(path, cells(1, 7, 4), torch.tensor([8]))
+    for lengths in ([8], [-1]):
+        with pytest.raises(Exception, match="out of data bounds"):
+            run(path, cells(1, 7, 4), torch.tensor(lengths))
+    with pytest.raises(Exception, match="Reshape"):
+        run(path, cells(2, 7, 4), torch.tensor([7]))
 
 
 def test_a_model_with_a_mask(tmp_path: Path) -> None:
