@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import io
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -70,7 +72,8 @@ class HubMixin:
         """
         options = {"strict": strict, "device": device, "dtype": dtype, **kwargs}
         hub: Any = _hub_class(cls)  # type: ignore[arg-type]  # mypy takes its objects' hash for the class's
-        module = hub.from_pretrained(pretrained_model_name_or_path, **options)
+        with contextlib.redirect_stdout(io.StringIO()):  # it says so where it reads a folder
+            module = hub.from_pretrained(pretrained_model_name_or_path, **options)
         module.__class__ = cls
         return module
 
