@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from riffle import SequenceModel
 from riffle.config import MODELS, ModelConfig
@@ -127,6 +127,7 @@ def test_a_kind_has_a_configuration_of_its_own() -> None:
 
 def test_initial_embedding_and_output() -> None:
     model = SequenceModel(500, 40, 64)
+    assert isinstance(model.output, nn.Linear)
     assert 0.0099 < model.embedding.weight.abs().max() <= 0.01
     assert model.output.weight.abs().max() <= (6 / (64 + 40)) ** 0.5
     assert (model.output.bias == 0).all()

@@ -91,7 +91,8 @@ def test_wrong_inputs() -> None:
         Encoder(8, inputs=3)(torch.zeros(2, 5, 3, dtype=torch.float64))
     with pytest.raises(ValueError, match=r"symbols must be integers, got torch\.float32"):
         Encoder(8, symbols=3)(torch.zeros(2, 5))
-    for rows in ([], [torch.zeros(3, 8), torch.zeros(4, 8)], [(torch.zeros(3), 1), (torch.zeros(3),)]):
+    wrong: list[list[Any]] = [[], [torch.zeros(3, 8), torch.zeros(4, 8)], [(torch.zeros(3), 1), (torch.zeros(3),)]]
+    for rows in wrong:
         with pytest.raises(ValueError, match="each row must be a tuple, alike in number"):
             collate(rows)
     with pytest.raises(ValueError, match="give one of them"):
