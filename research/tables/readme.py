@@ -64,11 +64,11 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "docs/lambada.md": {"lambada": lambada.lambada},
     "docs/scaling.md": {"resident": speed.resident},
     "docs/when-to-use.md": {"cpu": speed.cpu},
-    "docs/choosing.md": {"input-scale": learning.input_scale},
     "research/accuracy.md": {
         "generalization": learning.generalization,
         "seeds": learning.seeds,
         "residual": learning.residual,
+        "input-scale": learning.input_scale,
     },
     "research/benchmarks-of-others.md": {"chomsky": learning.chomsky, "listops": learning.listops},
     "research/deviations.md": {"historic": learning.historic},
