@@ -135,7 +135,7 @@ def lines(job: RunJob) -> list[tuple[Any, ...]]:
 
 def command(folder: Path) -> ForkedCommand:
     """``reproduce`` of two quick runs."""
-    words = ["reproduce", "convergence", "--quick", "--only", "reverse-shuffle-exchange-long", "--device", "cpu"]
+    words = ["reproduce", "convergence", "--quick", "--only", "reverse-shuffle-exchange-paper-seed", "--device", "cpu"]
     for change in ("train.steps=200", "train.checkpoint_every=20", "train.evaluate_every=0", "train.keep=last"):
         words += ["--set", change]
     return ForkedCommand(*words, "--runs", 2, "--out", folder, "--work", folder)
@@ -158,7 +158,7 @@ def unlocked(run: Path) -> bool:
 
 
 def test_a_command_that_is_killed_leaves_no_process_behind_and_goes_on(tmp_path: Path) -> None:
-    name = "reverse-shuffle-exchange-long-seed"
+    name = "reverse-shuffle-exchange-paper-seed"
     runs = [tmp_path / "generalization" / f"{name}{seed}" for seed in (0, 1)]
     with command(tmp_path) as killed:
         until(lambda: all((run / "checkpoint.safetensors").exists() for run in runs))
