@@ -3,13 +3,14 @@
 # B = batch, N = length, D = features, H = heads, E = D // H features per head, M = chunks of C cells
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from research.baselines.transformers import FeedForward, ScaledEmbedding, apply_rotary, choose_heads, rotary_angles
+from research.baselines.transformers import Attention, FeedForward, ScaledEmbedding, choose_heads
 from riffle.models.base import SymbolModel
 from riffle.nn.lengths import pad_to
 
@@ -17,26 +18,6 @@ CHUNK = 64
 """Cells of which linear attention forms all pairs; it passes a state from one chunk to the next."""
 SLOW_DECAY = 16
 """What the logarithm of a forget gate is divided by, as Yang et al. (2024) do, so that a state is kept for long."""
-
-
-class CausalAttention(nn.Module):
-    """Attention to earlier cells and the own one, rotary positions."""
-
-    def __init__(self, features: int, heads: int, **factory: Any) -> None:
-        super().__init__()
-        self.heads = heads
-        self.query_key_value = nn.Linear(features, 3 * features, bias=False, **factory)
-        self.output = nn.Linear(features, features, bias=False, **factory)
-
-    def forward(self, x_BND: Tensor) -> Tensor:
-        """What the cells read."""
-        parts = self.query_key_value(x_BND).chunk(3, dim=-1)
-        query, key, value = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
-        rotation = rotary_angles(query.shape[2], query.shape[3], x_BND.device)
-        read_BHNE = F.scaled_dot_product_attention(
-            apply_rotary(query, rotation), apply_rotary(key, rotation), value, is_causal=True
-        )
-        return self.output(read_BHNE.transpose(1, 2).flatten(-2))
 
 
 class GatedLinearAttention(nn.Module):
@@ -85,7 +66,7 @@ class CausalRecurrence(nn.GRU):
 
 
 MIXERS = {
-    "causal-transformer": CausalAttention,
+    "causal-transformer": partial(Attention, positions="rotary", causal=True),
     "causal-linear-attention": GatedLinearAttention,
     "causal-gru": CausalRecurrence,
 }

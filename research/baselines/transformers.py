@@ -70,16 +70,19 @@ class Attention(nn.Module):
       :math:`(q_i + u) \cdot k_j + (q_i + v) \cdot W r_{j - i}`, with learned :math:`u`, :math:`v`, :math:`W` and the
       sines and cosines :math:`r` of the distance (Dai et al., 2019).
 
-    With "none" and "rotary" a GPU can compute it by FlashAttention; the others add a bias to the scores.
+    With "none" and "rotary" a GPU can compute it by FlashAttention; the others add a bias to the scores. With
+    ``causal`` and one of these two a position attends to earlier ones and itself.
     """
 
-    def __init__(self, features: int, heads: int, *, positions: Positions = "none", **factory: Any) -> None:
+    def __init__(
+        self, features: int, heads: int, *, positions: Positions = "none", causal: bool = False, **factory: Any
+    ) -> None:
         super().__init__()
         if heads < 1 or features % (2 * heads):
             raise ValueError(f"every head needs the same even number of features, got {features} and {heads} heads")
         if positions not in POSITIONS:
             raise ValueError(f"unknown positions {positions!r}; choose one of {', '.join(POSITIONS)}")
-        self.heads, self.positions = heads, positions
+        self.heads, self.positions, self.causal = heads, positions, causal
         self.query_key_value = nn.Linear(features, 3 * features, bias=False, **factory)
         self.output = nn.Linear(features, features, bias=False, **factory)
         for matrix in (*self.query_key_value.weight.chunk(3), self.output.weight):
@@ -114,7 +117,7 @@ class Attention(nn.Module):
         if inside_BM is not None:
             inside_B11M = inside_BM[:, None, None]
             bias = inside_B11M if bias is None else bias.masked_fill(~inside_B11M, -torch.inf)
-        mixed_BHNE = F.scaled_dot_product_attention(query, key, value, attn_mask=bias)
+        mixed_BHNE = F.scaled_dot_product_attention(query, key, value, attn_mask=bias, is_causal=self.causal)
         return self.output(mixed_BHNE.transpose(1, 2).flatten(-2))
 
     def _distance_scores(self, query_BHNE: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from parallel import jobs
 
 from riffle import ShuffleExchange
 from riffle.nn import UNITS, execute
@@ -15,13 +16,8 @@ BITS = range(1, 7)
 
 def network(unit: str, sharing: str, blocks: int, k: int) -> ShuffleExchange:
     length = 2**k if sharing == "none" else None
-    net = ShuffleExchange(4, blocks, sharing=sharing, unit=unit, length=length, dtype=torch.float64)
-    for name, parameter in net.named_parameters():
-        if name.endswith("skip_scale"):
-            torch.nn.init.uniform_(parameter, -0.3, 1.3)
-        elif "bias" in name:
-            torch.nn.init.normal_(parameter, std=0.4)
-    return net
+    options = {"features": 4, "blocks": blocks, "sharing": sharing, "unit": unit, "length": length}
+    return jobs.network(options | {"dtype": torch.float64})
 
 
 @pytest.mark.parametrize("blocks", [1, 2, 3])

@@ -215,9 +215,9 @@ def test_initialisation_is_that_of_the_released_code() -> None:
 # Gradients
 
 
-@pytest.mark.parametrize("unit", UNITS)
-def test_gradcheck(unit: str) -> None:
-    net = network(2, unit=unit, sharing="minimal")
+@pytest.mark.parametrize(("unit", "norm"), [*((unit, None) for unit in UNITS), ("residual", "sequence")])
+def test_gradcheck(unit: str, norm: str | None) -> None:
+    net = network(2, unit=unit, sharing="minimal", **({"norm": norm} if norm else {}))
     names = [name for name, _ in net.named_parameters()]
 
     def run(x_BND: Tensor, *parameters: Tensor) -> Tensor:

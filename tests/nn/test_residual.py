@@ -6,7 +6,6 @@ import math
 
 import pytest
 import torch
-from torch import Tensor
 
 from riffle import ShuffleExchange
 from riffle.kernels.reference import CANDIDATE_SCALE, NORMS, residual_candidate
@@ -112,19 +111,6 @@ def test_a_single_pair_has_finite_gradients(norm: str) -> None:
         x_BND.requires_grad_()
         net(x_BND).sum().backward()
         assert all(tensor.grad is None or tensor.grad.isfinite().all() for tensor in (x_BND, *net.parameters()))
-
-
-@pytest.mark.parametrize("sharing", ["block", "minimal"])
-def test_gradcheck_over_the_sequence(sharing: str) -> None:
-    net = random_network("sequence", 2, 2, sharing=sharing)
-    names = [name for name, _ in net.named_parameters()]
-
-    def run(x_BND: Tensor, *parameters: Tensor) -> Tensor:
-        return torch.func.functional_call(net, dict(zip(names, parameters, strict=True)), (x_BND,))
-
-    x_BND = torch.randn(2, 8, 2, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(run, (x_BND, *net.parameters()), fast_mode=True)
-    assert torch.autograd.gradcheck(net, (x_BND,))
 
 
 def test_over_the_sequence_what_takes_it_apart_is_refused() -> None:

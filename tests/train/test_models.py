@@ -31,23 +31,15 @@ def config_of(kind: str, *changes: str) -> RunConfig:
 @pytest.mark.parametrize("kind", symbol_models())
 def test_a_stopped_run_ends_as_one_that_was_not(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = config_of(kind, "model.halting=true") if kind == "universal-transformer" else config_of(kind)
-    train(tmp_path / "whole", config)
+    run = train(tmp_path / "whole", config)
     train_until(tmp_path / "parts", 13, monkeypatch, config)
     resume(tmp_path / "parts", config)
-    assert_same_run(tmp_path / "whole", tmp_path / "parts")
-    assert_finite(tmp_path / "whole")
-
-
-@pytest.mark.parametrize("kind", symbol_models())
-def test_a_run_gives_its_model_back(kind: str, tmp_path: Path) -> None:
-    run = train(tmp_path / "run", config_of(kind, "train.steps=2", "train.evaluate_every=0"))
-    model = run.model()
+    assert_same_run(run.folder, tmp_path / "parts")
+    assert_finite(run.folder)
+    model, x_BN = run.model(), torch.randint(0, TASK.symbols, (2, 7))
     assert not model.training
-    (score,) = evaluate(model, TASK, [5], examples=8)
-    assert 0 <= score.symbol_accuracy <= 1
-    again = run.model()
-    x_BN = torch.randint(0, TASK.symbols, (2, 7))
-    assert torch.equal(model(x_BN), again(x_BN))
+    assert 0 <= evaluate(model, TASK, [5], examples=8)[0].symbol_accuracy <= 1
+    assert torch.equal(model(x_BN), run.model()(x_BN))
 
 
 def test_a_run_of_mixed_even_lengths(tmp_path: Path) -> None:
