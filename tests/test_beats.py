@@ -65,6 +65,9 @@ def test_train_evaluate_and_track(
     performance = beats.track.read_midi(midi, annotated)
     assert performance.notes[:2].tolist() == [[0.5, 0.5, 60, 64], [1.5, 0.5, 60, 64]]
     assert performance.labels().tolist() == [2, 1] + [0] * 10
+    mido.MidiFile(tracks=[track[:1]]).save(tmp_path / "silent.mid")
+    with pytest.raises(ValueError, match="has no notes"):
+        beats.track.read_midi(tmp_path / "silent.mid", None)
     found = performance.notes[:, 0], performance.notes[:, 0][1::3]
     monkeypatch.setattr(beats.track, "track", lambda onsets, p: found)
     beats.track.main(midi, run, annotated, tmp_path / "out")

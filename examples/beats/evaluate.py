@@ -32,8 +32,7 @@ def evaluate(performances: Sequence[Performance], p_N2s: Sequence[np.ndarray]) -
     for how, decode in (("network", pick), ("post-processed", track)):
         f_R2 = []
         for p, p_N2 in zip(performances, p_N2s, strict=True):
-            beats, downbeats = decode(p.notes[:, 0], p_N2)
-            f_R2.append((f_measure(p.beats, beats), f_measure(p.downbeats, downbeats)))
+            f_R2.append([*map(f_measure, (p.beats, p.downbeats), decode(p.notes[:, 0], p_N2))])
         figures[f"time F, {how}"] = dict(zip(KINDS, np.mean(f_R2, axis=0), strict=True))
     return figures
 

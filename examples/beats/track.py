@@ -37,6 +37,8 @@ def read_midi(path: Path, annotation: Path | None) -> Performance:
                 notes.append((onset, now - onset, message.note, velocity))
             if message.type == "note_on" and message.velocity:
                 sounding[key] = now, message.velocity
+    if not notes:
+        raise ValueError(f"{path} has no notes: give a MIDI file of a performance")
     lines = [line.split("\t") for line in annotation.read_text().splitlines()] if annotation else []
     beats, downbeats = ([float(line[0]) for line in lines if line[-1].startswith(kind)] for kind in (("b", "db"), "db"))
     return Performance(path.stem, np.array(sorted(notes), np.float32), np.array(beats), np.array(downbeats))
@@ -58,27 +60,26 @@ def click_track(source: Path, beats: np.ndarray, downbeats: np.ndarray) -> mido.
 def draw(performance: Performance, beats: np.ndarray, downbeats: np.ndarray, seconds: float = 30) -> plt.Figure:
     """The first notes as a piano roll, beats that were found as lines, annotated ones as marks."""
     figure, axes = plt.subplots(figsize=(12, 4), layout="constrained")
-    notes = performance.notes[performance.notes[:, 0] < performance.notes[0, 0] + seconds]
-    onset_N, duration_N, pitch_N, velocity_N = notes.T
-    axes.barh(pitch_N, duration_N, 0.9, onset_N, color=plt.get_cmap("Greys")(0.3 + velocity_N / 180))
+    start_N, long_N, pitch_N, loud_N = performance.notes[performance.notes[:, 0] < performance.notes[0, 0] + seconds].T
+    axes.barh(pitch_N, long_N, 0.9, start_N, color=plt.get_cmap("Greys")(0.3 + loud_N / 180))
     for found, true, width, mark in ((beats, performance.beats, 0.6, "|"), (downbeats, performance.downbeats, 2, "^")):
         axes.vlines(found, pitch_N.min() - 1, pitch_N.max() + 1, color="tab:blue", linewidth=width)
         axes.plot(true, np.full(len(true), pitch_N.min() - 2), mark, color="tab:red")
-    axes.set(xlim=(onset_N[0] - 0.5, onset_N[0] + seconds), xlabel="seconds", ylabel="pitch")
+    axes.set(xlim=(start_N[0] - 0.5, start_N[0] + seconds), xlabel="seconds", ylabel="pitch")
     axes.set_title(f"{performance.piece}: beats found (blue), annotated (red)")
     return figure
 
 
 def main(midi: Path, run: Given, beats: Path | None = None, out: Path = Path()) -> None:
     """Write NAME.beats.txt (seconds and b or db), NAME.click.mid and NAME.png for the MIDI file NAME.mid."""
-    performance = read_midi(midi, beats)
+    performance, name = read_midi(midi, beats), str(out / midi.stem)
     found = track(performance.notes[:, 0], *probabilities(riffle.Encoder.from_pretrained(run), [performance]))
     out.mkdir(parents=True, exist_ok=True)
     text = "".join(f"{time:.3f}\t{'db' if time in found[1] else 'b'}\n" for time in found[0])
-    (out / f"{midi.stem}.beats.txt").write_text(text)
-    click_track(midi, *found).save(out / f"{midi.stem}.click.mid")
-    draw(performance, *found).savefig(out / f"{midi.stem}.png", dpi=120)
-    print(f"{len(found[0])} beats, {len(found[1])} of them downbeats: {out / midi.stem}.beats.txt, .click.mid, .png")
+    Path(f"{name}.beats.txt").write_text(text)
+    click_track(midi, *found).save(f"{name}.click.mid")
+    draw(performance, *found).savefig(f"{name}.png", dpi=120)
+    print(f"{len(found[0])} beats, {len(found[1])} of them downbeats: {name}.beats.txt, .click.mid, .png")
 
 
 if __name__ == "__main__":

@@ -91,8 +91,8 @@ def train(
             break
         if step % len(batches) == 0:
             random.shuffle(batches)
-        batch = [change(*rows[row], random) for row in batches[step % len(batches)]]
-        notes_BN4, labels_BN, lengths = riffle.collate(batch)
+        batch = batches[step % len(batches)]
+        notes_BN4, labels_BN, lengths = riffle.collate([change(*rows[row], random) for row in batch])
         if torch.cuda.is_available():  # copies from pinned memory do not wait for the device
             notes_BN4, labels_BN = notes_BN4.pin_memory(), labels_BN.pin_memory()
         scores_BN3 = scores(model, notes_BN4, lengths)
