@@ -3,6 +3,7 @@
 # B = batch, N = length, D = features, H = heads, E = D // H features per head, M = chunks of C cells
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -65,7 +66,7 @@ class CausalRecurrence(nn.GRU):
         return super().forward(x_BND)[0]
 
 
-MIXERS = {
+MIXERS: dict[str, Callable[..., nn.Module]] = {
     "causal-transformer": partial(Attention, positions="rotary", causal=True),
     "causal-linear-attention": GatedLinearAttention,
     "causal-gru": CausalRecurrence,
