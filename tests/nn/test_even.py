@@ -98,11 +98,6 @@ def test_rows_run_at_their_own_even_length(sizes: list[int]) -> None:
             torch.testing.assert_close(y_BND[row, :size], naive(net, x_ND)[:size], rtol=1e-12, atol=1e-12)
 
 
-def test_gradients() -> None:
-    net, x_BND = ShuffleExchange(2, 2, pad="even").double(), cells(1, 6)[..., :2].requires_grad_()
-    assert torch.autograd.gradcheck(lambda x_BND, *_: net(x_BND), (x_BND, *net.parameters()))
-
-
 @pytest.mark.parametrize("options", [{"pad": "even"}, {"unit": "residual", "norm": "sequence"}], ids=str)
 def test_exported(options: dict[str, Any]) -> None:
     model = SequenceModel(5, 5, 4, **options).eval()

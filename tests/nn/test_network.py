@@ -215,15 +215,17 @@ def test_initialisation_is_that_of_the_released_code() -> None:
 # Gradients
 
 
-@pytest.mark.parametrize(("unit", "norm"), [*((unit, None) for unit in UNITS), ("residual", "sequence")])
-def test_gradcheck(unit: str, norm: str | None) -> None:
-    net = network(2, unit=unit, sharing="minimal", **({"norm": norm} if norm else {}))
+@pytest.mark.parametrize(
+    "options", [*({"unit": unit} for unit in UNITS), {"unit": "residual", "norm": "sequence"}, {"pad": "even"}], ids=str
+)
+def test_gradcheck(options: dict[str, Any]) -> None:
+    net = network(2, sharing="minimal", **options)
     names = [name for name, _ in net.named_parameters()]
 
     def run(x_BND: Tensor, *parameters: Tensor) -> Tensor:
         return torch.func.functional_call(net, dict(zip(names, parameters, strict=True)), (x_BND,))
 
-    x_BND = cells(2, 8, 2).requires_grad_()
+    x_BND = cells(2, 6 if net.pad == "even" else 8, 2).requires_grad_()
     assert torch.autograd.gradcheck(run, (x_BND, *net.parameters()), fast_mode=True)
     assert torch.autograd.gradcheck(net, (x_BND,))
 
