@@ -148,3 +148,35 @@ def test_every_sharing_and_one_to_three_blocks(sharing: str, blocks: int, k: int
     net = ShuffleExchange.from_official(variables, blocks=blocks if sharing == "full" else None)
     assert (net.features, net.blocks, net.sharing) == (6, blocks, sharing)
     assert_near("output", net(torch.from_numpy(x)), expected, 1e-10)
+
+
+@pytest.mark.parametrize("sharing", SHARINGS)
+def test_gradients_of_three_blocks_against_finite_differences(sharing: str) -> None:
+    rng = np.random.default_rng(3)
+    variables = official_numpy.random_variables(3, 3, sharing, 4, rng)
+    x, weight = rng.uniform(-1, 1, (2, 8, 4)), rng.normal(size=(2, 8, 4))
+    net = ShuffleExchange.from_official(variables, blocks=3)
+    x_BND = torch.from_numpy(x).requires_grad_()
+    (net(x_BND) * torch.from_numpy(weight)).sum().backward()
+    gradients = write_variables(
+        {name: parameter.grad for name, parameter in net.named_parameters()},
+        official_numpy.scope(sharing),
+        gradients=True,
+    )
+    assert gradients.keys() == variables.keys()
+
+    def loss(inputs: np.ndarray, **changed: np.ndarray) -> float:
+        return (official_numpy.network({**variables, **changed}, inputs, 3, sharing)[0] * weight).sum()
+
+    step = 1e-5
+    for name, array in {**variables, "input": x}.items():
+        gradient = (x_BND.grad if name == "input" else gradients[name]).numpy()
+        direction = rng.normal(size=array.shape)
+        direction /= np.linalg.norm(direction)
+        if name == "input":
+            ahead, behind = loss(x + step * direction), loss(x - step * direction)
+        else:
+            ahead = loss(x, **{name: array + step * direction})
+            behind = loss(x, **{name: array - step * direction})
+        slope = (ahead - behind) / (2 * step)
+        assert abs((gradient * direction).sum() - slope) <= 1e-7 * max(1.0, np.linalg.norm(gradient)), name
