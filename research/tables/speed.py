@@ -19,17 +19,16 @@ OWN_LOOP = MEASURED / "own-loop.json"
 
 
 def cpu() -> str:
-    """The fastest call of layers of as many weights on one thread of a CPU."""
-    times: dict[str, dict[tuple[bool, int], float]] = {}
+    """The median call of layers of as many weights on a CPU, by one thread / by two."""
+    times: dict[str, dict[tuple[bool, int], list[float]]] = {}
     for row in read_json(MEASURED / "cpu.json")["rows"]:
-        odd, even = row["length"] % 2 == 1, row["layer"].endswith('pad="even"')  # at powers of two the same computation
-        if row["threads"] == 1 and not (odd and (even or row["training"])):
-            layer = times.setdefault(row["layer"].removesuffix(', pad="even"'), {})
-            at = row["training"], row["length"]
-            layer[at] = min(row["fastest"], layer.get(at, row["fastest"]))
+        at = row["training"], row["length"]
+        if at != (True, 1025):
+            times.setdefault(row["layer"], {}).setdefault(at, []).append(row["milliseconds"])
     columns = next(iter(times.values()))
     heads = [f"{length:,}{', both passes' * training}" for training, length in columns]
-    return table(["cells", *heads], [[name, *map(format_milliseconds, row.values())] for name, row in times.items()])
+    rows = [[name, *(" / ".join(map(format_milliseconds, by)) for by in row.values())] for name, row in times.items()]
+    return table(["cells", *heads], rows)
 
 
 def speed(path: Path = ONE_LAUNCH, before: Path = H200) -> str:
