@@ -21,9 +21,11 @@ def beats(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """The modules of the example, which lie in no package."""
     monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "examples" / "beats"))
     names = ("data", "decode", "train", "evaluate", "track")
+    for name in names:
+        monkeypatch.delitem(sys.modules, name, raising=False)  # tests/train has one of these names
     modules = SimpleNamespace(**{name: __import__(name) for name in names})
     for name in names:
-        monkeypatch.delitem(sys.modules, name)
+        del sys.modules[name]
     return modules
 
 
